@@ -1,4 +1,4 @@
-//! Where an origin is, and how it is known to be the right one.
+//! Addresses of origins, and the trust in their certificates.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,24 +7,24 @@ use std::str::FromStr;
 use platter_image::{Error, Result};
 use platter_transport::Trust;
 
-/// Where an origin listens.
+/// The address of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// On this machine: whoever may open the socket may do everything.
+    /// A unix socket on this machine: everybody who may open it has all rights.
     Unix(PathBuf),
-    /// On any machine, by TLS.
+    /// TLS over TCP.
     Tls {
-        /// Its name or address, without the brackets of IPv6.
+        /// Its host name or address, without the brackets of IPv6.
         host: String,
         /// Its TCP port.
         port: u16,
     },
 }
 
-/// An origin and what is needed to speak with it.
+/// An origin with everything needed to connect to it.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Where it listens.
+    /// Its address.
     pub address: ServerAddress,
     /// The access token; none over a unix socket.
     pub token: Option<String>,
@@ -42,24 +42,24 @@ impl FromStr for ServerAddress {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err(refused("a path is missing")),
+                "" => Err(refused("the path is missing")),
                 path => Ok(Self::Unix(PathBuf::from(path))),
             };
         }
         let Some(rest) = text.strip_prefix("https://") else {
             let plain = text.starts_with("http://");
-            return Err(refused(if plain { "an origin speaks TLS only" } else { "it is of no known form" }));
+            return Err(refused(if plain { "an origin speaks TLS only" } else { "unknown form" }));
         };
         let (host, port) =
-            rest.trim_end_matches('/').rsplit_once(':').ok_or_else(|| refused("a port is missing"))?;
-        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| refused("that is no port"))?;
+            rest.trim_end_matches('/').rsplit_once(':').ok_or_else(|| refused("the port is missing"))?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| refused("invalid port"))?;
         let host = match host.strip_prefix('[') {
             Some(host) => host.strip_suffix(']').ok_or_else(|| refused("a bracket is missing"))?,
-            None if host.contains(':') => return Err(refused("IPv6 addresses stand in brackets")),
+            None if host.contains(':') => return Err(refused("IPv6 addresses must be in brackets")),
             None => host,
         };
         if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
-            return Err(refused("that is no host"));
+            return Err(refused("invalid host"));
         }
         Ok(Self::Tls { host: host.to_owned(), port })
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_what_to_write() {
+    fn invalid_addresses_are_refused_with_the_valid_forms() {
         let bad = [
             "",
             "unix:",

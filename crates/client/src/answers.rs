@@ -1,7 +1,7 @@
-//! What an origin said of its versions, remembered for when it is away: a small file in the directory of a cache.
+//! Replies of an origin about versions, stored for times when it is down: a small file in the directory of a cache.
 //!
-//! Remembers only which scores names stand for. No contents are trusted because of them: what is read under a score is
-//! verified against that score.
+//! Stores only which scores the names have. Contents are not trusted because of it: data read under a score is verified
+//! against that score.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use serde_json::Value;
 const FILE: &str = "answers.json";
 /// Most bytes of the file.
 const FILE_LENGTH_MAX: u64 = 16 << 20;
-/// Most answers, and most bytes of one.
+/// Most replies, and most bytes of one.
 const ANSWERS_MAX: usize = 4096;
 const ANSWER_LENGTH_MAX: usize = 1 << 20;
 /// Most bytes of all of them.
@@ -24,13 +24,13 @@ const LENGTH_MAX: usize = 8 << 20;
 /// The file.
 #[derive(Default, Serialize, Deserialize)]
 struct Remembered {
-    /// Whose they are.
+    /// The origin that sent them.
     origin: String,
-    /// By path of the question.
+    /// By path of the request.
     answers: BTreeMap<String, Value>,
 }
 
-/// Answers of one origin.
+/// Stored replies of one origin.
 pub struct Answers {
     vfs: Arc<dyn Vfs>,
     path: PathBuf,
@@ -39,7 +39,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Reads what is remembered of that origin. The answers of another origin are forgotten, and so is an invalid file.
+    /// Reads the stored replies of this origin. Replies of another origin are dropped, and so is an invalid file.
     pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, origin: &str) -> Self {
         let path = dir.join(FILE);
         let read = read_whole(&*vfs, &path, FILE_LENGTH_MAX).ok().flatten();
@@ -49,12 +49,12 @@ impl Answers {
         Self { vfs, path, kept: Mutex::new(kept), notes: Mutex::default() }
     }
 
-    /// The last answer to a question.
+    /// Returns the last reply to a request.
     pub fn get(&self, question: &str) -> Option<Value> {
         self.kept().answers.get(question).cloned()
     }
 
-    /// Remembers the answer to these questions, unless it is remembered already.
+    /// Stores the reply to these requests, unless it is already stored.
     pub fn keep(&self, questions: &[String], answer: &Value) {
         let length = answer.to_string().len();
         let mut kept = self.kept();
@@ -63,7 +63,7 @@ impl Answers {
         }
         let held: usize = kept.answers.values().map(|answer| answer.to_string().len()).sum();
         if kept.answers.len() + questions.len() > ANSWERS_MAX || held + length > LENGTH_MAX {
-            // Questions that are asked again are remembered again.
+            // Requests that are repeated are stored again.
             kept.answers.clear();
         }
         kept.answers.extend(questions.iter().map(|question| (question.clone(), answer.clone())));

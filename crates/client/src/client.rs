@@ -1,4 +1,4 @@
-//! Requests to an origin, and what their failures mean.
+//! Sends requests to an origin, and maps their failures to errors.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use ureq::{Agent, Body};
 use super::address::{ServerAddress, ServerOptions};
 use super::connection::{NoResolver, OriginConnector};
 
-/// An origin that neither sends nor takes a byte for that long is taken for gone.
+/// An origin that neither sends nor receives a byte for this long counts as down.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// So long a publish may take: gigabytes are made durable in it.
+/// Longest time for a publish, which makes gigabytes durable.
 const PUBLISH_TIME_MAX: Duration = Duration::from_secs(600);
 /// Most bytes of a list of versions.
 const LIST_LENGTH_MAX: u64 = 64 << 20;
-/// Connections kept between requests: all that a reader and an upload have under way.
+/// Idle connections kept between requests: as many as a reader and an upload use.
 const CONNECTIONS_KEPT: usize = 16;
-/// A connection that was not used for so long is not used again: the other side may be ending it.
+/// An idle connection that is older is not reused: the other side may be closing it.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(10);
-/// From one try to the next at first, and at most.
+/// Pause between two attempts: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -49,10 +49,10 @@ enum Contents<'a> {
 }
 
 impl Client {
-    /// Nothing is sent yet.
+    /// Prepares requests to an origin. Sends nothing yet.
     ///
     /// # Errors
-    /// `Refused` or `Missing` when nobody's certificate can be believed, or a token cannot be sent.
+    /// `Refused` or `Missing` when no certificate can be trusted, or the token cannot be sent.
     pub(super) fn open(options: &ServerOptions) -> Result<Arc<Self>> {
         let name = options.address.to_string();
         let tls = match &options.address {
@@ -81,20 +81,20 @@ impl Client {
         Ok(Arc::new(Self { agent, base, authorization, name }))
     }
 
-    /// What the origin is called in messages.
+    /// The origin's name in messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Asks for something small enough to be read whole.
+    /// Requests an object that is small enough to be read at once.
     ///
     /// # Errors
-    /// What the origin says; `Transient` when it is away; `Corrupt` when its answer is none.
+    /// The origin's errors; `Transient` when it is down; `Corrupt` when its response is invalid.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.parsed(self.send(Method::GET, path, Contents::Nothing, None)?)
     }
 
-    /// Asks for something without an end, to be read while it comes. Each read waits for a limited time only.
+    /// Requests an endless stream. Each read waits for a limited time only.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -103,16 +103,16 @@ impl Client {
         Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
-    /// Asks for at most so many bytes.
+    /// Requests at most `answer_max` bytes.
     ///
     /// # Errors
-    /// As [`Client::get`]; `Corrupt` when the answer is longer.
+    /// As [`Client::get`]; `Corrupt` when the response is longer.
     pub(super) fn get_bytes(&self, path: &str, answer_max: u64) -> Result<Vec<u8>> {
         let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
         self.read(answer, answer_max)
     }
 
-    /// Sends an object, and gives the answer.
+    /// Sends an object. Returns the response.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -121,7 +121,7 @@ impl Client {
         self.parsed(self.send(Method::POST, path, Contents::Json(&body), None)?)
     }
 
-    /// The same for what takes long to be done.
+    /// As [`Client::post`], for requests that take long.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -134,16 +134,16 @@ impl Client {
         self.parsed(self.send(Method::POST, path, Contents::Json(&body), Some(PUBLISH_TIME_MAX))?)
     }
 
-    /// Sends bytes, and gives an answer of at most so many.
+    /// Sends bytes. Returns a response of at most `answer_max` bytes.
     ///
     /// # Errors
-    /// As [`Client::get`]; `Corrupt` when the answer is longer.
+    /// As [`Client::get`]; `Corrupt` when the response is longer.
     pub(super) fn post_bytes(&self, path: &str, bytes: &[u8], answer_max: u64) -> Result<Vec<u8>> {
         let answer = self.send(Method::POST, path, Contents::Bytes(bytes), Some(PUBLISH_TIME_MAX))?;
         self.read(answer, answer_max)
     }
 
-    /// Sends bytes, and gives the answer to be read while it comes. Each read waits for a limited time only.
+    /// Sends bytes. Returns the response as a stream. Each read waits for a limited time only.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -152,7 +152,7 @@ impl Client {
         Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
-    /// Sends an object that needs no answer.
+    /// Sends an object, and ignores the response's body.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -160,7 +160,7 @@ impl Client {
         self.send(Method::POST, path, Contents::Json(&to_json(object)?), None).map(drop)
     }
 
-    /// Asks for something to be removed.
+    /// Sends a DELETE request.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -168,7 +168,7 @@ impl Client {
         self.send(Method::DELETE, path, Contents::Nothing, None).map(drop)
     }
 
-    /// Sends a request; gives an answer that says yes.
+    /// Sends a request. Returns a successful response.
     fn send(
         &self,
         method: Method,
@@ -176,7 +176,7 @@ impl Client {
         contents: Contents<'_>,
         patience: Option<Duration>,
     ) -> Result<http::Response<Body>> {
-        let bug = |error: http::Error| Error::bug("a request that cannot be made").with_source(error);
+        let bug = |error: http::Error| Error::bug("cannot build a request").with_source(error);
         let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
@@ -202,16 +202,15 @@ impl Client {
         }
         let status = answer.status().as_u16();
         let mut body = Vec::new();
-        // What came of it says more than that it was cut.
+        // A truncated body is still more informative than the error of reading it.
         let _ = answer.into_body().into_reader().take(PROBLEM_LENGTH_MAX).read_to_end(&mut body);
         Err(Problem::error_of(status, &body, &self.name))
     }
 
     fn parsed<T: DeserializeOwned>(&self, answer: http::Response<Body>) -> Result<T> {
         let bytes = self.read(answer, LIST_LENGTH_MAX)?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            Error::corrupt(format!("{}: its answer is not what it must be", self.name)).with_source(error)
-        })
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Error::corrupt(format!("{}: invalid response", self.name)).with_source(error))
     }
 
     fn read(&self, answer: http::Response<Body>, length_max: u64) -> Result<Vec<u8>> {
@@ -219,12 +218,12 @@ impl Client {
         let body = answer.into_body().into_with_config().limit(u64::MAX).reader();
         body.take(length_max + 1).read_to_end(&mut bytes).map_err(|error| self.failed(error.into()))?;
         if bytes.len() as u64 > length_max {
-            return Err(Error::corrupt(format!("{}: an answer of over {length_max} bytes", self.name)));
+            return Err(Error::corrupt(format!("{}: a response of more than {length_max} bytes", self.name)));
         }
         Ok(bytes)
     }
 
-    /// What a request's failure below HTTP's words means.
+    /// Maps failures below HTTP.
     fn failed(&self, error: ureq::Error) -> Error {
         let name = &self.name;
         match error {
@@ -232,32 +231,32 @@ impl Client {
                 Ok(error) => *error,
                 Err(other) => Error::bug(format!("{name}: a request failed")).with_source(other),
             },
-            ureq::Error::Timeout(_) => Error::transient(format!("{name}: nothing came for too long")),
+            ureq::Error::Timeout(_) => Error::transient(format!("{name}: no data arrived for too long")),
             ureq::Error::Io(error) => {
                 Error::transient(format!("{name}: the connection was lost")).with_source(error)
             }
-            error => Error::corrupt(format!("{name}: what it says is no HTTP")).with_source(error),
+            error => Error::corrupt(format!("{name}: invalid HTTP response")).with_source(error),
         }
     }
 }
 
-/// A token as it is sent.
+/// The header value of a token.
 fn bearer(token: &str) -> Result<String> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Error::refused("the access token has characters that none has: is it the right file?"));
+        return Err(Error::refused("the access token has invalid characters: is it the right file?"));
     }
     Ok(format!("Bearer {token}"))
 }
 
 fn to_json(object: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(object).map_err(|error| Error::bug("a request without a text").with_source(error))
+    serde_json::to_vec(object).map_err(|error| Error::bug("cannot serialize a request").with_source(error))
 }
 
-/// What `ask` gives, asked again while it fails as something that may work later, for so long at most. For what may be
-/// asked twice.
+/// Calls `ask` until it succeeds or fails with an error that is not transient, for at most `time_max`. Only for
+/// requests that may be repeated.
 ///
 /// # Errors
-/// The last failure.
+/// The last error.
 pub(super) fn retried<T>(time_max: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let mut pause = PAUSE_MIN;
@@ -272,7 +271,7 @@ pub(super) fn retried<T>(time_max: Duration, mut ask: impl FnMut() -> Result<T>)
     }
 }
 
-/// How long to wait after a failure, when it was so long before.
+/// Returns the pause after a failure, given the previous one.
 pub(super) fn next_pause(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
 }
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_work_later_is_asked_again() {
+    fn only_transient_failures_are_retried() {
         let tries = |kind| {
             let mut tried = 0;
             let result: Result<()> = retried(Duration::from_millis(150), || {
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_told_at_once_with_where() {
+    fn a_missing_origin_is_reported_at_once_with_its_address() {
         let address = ServerAddress::Unix("/nonexistent/platter.sock".into());
         let options = ServerOptions { address, token: None, trust: platter_transport::Trust::System };
         let error = Client::open(&options).unwrap().get::<u32>("/api/v1/store").unwrap_err();

@@ -1,6 +1,6 @@
 //! One connection to an origin, below HTTP: a unix socket, or TLS over TCP.
 //!
-//! Owns connecting, its limits in time, and the words for what failed. Proxies are not asked: an origin is a machine of
+//! Owns connecting, its time limits, and the messages for its failures. Proxies are not used: an origin is a machine of
 //! one's own.
 
 use std::fmt;
@@ -22,7 +22,7 @@ use ureq::unversioned::transport::{
 
 use super::address::ServerAddress;
 
-/// Connecting to one address, and each step of the TLS handshake, may take that long.
+/// Longest time for connecting to one address, and for each step of the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Addresses of a host that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -37,7 +37,7 @@ pub(super) struct OriginConnector {
 pub(super) struct Connection {
     stream: Stream,
     buffers: LazyBuffers,
-    /// What the socket was told last.
+    /// The timeouts that were set last.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
 }
@@ -58,7 +58,9 @@ impl OriginConnector {
                 let stream = self.connect(host, *port)?;
                 self.speak_tls(host, stream, config.clone()).map(|stream| Stream::Tls(Box::new(stream)))
             }
-            (ServerAddress::Tls { .. }, None) => Err(Error::bug("no TLS for an origin that speaks it")),
+            (ServerAddress::Tls { .. }, None) => {
+                Err(Error::bug("no TLS configuration for an origin with TLS"))
+            }
         }
     }
 
@@ -83,7 +85,7 @@ impl OriginConnector {
         config: Arc<ClientConfig>,
     ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| Error::refused(format!("{host} is neither a host's name nor an address")))?;
+            .map_err(|_| Error::refused(format!("{host} is neither a host name nor an address")))?;
         let connection =
             ClientConnection::new(config, name).map_err(|error| Error::bug(format!("TLS: {error}")))?;
         let mut stream = StreamOwned::new(connection, stream);
@@ -100,7 +102,7 @@ impl OriginConnector {
     fn unreachable(&self, error: io::Error) -> Error {
         let address = &self.address;
         let what = match error.kind() {
-            // That a socket is not there says no more than that nobody listens.
+            // A missing socket only means that no origin is listening.
             ErrorKind::NotFound => return Error::transient(format!("no origin listens at {address}")),
             ErrorKind::ConnectionRefused => format!("no origin listens at {address}"),
             ErrorKind::PermissionDenied => return Error::io(format!("opening {address}"), error),
@@ -120,12 +122,12 @@ impl OriginConnector {
                 let why = match why {
                     CertificateError::Other(other) => other.0.to_string(),
                     why => format!(
-                        "{why:?}; its fingerprint can be named by --fingerprint, its authority by --ca"
+                        "{why:?}; trust its fingerprint with --fingerprint, or its authority with --ca"
                     ),
                 };
-                Error::refused(format!("the certificate of the origin at {address} is not believed: {why}"))
+                Error::refused(format!("the certificate of the origin at {address} is not trusted: {why}"))
             }
-            Some(other) => Error::refused(format!("no TLS with {address}: {other}")),
+            Some(other) => Error::refused(format!("TLS with {address} failed: {other}")),
             None => self.unreachable(error),
         }
     }
@@ -146,7 +148,7 @@ impl Connector for OriginConnector {
     }
 }
 
-/// Finds nothing: the connector knows where to go.
+/// Resolves nothing, because the connector knows the address.
 #[derive(Debug)]
 pub(super) struct NoResolver;
 
@@ -192,15 +194,15 @@ impl Transport for Connection {
     }
 }
 
-/// A socket says that it would block when its time is over.
+/// Sockets report a timeout as `WouldBlock`.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
-        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "nothing came for too long"),
+        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no data arrived for too long"),
         _ => error,
     }
 }
 
-/// What is the same of both kinds of sockets.
+/// The common operations of both kinds of sockets.
 enum Socket<'a> {
     Unix(&'a UnixStream),
     Tcp(&'a TcpStream),
@@ -237,7 +239,7 @@ impl Stream {
         }
     }
 
-    /// Whether an idle connection can be used again: the other side has neither ended it nor said anything.
+    /// Whether an idle connection can be reused: the other side has neither closed it nor sent anything.
     fn is_open(&mut self) -> io::Result<bool> {
         self.socket().set_nonblocking(true)?;
         let silent = match self {
@@ -249,7 +251,7 @@ impl Stream {
     }
 }
 
-/// Whether no contents came: tickets for later sessions may.
+/// Whether no data arrived; tickets for later TLS sessions may have.
 fn is_silent(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> bool {
     loop {
         let read = stream.conn.read_tls(&mut stream.sock);

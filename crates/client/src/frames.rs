@@ -11,13 +11,14 @@ use platter_image::{BlockId, Error, Result};
 
 use super::client::Client;
 
-/// A frame must have come so long after the one before it, or after the request was answered.
+/// Longest time between two frames, or between the start of the response and its first frame.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Sends one request and takes its frames as they come, decoded and hashed; gives what was not found.
+/// Sends one request and passes its frames to `take` as they arrive, decoded and hashed. Returns the ids that were not
+/// found.
 ///
 /// # Errors
-/// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
+/// The origin's errors; `Transient` when it is down; `Corrupt` when it sends wrong data; the errors of `take`.
 pub(super) fn fetch(
     client: &Client,
     asked: &FramesRequest,
@@ -31,19 +32,19 @@ pub(super) fn fetch(
     let mut stored = Vec::new();
     let within = |error: Error| error.within(format!("{}: fetching frames", client.name()));
     while reader.next_frame(&mut stored).map_err(within)?.is_some() {
-        // Before anything of it is given out, whoever sent it (design: verify).
+        // Verified before anything of it is passed on, whoever sent it (design: verify).
         let (header, _) = decoder.decode(&stored, Verify::Hashes).map_err(within)?;
         take(&header, &stored).map_err(within)?;
         until.set(Instant::now() + FRAME_TIME_MAX);
     }
     let not_found = reader.not_found().unwrap_or_default().to_vec();
-    // Only a connection whose answer was read to its end is used again, and to open one takes several times as long as the
-    // way is. What comes of it does not matter.
+    // A connection is only reused if its response was read to the end, and opening a new one takes several round trips.
+    // The result of this read does not matter.
     let _ = limited.read(&mut [0]);
     Ok(not_found)
 }
 
-/// A stream whose reads fail after some time: one that comes a byte now and then is as good as silent.
+/// A stream whose reads fail after a deadline, because a stream of single bytes with long pauses is as good as silent.
 struct Limited<R> {
     stream: R,
     until: Rc<Cell<Instant>>,
@@ -52,7 +53,7 @@ struct Limited<R> {
 impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if Instant::now() > self.until.get() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it comes too slowly"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "frames arrive too slowly"));
         }
         self.stream.read(buffer)
     }

@@ -7,11 +7,11 @@
 //! the tree of images ─▶ Watch: the catalog as it was a moment ago ◀─ listen ◀─ events
 //! ```
 //!
-//! Owns the connection (a unix socket, or TLS with a certificate that is pinned or of a known authority), the requests and
-//! what their failures mean. A crate of its own so that whoever only asks or sends needs no cache, no scheduler and no
-//! database. Uses threads that wait, and no async runtime. Treats whatever an origin sends as hostile: lengths have limits,
-//! every block is decoded and hashed before it is given out, and every wait ends. Must never write down a token, nor show it
-//! in a message. Keeps no block: caches and peers are in the crate `fetch`.
+//! Owns the connection (a unix socket, or TLS with a certificate that is pinned or of a known authority), the requests,
+//! and the meaning of their failures. It is a crate of its own so that code that only sends requests needs no cache,
+//! scheduler or database. Uses blocking threads and no async runtime. Treats everything that an origin sends as
+//! hostile: lengths are limited, every block is decoded and hashed before it is passed on, and every wait ends. Must
+//! never store a token or print it in a message. Stores no blocks: caches and peers are in the crate `fetch`.
 
 mod address;
 mod answers;

@@ -1,4 +1,5 @@
-//! Follows the events of an origin on a thread, and tells a listener of those that matter to it, as long as the listener exists.
+//! Follows the events of an origin on a thread, and notifies a listener of relevant ones, as long as the listener
+//! exists.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Weak};
@@ -10,27 +11,28 @@ use platter_image::{IoContext, Result};
 use super::client::next_pause;
 use super::origin_store::OriginStore;
 
-/// Most bytes of a line of events; a longer one is taken for several.
+/// Most bytes of a line of events; a longer line is split.
 const LINE_LENGTH_MAX: u64 = 64 << 10;
-/// Events that say that some may have been missed.
+/// Events that mean that others may have been missed.
 const DOUBTS: [&[u8]; 2] = [b"listening", b"reset"];
 
-/// Whoever is told of events.
+/// A listener for events.
 pub trait Listener: Send + Sync + 'static {
-    /// The events that matter (`docs/api.md`).
+    /// The relevant events (`docs/api.md`).
     const EVENTS: &'static [&'static [u8]];
 
-    /// One of them came, or may have been missed; those that come until this returns are told together.
+    /// Called when a relevant event arrived or may have been missed. Events that arrive during the call cause one
+    /// further call.
     ///
     /// # Errors
-    /// Whatever goes wrong: listening begins anew, after a pause.
+    /// After any error, listening starts again after a pause.
     fn heard(&self) -> Result<()>;
 
-    /// Events could not be had for a while, and may never be, from behind some proxy.
+    /// Called when no events arrived for some time; behind some proxies they never do.
     fn is_deaf(&self) {}
 }
 
-/// Listens, and after each end again, until nobody else has the listener.
+/// Listens, and reconnects after every end, until the listener was dropped elsewhere.
 ///
 /// # Errors
 /// `Io` when no thread can be started.
@@ -38,7 +40,7 @@ pub fn listen<L: Listener>(store: OriginStore, listener: &Arc<L>) -> Result<()> 
     let weak = Arc::downgrade(listener);
     let thread = thread::Builder::new().name("events".to_owned());
     let started = thread.spawn(move || follow(&store, &weak));
-    started.map(drop).context(|| "starting a thread that listens".to_owned())
+    started.map(drop).context(|| "starting the thread for events".to_owned())
 }
 
 fn follow<L: Listener>(store: &OriginStore, listener: &Weak<L>) {
@@ -55,7 +57,7 @@ fn follow<L: Listener>(store: &OriginStore, listener: &Weak<L>) {
     }
 }
 
-/// Follows events until they end; says whether there were any that matter.
+/// Follows events until they end. Returns whether there were relevant ones.
 fn hear<L: Listener>(listener: &Weak<L>, events: impl Read) -> Result<bool> {
     let mut reader = BufReader::new(events);
     let (mut line, mut any, mut is_news) = (Vec::new(), false, false);
@@ -76,7 +78,7 @@ fn hear<L: Listener>(listener: &Weak<L>, events: impl Read) -> Result<bool> {
     Ok(any)
 }
 
-/// Whether a line of server-sent events names one of these, or says that some may have been missed.
+/// Whether a line of server-sent events names one of these events, or one that means missed events.
 fn matters(line: &[u8], events: &[&[u8]]) -> bool {
     let name = line.strip_prefix(b"event:").map(<[u8]>::trim_ascii);
     name.is_some_and(|name| events.contains(&name) || DOUBTS.contains(&name))
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_matter_are_told_from_others() {
+    fn relevant_lines_are_recognized() {
         let events: &[&[u8]] = &[b"version", b"forget"];
         let news: [&[u8]; 4] =
             [b"event: version\n", b"event:reset\r\n", b"event: listening\n", b"event: forget"];
@@ -115,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Gives what is left of its text a line at a time, as events come.
+    /// Returns the remaining text line by line, as events arrive.
     struct Lines<'a>(&'a [u8]);
 
     impl Read for Lines<'_> {
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_that_matters_is_heard_and_those_that_come_at_once_together() {
+    fn every_relevant_event_is_noticed_and_simultaneous_ones_together() {
         let text =
             b"event: listening\ndata: {}\n\nevent: upload\n\nevent: hoard\ndata: {}\n\n:\n\nevent: hoard\n";
         let counting = Arc::new(Counting(AtomicUsize::new(0)));

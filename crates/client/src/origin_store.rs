@@ -1,4 +1,4 @@
-//! An origin as a store of versions: what is asked and changed by one request each.
+//! An origin as a store of versions: queries and changes with one request each.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use super::frames;
 use super::sharing_rights::SharingRights;
 use super::upload_session::UploadSession;
 
-/// So long an origin that is away is asked what became of something whose answer was lost.
+/// How long to ask an origin that is down for the result of a request whose response was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Most bytes of the answer to a boot set.
+/// Most bytes of the response to a boot set.
 const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 
-/// One origin and the questions and changes that it answers.
+/// One origin, with its queries and changes.
 #[derive(Clone)]
 pub struct OriginStore {
     client: Arc<Client>,
@@ -40,7 +40,7 @@ pub struct OriginStore {
 }
 
 impl OriginStore {
-    /// Asks for nothing yet.
+    /// Prepares requests. Sends nothing yet.
     ///
     /// # Errors
     /// `Refused` or `Missing` when the options cannot be used.
@@ -52,18 +52,18 @@ impl OriginStore {
         Self { client, answers: None }
     }
 
-    /// The same origin, whose answers about versions are remembered there, and count while it is away.
+    /// Returns the same origin with stored replies about versions, which are used while it is down.
     #[must_use]
     pub fn remembering(self, answers: Arc<Answers>) -> Self {
         Self { answers: Some(answers), ..self }
     }
 
-    /// Whether answers are remembered.
+    /// Whether replies are stored.
     pub fn remembers(&self) -> bool {
         self.answers.is_some()
     }
 
-    /// Asks. While the origin is away, its last answer to the same question counts.
+    /// Sends a request. While the origin is down, the stored reply to the same request is used.
     fn get_or_remember<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Value)> {
         let Some(answers) = &self.answers else {
             return Ok((self.client.get(path)?, Value::Null));
@@ -76,7 +76,7 @@ impl OriginStore {
             }
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let Some(answer) = answers.get(path) else { return Err(error) };
-                answers.note(format!("{} is away: what it said before counts", self.client.name()));
+                answers.note(format!("{} is down: using its stored replies", self.client.name()));
                 Ok((self.parse(answer.clone())?, answer))
             }
             Err(error) => Err(error),
@@ -85,7 +85,7 @@ impl OriginStore {
 
     fn parse<T: DeserializeOwned>(&self, answer: Value) -> Result<T> {
         serde_json::from_value(answer)
-            .map_err(|error| self.protocol_error("gave an answer that is none").with_source(error))
+            .map_err(|error| self.protocol_error("sent an invalid reply").with_source(error))
     }
 
     /// As `Store::id`.
@@ -94,10 +94,10 @@ impl OriginStore {
         StoreId::from_hex(&facts.id).ok_or_else(|| self.protocol_error("has a store without an id"))
     }
 
-    /// Which nodes this one may exchange blocks with.
+    /// Returns with which nodes this one may exchange blocks.
     ///
     /// # Errors
-    /// `Transient` when the origin is away and never said it.
+    /// `Transient` when the origin is down and no reply is stored.
     pub fn sharing_rights(&self) -> Result<SharingRights> {
         let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
         let group = StoreId::from_hex(&facts.sharing_group);
@@ -106,18 +106,18 @@ impl OriginStore {
         Ok(SharingRights { group: group.0, all_images: facts.reads_all_images })
     }
 
-    /// As `Store::versions`, of what may be read.
+    /// As `Store::versions`, restricted to readable images.
     pub fn versions(&self) -> Result<Vec<Version>> {
         let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember("/api/v1/versions")?;
         records.iter().map(version_of).collect()
     }
 
-    /// What happens to the catalog, as server-sent events without an end.
+    /// The events of the origin, as an endless stream of server-sent events.
     pub(super) fn events(&self) -> Result<impl Read + use<>> {
         self.client.get_for_stream("/api/v1/events")
     }
 
-    /// The newest version of an image, if it has one; asked for again while the origin is away.
+    /// Returns the newest version of an image, if there is one. Retries while the origin is down.
     pub(super) fn newest(&self, image: &ImageName) -> Result<Option<Version>> {
         match retried(RETRY_TIME_MAX, || self.resolve(image.as_str())) {
             Ok(resolved) => Ok(resolved.version),
@@ -141,12 +141,12 @@ impl OriginStore {
 
     /// As `Store::resolve`.
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
-        // What is refused needs no origin, and what is left has no characters that mean something in a URL.
+        // Invalid text is refused here, and valid text has no characters with a meaning in URLs.
         let query: VersionQuery = text.parse()?;
         let question = |name: &str| format!("/api/v1/resolve?name={name}");
         let (raw, answer): (ResolveReply, _) = self.get_or_remember(&question(text))?;
         let corrupt =
-            || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
+            || Error::corrupt(format!("{}: it resolved {text} to something else", self.client.name()));
         let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
         let version = raw.version.as_ref().map(version_of).transpose()?;
         let agrees = match &query {
@@ -160,19 +160,22 @@ impl OriginStore {
             return Err(corrupt());
         }
         if let (Some(answers), Some(version)) = (&self.answers, &version) {
-            // By its full name it is known from now on, too.
+            // The reply also answers a request for the full name.
             answers.keep(&[question(&version.name.to_string())], &answer);
         }
         Ok(Resolved { score, version })
     }
 
-    /// The blocks of a disk that the origin does not have, as far as it says.
+    /// Returns the blocks of a disk that the origin lacks, as far as it knows.
     pub fn missing_blocks(&self, score: Score) -> Result<Option<MissingBlocks>> {
         let answer: ResolveReply = self.client.get(&format!("/api/v1/resolve?name={score}&missing=true"))?;
         let missing = answer.missing.flatten();
         match missing.as_ref().is_none_or(|it| BlockId::from_hex(&it.first).is_some()) {
             true => Ok(missing),
-            false => Err(Error::corrupt(format!("{}: it misses a block without a name", self.client.name()))),
+            false => Err(Error::corrupt(format!(
+                "{}: it reported a missing block with an invalid id",
+                self.client.name()
+            ))),
         }
     }
 
@@ -193,7 +196,7 @@ impl OriginStore {
         if edit_lock.image == *image {
             Ok(edit_lock)
         } else {
-            Err(self.protocol_error("gave the edit_lock of another image"))
+            Err(self.protocol_error("sent the edit lock of another image"))
         }
     }
 
@@ -203,7 +206,7 @@ impl OriginStore {
         self.client.delete(&format!("/api/v1/edit-locks/{image}/{}", edit_lock.number))
     }
 
-    /// Clones a version without moving a block.
+    /// Clones a version. No block is transferred.
     pub fn clone_version(
         &self,
         from: &VersionName,
@@ -221,7 +224,7 @@ impl OriginStore {
         };
         let before = self.newest(to)?.map_or(0, |version| version.name.number);
         let record: VersionRecord = match self.client.post("/api/v1/clone", &request) {
-            // The answer may be what was lost.
+            // Perhaps only the response was lost.
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let newest = self.newest(to).ok().flatten();
                 let is_it = |version: &Version| {
@@ -246,14 +249,14 @@ impl OriginStore {
         Ok(answer.forgotten)
     }
 
-    /// As `Store::rename`: names before and after.
+    /// As `Store::rename`. Returns the names before and after.
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
         let request = RenameRequest { from: from.clone(), to: to.clone() };
         let answer: RenameReport = self.client.post("/api/v1/rename", &request)?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
     }
 
-    /// Tells how a cast stands.
+    /// Reports the state of a cast.
     pub fn tell_of_cast(&self, id: &str, status: &CastStatus) -> Result<()> {
         self.client.tell(&format!("/api/v1/casts/{id}"), status)
     }
@@ -279,25 +282,26 @@ impl OriginStore {
         let path = format!("/api/v1/hoard/record?image={}&number={}", name.image, name.number);
         let answer = self.client.post_bytes(&path, &set.to_bytes(), ANSWER_LENGTH_MAX)?;
         serde_json::from_slice(&answer)
-            .map_err(|error| self.protocol_error("says nothing known about a boot set").with_source(error))
+            .map_err(|error| self.protocol_error("sent an invalid reply to a boot set").with_source(error))
     }
 
-    /// As `Store::unregister_boot_set`: the revision, and the names of versions.
+    /// As `Store::unregister_boot_set`. Returns the revision and the names of the versions.
     pub fn unregister_boot_set(&self, image: &ImageName, number: Option<u64>) -> Result<(u64, Vec<String>)> {
         let request = UnregisterRequest { image: image.clone(), number };
         let answer: UnregisterReply = self.client.post("/api/v1/hoard/unregister", &request)?;
         Ok((answer.revision, answer.unregistered))
     }
 
-    /// The nodes that the origin knows of, as it tells them.
+    /// Returns the nodes that the origin knows, as it lists them.
     pub fn nodes(&self) -> Result<serde_json::Value> {
         self.client.get("/api/v1/nodes")
     }
 
-    /// Sends one request for frames and takes them as they come, each decoded and hashed. Returns what was not found.
+    /// Sends one request for frames, and passes them to `take` as they arrive, decoded and hashed. Returns the ids that
+    /// were not found.
     ///
     /// # Errors
-    /// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
+    /// The origin's errors; `Transient` when it is down; `Corrupt` when it sends wrong data; the errors of `take`.
     pub fn frames(
         &self,
         request: &FramesRequest,
@@ -306,16 +310,16 @@ impl OriginStore {
         frames::fetch(&self.client, request, take)
     }
 
-    /// Tells the origin of this node; gives what it says of others.
+    /// Reports this node to the origin. Returns what it says of other nodes.
     ///
     /// # Errors
-    /// `Missing` from an origin that knows nothing of nodes; as [`Client::post`].
+    /// `Missing` from an origin without this endpoint; as [`Client::post`].
     pub fn report(&self, report: &NodeReport) -> Result<NodePeersReply> {
         self.client.post("/api/v1/nodes", report)
     }
 
-    /// Begins to add a version of that image to the origin's store. With `verify_known`, the origin reads every frame that the
-    /// version relies on.
+    /// Begins to add a version of this image to the origin's store. With `verify_known`, the origin reads every frame
+    /// that the version relies on.
     ///
     /// # Errors
     /// What the origin says.
@@ -328,10 +332,10 @@ impl OriginStore {
     }
 }
 
-/// The version of a record that an origin sent. Its id is that of the bytes it has here.
+/// Returns the version of a record that an origin sent. Its id is that of the local serialization.
 ///
 /// # Errors
-/// `Corrupt` when there can be no such record.
+/// `Corrupt` when the record is invalid.
 pub(super) fn version_of(record: &VersionRecord) -> Result<Version> {
     let bytes = record.encode().map_err(|error| Error::new(ErrorKind::Corrupt, error.to_string()))?;
     let record = VersionRecord::decode(&bytes)?;
@@ -343,10 +347,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_cannot_be_is_refused() {
+    fn an_invalid_record_is_refused() {
         let image: ImageName = "lab/x".parse().unwrap();
         let mut record = VersionRecord::draft(image, Score(BlockId([1; 32])), 5);
-        assert_eq!(version_of(&record).unwrap_err().kind(), ErrorKind::Corrupt, "a draft is no version");
+        assert_eq!(version_of(&record).unwrap_err().kind(), ErrorKind::Corrupt, "a draft is not a version");
         record.number = 3;
         let version = version_of(&record).unwrap();
         assert_eq!(version.name.to_string(), "lab/x@3");

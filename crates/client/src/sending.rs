@@ -1,5 +1,5 @@
-//! Frames on their way to an origin, several requests of them at once: full ones, and while hardly any is under way whatever there is,
-//! so that no link is idle while frames wait (as in Nagle's rule, RFC 896, for bytes).
+//! Sends frames to an origin with several concurrent requests. Requests are full; only while few are under way, smaller
+//! ones are sent at once, so that no link is idle while frames wait (as Nagle's rule, RFC 896, does for bytes).
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -13,45 +13,45 @@ use serde::Deserialize;
 
 use crate::client::{Client, retried};
 
-/// Bytes of frames in one request at most, but for the last frame.
+/// Most bytes of frames in one request, except for its last frame.
 const REQUEST_LENGTH: usize = 2 << 20;
 /// Requests under way.
 const REQUESTS_MAX: usize = 4;
-/// With fewer than these under way, one begins that is not full: one travels while another is answered.
+/// With fewer requests under way, one starts even if it is not full: one travels while another is answered.
 const REQUESTS_MIN: usize = 2;
-/// Whoever adds to more bytes than these that wait has to wait too.
+/// With more waiting bytes, callers that add frames wait too.
 const WAITING_MAX: usize = 2 * REQUEST_LENGTH;
-/// So long a request is sent again to an origin that is away.
+/// How long a request is retried while the origin is down.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
-/// Most bytes of an answer.
+/// Most bytes of a response.
 const ANSWER_MAX: u64 = 64 << 10;
 
-// With what is still to come on top, a body is never longer than an origin takes.
+// Even with the frame that exceeds the limit, a body is never longer than an origin accepts.
 const _: () = assert!(REQUEST_LENGTH + 2 * STORED_LENGTH_MAX < stream::UPLOAD_LENGTH_MAX);
 
 /// A frame as stored, and its blocks.
 type Frame = (Vec<BlockId>, Vec<u8>);
 
-/// What is to be sent.
+/// The queue of frames to send.
 #[derive(Default)]
 struct Waiting {
     frames: VecDeque<Frame>,
     length: usize,
     /// Requests under way.
     under_way: usize,
-    /// Nothing is added any more.
+    /// No more frames will be added.
     is_last: bool,
-    /// How the first request that failed did. Nothing is sent after that.
+    /// The error of the first failed request. Nothing is sent after it.
     failure: Option<Error>,
 }
 
-/// How a request was answered.
+/// The response to a request.
 #[derive(Deserialize)]
 struct Accepted {
     accepted: u64,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Way {
     client: Arc<Client>,
     /// The session's path.
@@ -73,12 +73,12 @@ impl Sending {
         for _ in 0..REQUESTS_MAX {
             let way = sending.way.clone();
             let thread = thread::Builder::new().name("upload".to_owned()).spawn(move || way.send_all());
-            sending.threads.push(thread.context(|| "starting a thread that sends".to_owned())?);
+            sending.threads.push(thread.context(|| "starting a sending thread".to_owned())?);
         }
         Ok(sending)
     }
 
-    /// Takes a frame to be sent; waits when much is on its way.
+    /// Adds a frame; waits while too much is queued.
     ///
     /// # Errors
     /// The first failure of a request.
@@ -95,7 +95,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Sends the rest, and waits until the origin has taken all.
+    /// Sends the rest, and waits until the origin has accepted everything.
     ///
     /// # Errors
     /// The first failure of a request.
@@ -104,7 +104,7 @@ impl Sending {
         self.way.changed.notify_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                self.way.fail(Error::bug("a thread that sends panicked"));
+                self.way.fail(Error::bug("a sending thread panicked"));
             }
         }
         self.way.waiting().check()
@@ -114,26 +114,26 @@ impl Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
-            // What is not sent is not wanted any more.
-            self.way.fail(Error::refused("the upload was given up"));
+            // Unsent frames are no longer wanted.
+            self.way.fail(Error::refused("the upload was abandoned"));
             let _ = self.finish();
         }
     }
 }
 
 impl Waiting {
-    /// Fails once a request did, as it did.
+    /// Returns the error of the first failed request.
     fn check(&self) -> Result<()> {
         self.failure.as_ref().map_or(Ok(()), |error| Err(Error::new(error.kind(), error.to_string())))
     }
 
-    /// Whether a request should begin now, or none will any more.
+    /// Whether a request should start now, or none will start any more.
     fn is_ready(&self) -> bool {
         let is_worth_it = self.length >= REQUEST_LENGTH || self.under_way < REQUESTS_MIN;
         self.is_last || self.failure.is_some() || !self.frames.is_empty() && is_worth_it
     }
 
-    /// Frames of one request; none when there are no more.
+    /// Takes the frames of one request; empty when there are no more.
     fn take(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         let mut length = 0;
@@ -162,7 +162,7 @@ impl Way {
         self.changed.notify_all();
     }
 
-    /// Sends until there is no more, or a request fails.
+    /// Sends until nothing is left, or a request fails.
     fn send_all(&self) {
         loop {
             let mut waiting = self.waiting();
@@ -182,7 +182,7 @@ impl Way {
         }
     }
 
-    /// Sends frames, and what did not arrive of them again.
+    /// Sends frames, and on a retry only those that did not arrive.
     fn send(&self, mut frames: Vec<Frame>) -> Result<()> {
         let mut is_first = true;
         retried(RETRY_TIME_MAX, || {
@@ -203,18 +203,23 @@ impl Way {
             stream::write_end(&[], &mut body);
             let answer = self.client.post_bytes(&format!("{}/frames", self.path), &body, ANSWER_MAX)?;
             let answer: Accepted = serde_json::from_slice(&answer).map_err(|error| {
-                Error::corrupt(format!("{}: no answer to an upload", self.client.name())).with_source(error)
+                Error::corrupt(format!("{}: invalid response to an upload", self.client.name()))
+                    .with_source(error)
             })?;
-            // What another session has sent meanwhile may be left out; more than there is cannot be taken.
+            // Frames that another session has sent meanwhile may be left out, but no more blocks can be accepted than
+            // were sent.
             let blocks: usize = frames.iter().map(|(ids, _)| ids.len()).sum();
             if answer.accepted > blocks as u64 {
-                return Err(Error::corrupt(format!("{}: it took more than was sent", self.client.name())));
+                return Err(Error::corrupt(format!(
+                    "{}: it accepted more than was sent",
+                    self.client.name()
+                )));
             }
             Ok(())
         })
     }
 
-    /// For each frame, whether it holds something which the origin needs.
+    /// Returns for each frame whether the origin needs any of its blocks.
     fn still_needed(&self, frames: &[Frame]) -> Result<Vec<bool>> {
         let ids: Vec<BlockId> = frames.iter().flat_map(|(ids, _)| ids.iter().copied()).collect();
         let needed = need(&self.client, &self.path, &ids)?;
@@ -228,10 +233,10 @@ impl Way {
     }
 }
 
-/// Which of the blocks the origin needs, for the session at `path`.
+/// Returns which of the blocks the origin needs, for the session at `path`.
 ///
 /// # Errors
-/// What the origin says; `Corrupt` when its answer is none.
+/// The origin's errors; `Corrupt` when its response is invalid.
 pub(super) fn need(client: &Client, path: &str, ids: &[BlockId]) -> Result<Vec<bool>> {
     let mut needed = Vec::with_capacity(ids.len());
     for ids in ids.chunks(stream::NEED_IDS_MAX) {
@@ -252,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_idle_while_frames_wait_and_requests_are_not_small_while_it_is_busy() {
+    fn a_link_is_not_idle_while_frames_wait_and_requests_are_full_while_it_is_busy() {
         assert!(waiting(1, 0).is_ready() && waiting(1, REQUESTS_MIN - 1).is_ready());
         assert!(!waiting(1, REQUESTS_MIN).is_ready() && !waiting(20, REQUESTS_MIN).is_ready());
-        assert!(waiting(21, REQUESTS_MIN).is_ready(), "a full one");
+        assert!(waiting(21, REQUESTS_MIN).is_ready(), "a full request");
         assert!(!waiting(0, 0).is_ready());
         for frames in [0, 1] {
             assert!(Waiting { is_last: true, ..waiting(frames, REQUESTS_MIN) }.is_ready());
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_takes_what_there_is_up_to_its_length() {
+    fn a_request_takes_waiting_frames_up_to_its_length() {
         let mut waiting = waiting(50, 0);
         let taken: Vec<usize> = std::iter::repeat_with(|| waiting.take().len()).take(4).collect();
         assert_eq!(taken, [21, 21, 8, 0]);

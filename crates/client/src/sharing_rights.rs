@@ -1,6 +1,6 @@
-//! With which nodes a node may exchange blocks, as the origin says of its access token.
+//! The nodes with which a node may exchange blocks, according to its access token.
 
-/// What the origin says of a node's access token.
+/// The origin's facts about a node's access token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingRights {
     /// Equal for the nodes of one store whose tokens read the same images.

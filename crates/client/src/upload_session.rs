@@ -1,11 +1,11 @@
-//! A session that adds a version to an origin's store, as capture sees a store that it adds to.
+//! A session that adds a version to an origin's store. Capture uses it like a session of a local store.
 //!
 //! ```text
 //! lookup of many ids ─▶ need ─▶ known or new        append ─▶ batch ─full─▶ request ×n, each resumed by asking need again
 //! ```
 //!
-//! Keeps what the origin needs and what was sent; nothing else of the disk. A session can be lost: an origin that was
-//! restarted does not know it. It still finds what it had received, so a new session sends only the rest.
+//! Stores which blocks the origin needs and which were sent; nothing else of the disk. A session can be lost, because a
+//! restarted origin does not know it. The origin keeps the received data, so a new session sends only the rest.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -25,27 +25,27 @@ use super::sending::{Sending, need};
 use crate::client::{Client, retried};
 use crate::origin_store::{OriginStore, version_of};
 
-/// Questions about blocks that are under way at once: a long way is filled with them.
+/// Concurrent requests about blocks, which fill a link with a long round trip.
 const LOOKUPS_UNDER_WAY: usize = 8;
-/// So long an origin that is away is asked again.
+/// How long requests are retried while the origin is down.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What is known of a block that was asked for and needed.
+/// The state of a block that the origin needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Needed,
     Sent,
 }
 
-/// Adds to an origin's store. May be used by many threads at once. Dropped without being published, it leaves what was sent
-/// to the origin, where the next session finds it.
+/// Adds to an origin's store. May be used by many threads at once. If dropped without publishing, the origin keeps the
+/// sent data for the next session.
 pub struct UploadSession {
     client: Arc<Client>,
     path: String,
     sending: Mutex<Option<Sending>>,
     blocks: Mutex<HashMap<BlockId, State>>,
     pin: Pin,
-    /// The origin no longer knows it.
+    /// The origin no longer knows the session.
     lost: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ struct Begun {
     id: String,
 }
 
-/// A version as an origin says that it was published.
+/// The origin's reply to a publication.
 #[derive(Deserialize)]
 struct Published {
     #[serde(flatten)]
@@ -80,7 +80,7 @@ impl UploadSession {
         let begun: Begun = retried(RETRY_TIME_MAX, || client.post(&path, &serde_json::json!({})))?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if begun.id.is_empty() || begun.id.len() > 128 || !begun.id.chars().all(is_plain) {
-            return Err(Error::corrupt(format!("{}: an upload without a name", client.name())));
+            return Err(Error::corrupt(format!("{}: an upload with an invalid id", client.name())));
         }
         let path = format!("/api/v1/uploads/{}", begun.id);
         let sending = Sending::start(client.clone(), path.clone())?;
@@ -94,18 +94,18 @@ impl UploadSession {
         })
     }
 
-    /// Whether the origin no longer knows the session: it was started again, or was away for too long. What it has of it,
-    /// another session finds.
+    /// Whether the origin no longer knows the session, because it was restarted or was down for too long. Another
+    /// session finds the data that the origin has.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until all was taken, and publishes a version. When this returns, it is durable and everybody sees it. `expect` is
-    /// the number that the newest version must have (0: there must be none), if it is given: then trying again, in this
-    /// session or in another, never makes two.
+    /// Waits until everything was accepted, and publishes a version. On return it is durable and visible to everybody.
+    /// If given, `expect` is the number that the newest version must have (0: no version exists); then a retry, in this
+    /// session or another, never creates two versions.
     ///
     /// # Errors
-    /// What the origin says. `Transient` when it went away and has no such version.
+    /// The origin's errors. `Transient` when it went down and has no such version.
     pub fn publish(&self, record: &VersionRecord, expect: Option<u64>) -> Result<PublishedVersion> {
         self.finish()?;
         let before = match expect {
@@ -117,12 +117,12 @@ impl UploadSession {
         let published: Result<Published> = self.noted(published);
         match published {
             Ok(published) => {
-                // It has ended with that.
+                // Publishing ended the session.
                 self.lost.store(true, Ordering::Relaxed);
                 let version = self.check(version_of(&published.record)?, record)?;
                 Ok(PublishedVersion { version, repairs: published.repairs })
             }
-            // The answer may be what was lost; where a number is expected, it may be that of a try before that comes late.
+            // Perhaps only the response was lost; if a number is expected, an earlier attempt may have arrived late.
             Err(error)
                 if error.kind() == ErrorKind::Transient
                     || self.is_lost()
@@ -139,7 +139,7 @@ impl UploadSession {
         }
     }
 
-    /// Sends the rest of the frames, and waits until all were taken.
+    /// Sends the remaining frames, and waits until all were accepted.
     ///
     /// # Errors
     /// What the origin says.
@@ -149,19 +149,19 @@ impl UploadSession {
         self.noted(finished)
     }
 
-    /// The newest version of the record's image.
+    /// Returns the newest version of the record's image.
     fn newest(&self, record: &VersionRecord) -> Result<Option<Version>> {
         OriginStore::of(self.client.clone()).newest(&record.image)
     }
 
-    /// What an origin says that it published must be what it was asked to.
+    /// Checks that the origin published what was requested.
     fn check(&self, version: Version, record: &VersionRecord) -> Result<Version> {
         let found = &version.record;
         if (&found.image, found.score) == (&record.image, record.score) {
             return Ok(version);
         }
         Err(Error::corrupt(format!(
-            "{}: it published {} of score {}, and was asked for {} of score {}",
+            "{}: it published {} with score {} instead of {} with score {}",
             self.client.name(),
             version.name,
             found.score,
@@ -174,7 +174,7 @@ impl UploadSession {
         self.blocks.lock()
     }
 
-    /// The same result; notes when it says that there is no such session.
+    /// Returns the result, and notes if it means that the session does not exist.
     fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Missing) {
             self.lost.store(true, Ordering::Relaxed);
@@ -183,7 +183,7 @@ impl UploadSession {
     }
 }
 
-/// Whether a version is what that draft became, after the version of number `before`.
+/// Whether a version was created from this draft, after the version of number `before`.
 fn is_of(version: &Version, draft: &VersionRecord, before: u64) -> bool {
     let found = &version.record;
     found.number > before
@@ -193,7 +193,7 @@ fn is_of(version: &Version, draft: &VersionRecord, before: u64) -> bool {
 
 impl Drop for UploadSession {
     fn drop(&mut self) {
-        // Nothing is sent any more, then the origin need not wait for more. What it has taken it keeps.
+        // First stops sending, then ends the upload at the origin, which keeps the received data.
         drop(self.sending.lock().take());
         if !self.lost.swap(true, Ordering::Relaxed) {
             let _ = self.client.delete(&self.path);
@@ -212,13 +212,13 @@ impl FrameSource for UploadSession {
 }
 
 impl FrameIndex for UploadSession {
-    /// Nothing is read from what is added to.
+    /// A session is write-only.
     fn locate(&self, _id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(None)
     }
 
     fn read_frame(&self, _address: FrameAddress, _stored: &mut Vec<u8>) -> Result<()> {
-        Err(Error::bug("a frame is read from a session of an origin"))
+        Err(Error::bug("reading a frame from a session of an origin"))
     }
 }
 
@@ -238,7 +238,7 @@ impl FrameStore for UploadSession {
         };
         let mut blocks = self.blocks();
         for (id, _) in unknown.iter().zip(needed).filter(|(_, needed)| *needed) {
-            // It may have been sent while the question was under way.
+            // It may have been sent while the request was under way.
             blocks.entry(*id).or_insert(State::Needed);
         }
         let pin = |id| (blocks.get(id) != Some(&State::Needed)).then(|| self.pin.clone());
@@ -246,14 +246,15 @@ impl FrameStore for UploadSession {
     }
 
     fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
-        // Asking pins what the origin has, also what it needs because its copy is damaged. What it does not have at all, it
-        // misses when this is published.
+        // The lookup pins blocks that the origin has, including those it needs because its copy is damaged. Blocks that
+        // it lacks are reported missing at publishing.
         self.lookup_and_pin(id).map(|_| Some(self.pin.clone()))
     }
 
     fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
         let sending = self.sending.lock();
-        let sending = sending.as_ref().ok_or_else(|| Error::bug("a frame for an upload that has ended"))?;
+        let sending =
+            sending.as_ref().ok_or_else(|| Error::bug("adding a frame to an upload that has ended"))?;
         self.noted(sending.push(frame))?;
         let mut blocks = self.blocks();
         blocks.extend(frame.blocks.iter().map(|block| (block.id, State::Sent)));

@@ -1,8 +1,8 @@
-//! The catalog of an origin as it was a moment ago, so that questions for names are answered without waiting.
+//! A recent copy of an origin's catalog, so that queries for names need not wait.
 //!
-//! It listens to the origin's events, and asks for all versions when an event says that they changed. Between two
-//! questions it waits, the longer the more versions there are; one question answers all events that came meanwhile.
-//! While the origin is away, the last answer stands. Where no events come, it asks now and then.
+//! Listens to the origin's events, and requests all versions when an event reports a change. The pause between two
+//! requests grows with the number of versions; one request covers all events that arrived meanwhile. While the origin
+//! is down, the last reply is used. If no events arrive, it polls.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use platter_records::Version;
 use super::listen::{Listener, listen};
 use super::origin_store::OriginStore;
 
-/// From one look at all versions to the next, at least; and so many times as long as a look takes.
+/// Shortest pause between two requests for all versions; and the pause as a multiple of a request's duration.
 const LOOK_PAUSE: Duration = Duration::from_millis(300);
 const LOOK_PAUSE_PART: u32 = 4;
 
@@ -25,7 +25,7 @@ pub struct Watch(Arc<Followed>);
 struct Followed {
     store: OriginStore,
     seen: Mutex<KnownVersions>,
-    /// Held while versions are asked for: an answer never replaces a later one.
+    /// Held during a request, so that a reply never replaces a later one.
     looking: Mutex<()>,
 }
 
@@ -36,7 +36,8 @@ struct KnownVersions {
 }
 
 impl Watch {
-    /// Looks once, and follows from then on. A node that never heard of any versions begins without, while the origin is away.
+    /// Requests the versions once, and follows changes from then on. While the origin is down, a node that never saw
+    /// versions starts without any.
     ///
     /// # Errors
     /// What the origin says; `Io` when no thread can be started.
@@ -52,7 +53,7 @@ impl Watch {
         Ok(Self(followed))
     }
 
-    /// A number that is another one once the versions may be others.
+    /// A number that changes whenever the versions may have changed.
     pub fn generation(&self) -> i64 {
         self.0.seen().generation
     }
@@ -62,7 +63,7 @@ impl Watch {
         self.0.seen().versions.clone()
     }
 
-    /// Asks at once, for a caller that has changed something itself.
+    /// Requests the versions at once, for a caller that has changed something itself.
     ///
     /// # Errors
     /// What the origin says.
@@ -98,7 +99,7 @@ impl Listener for Followed {
     }
 
     fn is_deaf(&self) {
-        // What happened meanwhile, if it can be had.
+        // Fetches changes that happened meanwhile, if possible.
         let _ = self.look();
     }
 }

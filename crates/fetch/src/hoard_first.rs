@@ -1,10 +1,10 @@
-//! A source with a hoard before it: what is hoarded is read there, everything else below.
+//! A source with a hoard in front: hoarded blocks are read from the hoard, all others from below.
 //!
-//! Only while reads go below do hints, and only then is it worth looking far ahead: a boot from the hoard fetches nothing, though
-//! every reader looks ahead.
+//! Hints are passed on only while reads go below, and only then is looking far ahead worthwhile: a boot from the hoard
+//! fetches nothing, although every reader looks ahead.
 //!
-//! A frame of the hoard that is damaged, or went while it was being updated, is made anew from what is below, with the same
-//! blocks at the same slots, so no reader notices.
+//! A hoarded frame that is damaged, or was removed by an update, is rebuilt from below with the same blocks in the same
+//! slots, so readers do not notice.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use platter_image::{
 use platter_store::Hoard;
 use platter_vdisk::Source;
 
-/// Set in the pack's number of an address in the hoard: sources number their packs from 0.
+/// Marks the pack number of addresses in the hoard: sources number their packs from 0.
 const OF_HOARD: u32 = 1 << 31;
-/// How often it is looked whether another process has updated the hoard.
+/// Pause between checks whether another process has updated the hoard.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
-/// A hoard before a source.
+/// A hoard in front of a source.
 pub(crate) struct HoardFirst {
     hoard: Arc<Hoard>,
     below: Arc<dyn Source>,
     looked: Mutex<Instant>,
-    /// The last block or page that was read is not hoarded.
+    /// Whether the last block or page that was read is not hoarded.
     reads_below: AtomicBool,
 }
 
 impl HoardFirst {
-    /// Puts the hoard before that source.
+    /// Puts the hoard in front of this source.
     pub(crate) fn new(hoard: Arc<Hoard>, below: Arc<dyn Source>) -> Self {
         Self { hoard, below, looked: Mutex::new(Instant::now()), reads_below: AtomicBool::new(false) }
     }
@@ -43,18 +43,18 @@ impl HoardFirst {
         let mut looked = self.looked.lock();
         if looked.elapsed() >= LOOK_PAUSE {
             *looked = Instant::now();
-            // What it showed before is as good as it was.
+            // After a failure, the previous view of the hoard stays valid.
             let _ = self.hoard.refresh();
         }
     }
 
-    /// Notes whether what is read is hoarded; gives that.
+    /// Notes whether the read block is hoarded, and returns its argument.
     fn note_read<T>(&self, hoarded: Option<T>) -> Option<T> {
         self.reads_below.store(hoarded.is_none(), Ordering::Relaxed);
         hoarded
     }
 
-    /// These of what is hinted at that are worth fetching.
+    /// Returns the hinted blocks that are not hoarded.
     fn absent(&self, ids: &[BlockId]) -> Vec<BlockId> {
         match self.reads_below.load(Ordering::Relaxed) {
             true => ids.iter().copied().filter(|id| !self.hoard.holds(id)).collect(),
@@ -62,13 +62,13 @@ impl HoardFirst {
         }
     }
 
-    /// A whole frame of the hoard.
+    /// Reads a whole frame of the hoard.
     fn hoarded(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         self.hoard.read_frame(address, stored)?;
         FrameHeader::parse(stored)?.payload(stored).map(drop)
     }
 
-    /// The frame that was at an address, from what is below.
+    /// Rebuilds the frame at an address from the source below.
     fn made_anew(&self, address: FrameAddress, why: Error, stored: &mut Vec<u8>) -> Result<()> {
         let Some(ids) = self.hoard.blocks_at(address) else { return Err(why) };
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_MAX);
@@ -122,7 +122,7 @@ impl FrameSource for HoardFirst {
     }
 
     fn found_damaged(&self, address: FrameAddress) {
-        // A frame of the hoard is made anew of what is below, whenever it is read.
+        // A hoarded frame is rebuilt from below whenever it is read.
         if address.pack & OF_HOARD == 0 {
             self.below.found_damaged(address);
         }
@@ -167,7 +167,7 @@ mod tests {
         (BlockId::of(Kind::Data, &contents), contents)
     }
 
-    /// Gives any of its blocks in a frame of its own, and counts what is hinted at.
+    /// Returns any of its blocks in a frame of its own, and records hints.
     #[derive(Default)]
     struct Below {
         hinted: Mutex<Vec<BlockId>>,
@@ -256,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_in_the_hoard_goes_on_there() {
+    fn reading_ahead_continues_within_the_hoard() {
         let folder = tempfile::tempdir().unwrap();
         let below = Arc::new(Below::default());
         let source = HoardFirst::new(hoard(&StorePlace::on_system(folder.path()), &below), below);
         let frame_of = |number| source.lease(&block(number).0).unwrap().unwrap().place.frame;
-        assert_eq!(source.read_on(frame_of(1)), Some(Vec::new()), "of the hoard's one frame");
-        assert_eq!(source.read_on(frame_of(3)), Some(vec![block(200).0]), "and of what is below");
+        assert_eq!(source.read_on(frame_of(1)), Some(Vec::new()), "the hoard has one frame");
+        assert_eq!(source.read_on(frame_of(3)), Some(vec![block(200).0]), "the source below has more");
     }
 
     #[test]
@@ -282,11 +282,7 @@ mod tests {
         source.lease(&block(1).0).unwrap().unwrap();
         assert_eq!(hint(), [], "what was read is hoarded");
         source.lease(&block(3).0).unwrap().unwrap();
-        assert_eq!(
-            hint(),
-            [3, 4].map(|number| block(number).0),
-            "and of that, what is hoarded is not wanted"
-        );
+        assert_eq!(hint(), [3, 4].map(|number| block(number).0), "hoarded blocks are left out");
         source.lease(&block(2).0).unwrap().unwrap();
         assert_eq!(hint(), []);
     }

@@ -1,14 +1,14 @@
-//! Where blocks come from: a store in a directory, or an origin through memory, a hoard, a cache and peers.
+//! The sources of blocks: a store in a directory, or an origin through memory, a hoard, a cache and peers.
 //!
 //! ```text
 //! OpenStore ─▶ stack: memory ▸ hoard ▸ disk cache ▸ network (peers ∥ origin)
 //!                     memory ▸ hoard ▸ local store
 //! ```
 //!
-//! Owns the layers that lie below a disk's memory cache, and the one function that stacks them (`open/stack.rs`). Every layer
-//! is a `FrameSource`: a request for a block returns a lease on a verified frame. A crate of its own because jobs, live disks
-//! and the command line read in the same way, and because nothing here knows disks, files or a person. Must never give out,
-//! keep or pass on a block that was not verified.
+//! Owns the layers below a disk's memory cache, and the one function that stacks them (`open/stack.rs`). Every layer is
+//! a `FrameSource`: a request for a block returns a lease on a verified frame. It is a crate of its own because jobs,
+//! live disks and the command line read in the same way, and because nothing here knows disks, files or users. Must
+//! never deliver, store or pass on an unverified block.
 //!
 //! - `driver`: frames from the origin and from peers, by one scheduler
 //! - `node`: a cache of this machine, what fills it, and with whom it is shared

@@ -1,4 +1,4 @@
-//! An origin with what its blocks are read through: a fetcher, and a cache if there is one.
+//! An origin with its fetcher, and its cache if there is one.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use platter_vdisk::Source;
 use crate::driver::{Fetcher, Holdings, OriginFrames, SourceOptions, TakeFrame};
 use crate::node::{CacheLocation, CachedSource, NodeCache, SharingRequest};
 
-/// Most bytes of frames in memory: without a cache, they wait there for their readers.
+/// Most bytes of frames in memory without a cache: they wait there for their readers.
 const MEMORY_BYTES: u64 = 128 << 20;
-/// The same with a cache, which keeps what comes.
+/// Most bytes of frames in memory with a cache, which stores received frames.
 const MEMORY_BESIDE_CACHE: u64 = 32 << 20;
 
-/// An origin, and what fetches from it.
+/// An origin and its fetcher.
 #[derive(Clone)]
 pub struct RemoteStore {
     origin: OriginStore,
@@ -31,7 +31,7 @@ impl OriginFrames for OriginStore {
 }
 
 impl RemoteStore {
-    /// Asks for nothing yet. `address` names the origin whose answers the cache remembers.
+    /// Sends no request yet. `address` names the origin whose replies the cache stores.
     ///
     /// # Errors
     /// As [`NodeCache::open`].
@@ -52,18 +52,18 @@ impl RemoteStore {
         &self.origin
     }
 
-    /// The cache of what was read, if there is one.
+    /// The cache, if there is one.
     pub fn cache(&self) -> Option<&Arc<NodeCache>> {
         self.cache.as_ref()
     }
 
-    /// What fetches from this origin, and from peers.
+    /// The fetcher for this origin and its peers.
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }
 
-    /// As [`OriginStore::resolve`]. While the origin is away, a score is its own answer for a node that has peers: they may
-    /// have what it names.
+    /// As [`OriginStore::resolve`]. While the origin is down, a node with peers resolves a score to itself, because
+    /// peers may have its recipe.
     ///
     /// # Errors
     /// As [`OriginStore::resolve`].
@@ -78,11 +78,11 @@ impl RemoteStore {
         }
     }
 
-    /// Begins to share what the cache holds, unless it is shared or there is no cache.
+    /// Starts to share the cache, unless it is shared already or there is no cache.
     ///
     /// # Errors
-    /// `Refused` for an invalid address; `Transient` when the origin is away and never said which store it has; `Io` when the
-    /// address is not available.
+    /// `Refused` for an invalid address; `Transient` when the origin is down and its store's id is not stored; `Io`
+    /// when the address is not available.
     pub fn share(&self, request: &SharingRequest) -> Result<()> {
         match &self.cache {
             Some(cache) if !self.fetcher.shares() => {
@@ -92,13 +92,13 @@ impl RemoteStore {
         }
     }
 
-    /// The frames and pages of a recipe through the cache; `None` without one.
+    /// Returns the source of a recipe's frames and pages through the cache; `None` without one.
     pub fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
         let cache = self.cache.as_ref()?;
         Some(CachedSource::new(cache.clone(), self.fetcher.source(score, options)))
     }
 
-    /// The same from other nodes, past the cache; `None` while no other node is known.
+    /// Returns the source of a recipe from other nodes, without the cache; `None` while no other node is known.
     pub fn peer_source(&self, score: Score, options: SourceOptions) -> Option<Arc<dyn Source>> {
         (self.fetcher.counts().known > 0).then(|| self.fetcher.source(score, options) as Arc<dyn Source>)
     }

@@ -1,19 +1,19 @@
-//! What sharing did since the node was started.
+//! Counters of sharing since the node's start.
 
 use serde::Serialize;
 
-/// Counters, and how many nodes there are.
+/// Counters, and numbers of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PeerCounts {
-    /// Other nodes that are known.
+    /// Number of known other nodes.
     pub known: u64,
-    /// Nodes that there is a connection with.
+    /// Number of connected nodes.
     pub connected: u64,
-    /// Frames taken from peers, and their bytes.
+    /// Frames received from peers, and their bytes.
     pub frames_received: u64,
     /// See `frames_received`.
     pub frame_bytes_received: u64,
-    /// Frames taken from the origin, and their bytes.
+    /// Frames received from the origin, and their bytes.
     pub origin_frames: u64,
     /// See `origin_frames`.
     pub origin_frame_bytes: u64,
@@ -23,24 +23,24 @@ pub struct PeerCounts {
     pub frame_bytes_sent: u64,
     /// Bytes of filters sent.
     pub filter_bytes_sent: u64,
-    /// Questions to peers that said to hold the blocks, to homes, and to the origin.
+    /// Requests to peers that announced the blocks, to homes, and to the origin.
     pub peer_questions: u64,
     /// See `peer_questions`.
     pub home_questions: u64,
     /// See `peer_questions`.
     pub origin_questions: u64,
-    /// Of all these, second ones because the first was slow.
+    /// Of these, second requests because the first was slow.
     pub hedges: u64,
-    /// Questions of peers that this node fetched for, as the home of the blocks.
+    /// Requests of peers for which this node fetched, as the home of the blocks.
     pub fetches_for_peers: u64,
-    /// Blocks that a filter said were there, and were not.
+    /// Blocks that a filter announced although the peer never had them.
     pub false_positives: u64,
-    /// Blocks that were not there any more, by a filter newer than the one here.
+    /// Blocks that the peer had dropped, according to a newer filter than the known one.
     pub stale: u64,
-    /// Questions that failed.
+    /// Failed requests.
     pub failures: u64,
-    /// Peers dropped because they were silent while an answer was due.
+    /// Peers dropped because they were silent while a reply was due.
     pub silent: u64,
-    /// Peers dropped for good, because they lied.
+    /// Peers dropped permanently, because they sent wrong data.
     pub liars: u64,
 }

@@ -1,7 +1,7 @@
-//! The nodes that are known: as the origin's registry told them, and remembered for when no origin is there.
+//! The known nodes: as listed by the origin's registry, and stored for times when no origin answers.
 //!
-//! Owns a small file beside the cache. A node that is missing from more than [`MISSED_MAX`] answers of the registry in a row is
-//! forgotten; while the origin does not answer, no node is. A restarted origin knows no nodes at first.
+//! Owns a small file beside the cache. A node that is missing from more than [`MISSED_MAX`] consecutive replies of the
+//! registry is forgotten; while the origin does not answer, none is. A restarted origin knows no nodes at first.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::node_from_hex;
 
-/// Answers of the registry without a node after which it is no longer known: five minutes.
+/// Number of replies without a node after which it is forgotten: five minutes.
 const MISSED_MAX: u32 = 30;
 /// Most nodes.
 const NODES_MAX: usize = 4096;
@@ -26,16 +26,16 @@ const NODES_MAX: usize = 4096;
 const FILE_LENGTH_MAX: u64 = 4 << 20;
 const FORMAT_VERSION: u32 = 1;
 
-/// A node that other nodes may believe.
+/// A node that other nodes may trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownNode {
     pub(crate) id: NodeId,
-    /// Where it gives to others; none if it does not.
+    /// The address at which it serves others; `None` if it does not.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// As the registry writes it, and the file.
+/// A node's form in the registry's reply and in the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct WrittenNode {
     id: String,
@@ -50,7 +50,7 @@ struct WrittenDirectory {
     nodes: Vec<WrittenNode>,
 }
 
-/// What an answer of the registry changed.
+/// The changes by a reply of the registry.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Learned {
     pub(crate) known: Vec<NodeId>,
@@ -63,25 +63,25 @@ struct Remembered {
     missed: u32,
 }
 
-/// The nodes that are known, without this one.
+/// The known nodes, without this one.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     group: [u8; 16],
     own: NodeId,
     nodes: Mutex<BTreeMap<NodeId, Remembered>>,
-    /// Times that somebody came who is not known.
+    /// Number of connections from unknown nodes.
     strangers: AtomicU64,
 }
 
 impl KnownNode {
-    /// A node of the registry's answer; none if nobody could know it again.
+    /// Parses a node of the registry's reply; `None` if nobody could recognize it.
     fn of(written: &WrittenNode) -> Option<Self> {
         let fingerprint = Fingerprint::from_hex(written.fingerprint.as_deref()?)?;
         Some(Self { id: node_from_hex(&written.id)?, address: written.peer_address, fingerprint })
     }
 
-    /// The nodes of the registry's answer.
+    /// Parses the nodes of the registry's reply.
     pub fn all_of(nodes: &[NodePeer]) -> Vec<Self> {
         let known = nodes.iter().filter_map(|node| {
             let fingerprint = Fingerprint::from_hex(node.fingerprint.as_deref()?)?;
@@ -100,7 +100,7 @@ impl KnownNode {
 }
 
 impl Directory {
-    /// What the file remembers of that group's nodes. A file that is damaged, or of another sharing group, remembers nothing.
+    /// Reads the stored nodes of this group. A damaged file, or one of another sharing group, is ignored.
     pub(crate) fn open(path: PathBuf, group: [u8; 16], own: NodeId) -> Self {
         let nodes = read(&path, group).unwrap_or_default();
         let nodes = nodes.into_iter().filter(|node| node.id != own);
@@ -108,10 +108,10 @@ impl Directory {
         Self { path, group, own, nodes: Mutex::new(nodes), strangers: AtomicU64::new(0) }
     }
 
-    /// The registry told these.
+    /// Takes a reply of the registry.
     ///
     /// # Errors
-    /// `Io` when they cannot be written down; they are known all the same.
+    /// `Io` when they cannot be stored; they are known anyway.
     pub(crate) fn learn(&self, told: &[KnownNode]) -> (Learned, Result<()>) {
         let mut nodes = self.lock();
         let mut learned = Learned::default();
@@ -133,7 +133,7 @@ impl Directory {
         (learned, written)
     }
 
-    /// Which node shows a certificate of that fingerprint.
+    /// Returns the node whose certificate has this fingerprint.
     pub(super) fn node_of(&self, fingerprint: &Fingerprint) -> Option<NodeId> {
         let nodes = self.lock();
         let found = nodes.values().find(|known| known.node.fingerprint == *fingerprint);
@@ -148,7 +148,7 @@ impl Directory {
         self.lock().get(node).map(|known| known.node.clone())
     }
 
-    /// All that give to others.
+    /// Returns all nodes that serve others.
     pub(super) fn sharing(&self) -> Vec<NodeId> {
         let nodes = self.lock();
         nodes.values().filter(|known| known.node.address.is_some()).map(|known| known.node.id).collect()
@@ -174,7 +174,7 @@ impl KnownPeers for Directory {
     fn knows(&self, fingerprint: &Fingerprint) -> bool {
         let is_known = self.node_of(fingerprint).is_some();
         if !is_known {
-            // Perhaps a new node that the registry has not named to us yet: the next report asks it.
+            // Perhaps a new node that the registry has not listed yet: it is asked at the next report.
             self.strangers.fetch_add(1, Ordering::Relaxed);
         }
         is_known
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_remembered_and_forgotten_only_when_the_origin_says_so() {
+    fn nodes_are_stored_and_forgotten_only_by_replies_of_the_origin() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peers.json");
         let open = |group| Directory::open(path.clone(), group, NodeId([1; 16]));
@@ -219,7 +219,7 @@ mod tests {
         );
         let again = open([9; 16]);
         assert_eq!(again.get(&NodeId([3; 16])), Some(node(3)));
-        assert_eq!(open([8; 16]).len(), 0, "another group's nodes");
+        assert_eq!(open([8; 16]).len(), 0, "nodes of another group");
         for _ in 0..MISSED_MAX {
             assert_eq!(again.learn(&[node(2)]).0, Learned::default());
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_registry_says_is_read_as_far_as_it_can_be() {
+    fn invalid_nodes_in_a_reply_are_skipped() {
         let told = json!([
             { "id": "01".repeat(16), "name": "a", "peer_address": "[::1]:1", "fingerprint": "02".repeat(32),
               "hoard_revision": 1, "seen_unix_ms": 1, "new": 1 },

@@ -1,8 +1,8 @@
-//! The one driver of everything that is fetched: it joins the pure machines with threads.
+//! The one driver for all fetching: connects the pure state machines with threads.
 //!
-//! Whoever has something to tell (a reader, a thread that has a frame, a connection) does what follows from it itself, under one
-//! lock that is held for moments and never while a file or a socket is touched. One thread does what becomes due while nobody
-//! has anything to tell. What came is put into the cache by the thread that received it, after readers were given it.
+//! A caller with an event (a reader, a thread with a received frame, a connection) executes its consequences itself,
+//! under one lock, which is held briefly and never during I/O. One thread executes what becomes due without an event.
+//! The thread that received a frame adds it to the cache after the readers got it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ use super::options::PeerOptions;
 use super::origin::{Origin, OriginFrames};
 use super::serving::Serving;
 
-/// What readers, connections and threads share.
+/// The state that readers, connections and threads share.
 pub(super) struct Shared {
     machine: Mutex<Machine>,
-    /// Something is due earlier than the timer's thread knows.
+    /// Notified when something is due earlier than the timer's thread expects.
     changed: Condvar,
     started: Instant,
     pub(super) groups: Arc<Groups>,
@@ -40,7 +40,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Lets the machine do something, and all that follows from it. `None` when it has ended.
+    /// Runs a step of the machine and its consequences. `None` when the machine has ended.
     pub(super) fn act<T>(self: &Arc<Self>, act: impl FnOnce(&mut Machine, Duration) -> T) -> Option<T> {
         let mut machine = self.machine.lock();
         if machine.has_ended() {
@@ -62,7 +62,7 @@ impl Shared {
         Some(result)
     }
 
-    /// Looks at the machine without changing anything.
+    /// Reads from the machine without changing it.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Machine) -> T) -> T {
         look(&self.machine.lock())
     }
@@ -90,14 +90,14 @@ impl Shared {
     }
 }
 
-/// Fetches frames from an origin, and from peers once it shares. It ends with the last of its sources.
+/// Fetches frames from an origin and, once it shares, from peers. Ends when its last source is dropped.
 pub struct Fetcher {
     shared: Arc<Shared>,
     sharing: OnceLock<Sharer>,
     next_source: AtomicU64,
 }
 
-/// What a fetcher that shares has.
+/// State of a fetcher that shares.
 struct Sharer {
     door: Option<Door>,
     directory: Arc<Directory>,
@@ -105,7 +105,8 @@ struct Sharer {
 }
 
 impl Fetcher {
-    /// Asks for nothing yet, and has no threads. What comes is kept in `holdings`, too, and so many bytes of it in memory.
+    /// Creates a fetcher without threads, which has requested nothing yet. Received frames are also kept in `holdings`,
+    /// and in memory up to a limit of bytes.
     pub(crate) fn new(
         origin: Arc<dyn OriginFrames>,
         holdings: Option<Arc<dyn Holdings>>,
@@ -129,10 +130,10 @@ impl Fetcher {
         Arc::new(Self { shared, sharing: OnceLock::new(), next_source: AtomicU64::new(0) })
     }
 
-    /// Begins to share what is held: with nodes that are remembered at once, and with those that are learned.
+    /// Starts to share the held frames: at once with stored nodes, and with nodes that it learns of.
     ///
     /// # Errors
-    /// `Io` when the address cannot be listened at, or threads not be started; `Refused` without holdings.
+    /// `Io` when the address is not available, or threads cannot be started; `Refused` without holdings.
     pub(crate) fn share(
         &self,
         options: &PeerOptions,
@@ -170,35 +171,35 @@ impl Fetcher {
         let door = options.listen.map(|address| Door::open(address, &links)).transpose()?;
         let homes = door.is_some();
         self.shared.act(|machine, _| machine.join(node, homes));
-        // Of two, one is enough.
+        // A concurrent call may have set it first.
         let _ = self.sharing.set(Sharer { door, directory, fingerprint });
         Ok(())
     }
 
-    /// Whether it shares.
+    /// Whether it shares with peers.
     pub fn shares(&self) -> bool {
         self.sharing.get().is_some()
     }
 
-    /// Where peers come in; if port 0 was asked for, with the port it got.
+    /// The address for peers, with the assigned port if port 0 was requested.
     pub fn address(&self) -> Option<SocketAddr> {
         self.sharing.get()?.door.as_ref().map(Door::address)
     }
 
-    /// What this node shows its peers, 64 hexadecimal digits.
+    /// The fingerprint of this node's certificate, 64 hexadecimal digits.
     pub fn fingerprint(&self) -> Option<&str> {
         self.sharing.get().map(|sharer| sharer.fingerprint.as_str())
     }
 
-    /// Times that somebody came who is not known: the registry should be asked soon.
+    /// Number of connections from unknown nodes: a reason to ask the registry soon.
     pub fn strangers(&self) -> u64 {
         self.sharing.get().map_or(0, |sharer| sharer.directory.strangers())
     }
 
-    /// The registry told these nodes.
+    /// Takes the nodes of a registry's reply.
     ///
     /// # Errors
-    /// `Io` when they cannot be remembered; they are known all the same.
+    /// `Io` when they cannot be stored; they are known anyway.
     pub fn learn(&self, nodes: &[KnownNode]) -> Result<()> {
         let Some(sharer) = self.sharing.get() else { return Ok(()) };
         let (learned, written) = sharer.directory.learn(nodes);
@@ -208,13 +209,13 @@ impl Fetcher {
         written
     }
 
-    /// The frames of a recipe.
+    /// Returns a source of a recipe's frames.
     pub(crate) fn source(self: &Arc<Self>, score: Score, options: SourceOptions) -> Arc<NetworkSource> {
         let number = self.next_source.fetch_add(1, Ordering::Relaxed);
         Arc::new(NetworkSource::new(self.clone(), score, number, options))
     }
 
-    /// What was done so far; all zero for one that does not share.
+    /// Returns the counters; all are zero without sharing.
     pub fn counts(&self) -> PeerCounts {
         self.shared.look(Machine::counts)
     }

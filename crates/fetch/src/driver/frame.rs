@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use platter_image::frame::FrameHeader;
 use platter_image::{BlockId, BlockPlace, FrameAddress, Kind, Lease};
 
-/// The pack in addresses of frames in memory: no pack or segment has that number.
+/// Pack number in addresses of frames in memory. No pack or segment has this number.
 const PACK: u32 = u32::MAX;
 
 /// A block or a page.
@@ -19,7 +19,7 @@ pub(super) struct Key {
 /// A frame whose blocks were all hashed on this machine.
 #[derive(Debug)]
 pub(crate) struct VerifiedFrame {
-    /// Tells it from all other frames of this process.
+    /// Unique among the frames of this process.
     number: u64,
     pub(crate) header: FrameHeader,
     pub(crate) stored: Arc<[u8]>,
@@ -31,7 +31,7 @@ impl VerifiedFrame {
         Arc::new(Self { number: NEXT.fetch_add(1, Ordering::Relaxed), header, stored })
     }
 
-    /// The blocks in it.
+    /// The ids of its blocks.
     pub(super) fn ids(&self) -> impl Iterator<Item = &BlockId> {
         self.header.blocks.iter().map(|block| &block.id)
     }
@@ -40,7 +40,7 @@ impl VerifiedFrame {
         self.ids().map(|id| Key { kind: self.header.kind, id: *id })
     }
 
-    /// A lease on it for one of its blocks.
+    /// Returns a lease on it for one of its blocks.
     pub(crate) fn lease(&self, id: &BlockId) -> Option<Lease> {
         let slot = self.ids().position(|other| other == id)? as u32;
         let frame = FrameAddress { pack: PACK, offset: self.number, length: self.stored.len() as u32 };

@@ -1,8 +1,9 @@
-//! Which group a block belongs to ([`platter_cast::peer::groups`]): all nodes must come to the same, from the pages that name
-//! it.
+//! The groups of blocks ([`platter_cast::peer::groups`]): all nodes must derive the same groups, from the pages that
+//! name the blocks.
 //!
-//! Pages are looked at as they come, and those that are held when a recipe is opened. A block whose page was not seen counts
-//! as a group of its own: then it may have another home here than elsewhere, and come from the origin twice.
+//! Groups are learned from pages as they arrive, and from held pages when a recipe is opened. A block whose page was
+//! not seen forms a group of its own: it may then have another home here than on other nodes, and be fetched twice from
+//! the origin.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use platter_image::{BlockId, Kind, Score};
 
 use super::holdings::Holdings;
 
-/// Most blocks whose groups are known; then they are learned anew. 28 MiB.
+/// Most blocks with known groups; beyond that, all are learned again. 28 MiB.
 const BLOCKS_MAX: usize = 1 << 20;
 
 /// Groups of blocks.
@@ -23,18 +24,18 @@ const BLOCKS_MAX: usize = 1 << 20;
 pub(super) struct Groups(Mutex<HashMap<u64, u64>>);
 
 impl Groups {
-    /// The group of a block, if a page that names it was seen.
+    /// Returns the group of a block, if a page that names it was seen.
     pub(super) fn find(&self, id: &BlockId) -> Option<u64> {
         self.0.lock().get(&word(id, 0)).copied()
     }
 
-    /// The group of a block or page. Pages are groups of their own.
+    /// Returns the group of a block or page. Each page is a group of its own.
     pub(super) fn of(&self, kind: Kind, id: &BlockId) -> u64 {
         let found = if kind == Kind::Data { self.find(id) } else { None };
         found.unwrap_or_else(|| word(id, 2))
     }
 
-    /// Looks at the pages of a verified frame: its blocks, one after another.
+    /// Learns from the pages of a verified frame. `contents` has its blocks, one after another.
     pub(super) fn learn_frame(&self, header: &FrameHeader, mut contents: &[u8]) {
         if header.kind != Kind::Page {
             return;
@@ -46,7 +47,7 @@ impl Groups {
         }
     }
 
-    /// Looks at a page. A recipe's root is none, and teaches nothing.
+    /// Learns from a page. A recipe's root is not a page and is skipped.
     fn learn_page(&self, page: &[u8]) {
         let Ok(blocks) = named_blocks(page) else { return };
         let mut known = self.0.lock();
@@ -54,12 +55,12 @@ impl Groups {
             known.clear();
         }
         for (id, group) in blocks.iter().zip(groups(&blocks)) {
-            // One that stands in several places is in the same group on all nodes, whichever page they saw first.
+            // A block in several places gets the same group on all nodes, in whatever order they see the pages.
             known.entry(word(id, 0)).and_modify(|other| *other = group.min(*other)).or_insert(group);
         }
     }
 
-    /// Looks at those pages of a recipe that are held.
+    /// Learns from the held pages of a recipe.
     pub(super) fn learn_held(&self, score: Score, holdings: &dyn Holdings) {
         let Some(root) = held_page(holdings, &score.0) else { return };
         let Ok(root) = Root::decode(score, &root) else { return };
@@ -75,7 +76,7 @@ impl Groups {
     }
 }
 
-/// A page that is held. One that is damaged is not.
+/// Returns a held page; `None` for a damaged one.
 fn held_page(holdings: &dyn Holdings, id: &BlockId) -> Option<Vec<u8>> {
     let stored = holdings.frame(Kind::Page, id)?;
     let mut decoder = FrameDecoder::new().ok()?;
@@ -91,7 +92,7 @@ fn held_page(holdings: &dyn Holdings, id: &BlockId) -> Option<Vec<u8>> {
     None
 }
 
-/// A word of an id. An id is a hash: one is enough to tell blocks apart here.
+/// Returns a word of an id. Ids are hashes, so one word is enough to distinguish blocks here.
 fn word(id: &BlockId, index: usize) -> u64 {
     let (words, _) = id.0.as_chunks::<8>();
     u64::from_le_bytes(words[index])

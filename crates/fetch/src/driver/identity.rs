@@ -1,5 +1,5 @@
-//! Who this node is for its peers: its cache's id, and a certificate of its own, made at the first start and kept beside the
-//! cache.
+//! This node's identity for its peers: its cache's id, and a certificate of its own, created at the first start and
+//! stored beside the cache.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The node with that id and the certificate in that folder, which is made if it is missing.
+    /// Opens the identity with this id and the certificate in this folder, which is created if it is missing.
     ///
     /// # Errors
     /// `Refused` when the files there cannot be used; `Io`.

@@ -1,9 +1,8 @@
 //! One connection with a peer: TLS over TCP, with a thread that reads and one that writes.
 //!
-//! The reader decodes and hashes every frame before it passes it on, and waits when the machine is busy: then TCP makes the
-//! peer wait. The writer takes what the machine gives; when that is too much ([`FULL_BYTES`]) the machine is told, and
-//! gives no more until most of it went out. Must never pass on a frame that was not verified, nor wait for the peer
-//! without a limit.
+//! The reader decodes and hashes every frame before it passes it on, and waits while the machine is busy, so TCP slows
+//! the peer down. The writer sends the machine's messages; when too many wait ([`FULL_BYTES`]), the machine is told and
+//! adds no more until most were sent. Must never pass on an unverified frame, nor wait for the peer without a limit.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,24 +24,24 @@ use super::fetcher::Shared;
 use super::groups::Groups;
 use super::machine::Machine;
 
-/// Bytes that wait to be written, above which a link is full, and below which it is not any more.
+/// Waiting bytes above which a link is full, and below which it is no longer full.
 const FULL_BYTES: usize = 256 << 10;
 const DRAINED_BYTES: usize = 64 << 10;
-/// Bytes that wait in the socket without being sent. Without this limit, a busy link has megabytes there, and
-/// questions and news wait behind them.
+/// Most unsent bytes in the socket. Without this limit, a busy link has megabytes there, which delay requests and
+/// announcements.
 const UNSENT_BYTES: u32 = 64 << 10;
-/// What a message takes in a queue beside its own bytes.
+/// Overhead of a message in a queue.
 const MESSAGE_OVERHEAD: usize = 64;
-/// Read from the socket at a time.
+/// Bytes read from the socket at a time.
 const READ_LENGTH: usize = 64 << 10;
-/// Plain bytes that are encrypted at a time, and messages that go out together.
+/// Plain bytes encrypted at a time; small messages up to this size are sent together.
 const WRITE_LENGTH: usize = 16 << 10;
-/// A connection on which nothing came for so long is looked after by TCP, and ended after some unanswered looks.
+/// TCP probes a connection that was silent for this long, and ends it after some unanswered probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 const KEEPALIVE_LOOKS: u32 = 4;
 
-/// A connection as the machine has it. It ends with this.
+/// The machine's handle of a connection, which is closed when this is dropped.
 pub(super) struct Link {
     pub(super) number: u64,
     pub(super) node: NodeId,
@@ -53,7 +52,7 @@ pub(super) struct Link {
     socket: TcpStream,
 }
 
-/// What both threads and the machine know of the bytes that wait.
+/// The waiting bytes, known to both threads and the machine.
 #[derive(Default)]
 struct Load {
     bytes: AtomicUsize,
@@ -62,11 +61,11 @@ struct Load {
 
 enum Outgoing {
     Message(PeerMessage),
-    /// TLS has something to say.
+    /// TLS has data to send.
     Flush,
 }
 
-/// A connection whose handshake is over, and who the other side is.
+/// A connection after the handshake, and the peer's identity.
 pub(super) struct Greeted {
     pub(super) connection: Connection,
     pub(super) socket: TcpStream,
@@ -74,34 +73,34 @@ pub(super) struct Greeted {
     pub(super) is_own: bool,
 }
 
-/// What a link's threads need.
+/// Context of a link's threads.
 #[derive(Clone)]
 pub(super) struct LinkContext {
     pub(super) shared: Weak<Shared>,
     pub(super) groups: Arc<Groups>,
-    /// A write that makes no progress for so long ends the link.
+    /// A write without progress for this long ends the link.
     pub(super) silence_max: Duration,
 }
 
 impl LinkContext {
-    /// Lets the machine do something. False when it has ended.
+    /// Runs a step of the machine. Returns false when it has ended.
     pub(super) fn act(&self, act: impl FnOnce(&mut Machine, Duration)) -> bool {
         self.shared.upgrade().is_some_and(|shared| shared.act(act).is_some())
     }
 }
 
 impl Link {
-    /// Queues a message. False when the link is full with it.
+    /// Queues a message. Returns false when the link is then full.
     pub(super) fn send(&self, message: PeerMessage) -> bool {
         let bytes = length(&message);
         let waiting = self.load.bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        // A writer that ended has told so.
+        // A writer that ended has reported it.
         let _ = self.outgoing.send(Outgoing::Message(message));
         if waiting <= FULL_BYTES {
             return true;
         }
         self.load.is_full.store(true, Ordering::SeqCst);
-        // The writer may have written everything before it could see that.
+        // The writer may have written everything before the flag was set.
         self.load.bytes.load(Ordering::SeqCst) < DRAINED_BYTES
             && self.load.is_full.swap(false, Ordering::SeqCst)
     }
@@ -109,15 +108,15 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Both threads are woken by it; that it is closed already is as good.
+        // Wakes both threads. The socket may be closed already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Shakes hands, within a limit.
+/// Performs the TLS handshake within a time limit.
 ///
 /// # Errors
-/// `Transient` when the other side is gone or too slow; `Refused` when it is not the one that is meant, or not known.
+/// `Transient` when the other side disconnects or is too slow; `Refused` when it is not the expected node, or unknown.
 pub(super) fn shake_hands(
     connection: &mut Connection,
     socket: &mut TcpStream,
@@ -128,26 +127,26 @@ pub(super) fn shake_hands(
     while connection.is_handshaking() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Error::transient("a peer shakes hands too slowly"));
+            return Err(Error::transient("the handshake of a peer takes too long"));
         }
         let limits = socket.set_read_timeout(Some(left)).and_then(|()| socket.set_write_timeout(Some(left)));
         limits.context(|| "setting up a connection".to_owned())?;
         connection.complete_io(socket).map_err(|error| match error.kind() {
-            ErrorKind::InvalidData => {
-                Error::refused("a peer is not the one that is meant").with_source(error)
-            }
-            _ => Error::transient("a peer went while shaking hands").with_source(error),
+            ErrorKind::InvalidData => Error::refused("a peer is not the expected node").with_source(error),
+            _ => Error::transient("a peer disconnected during the handshake").with_source(error),
         })?;
     }
-    // What the handshake still has to say.
+    // Sends the rest of the handshake.
     while connection.wants_write() {
         let written = connection.write_tls(socket);
-        written.map_err(|error| Error::transient("a peer went while shaking hands").with_source(error))?;
+        written.map_err(|error| {
+            Error::transient("a peer disconnected during the handshake").with_source(error)
+        })?;
     }
     Ok(())
 }
 
-/// Runs a link: tells the machine of it, and reads until it ends. The calling thread is the reader.
+/// Runs a link: reports it to the machine, and reads until it ends. The calling thread is the reader.
 pub(super) fn run(number: u64, greeted: Greeted, context: &LinkContext) {
     let node = greeted.node;
     match begin(number, greeted, context) {
@@ -156,7 +155,7 @@ pub(super) fn run(number: u64, greeted: Greeted, context: &LinkContext) {
                 return;
             }
             let lie = reader.run(context).err();
-            // A machine that has ended needs not be told.
+            // An ended machine need not be told.
             context.act(|machine, now| machine.handle_closed(now, number, node, lie.as_ref()));
         }
         Err(_) => _ = context.act(|machine, now| machine.handle_not_linked(now, node)),
@@ -196,7 +195,7 @@ fn begin(number: u64, greeted: Greeted, context: &LinkContext) -> Result<(Link, 
     Ok((Link { number, node, is_own, outgoing, load, socket }, reader))
 }
 
-/// A peer whose machine is gone says nothing, not even that.
+/// A peer whose host has crashed sends nothing, not even a FIN.
 fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
@@ -208,7 +207,7 @@ fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock()
 }
 
-/// What a message takes while it waits.
+/// Bytes of a message in the queue.
 fn length(message: &PeerMessage) -> usize {
     let contents = match message {
         PeerMessage::Frame { frame, .. } => frame.len(),
@@ -243,7 +242,7 @@ impl Writer {
                 bytes += put(next, &mut plain);
             }
             if self.write(&plain, &mut cipher).is_err() {
-                // The reader notices, and tells.
+                // The reader notices this and reports it.
                 let _ = self.socket.shutdown(Shutdown::Both);
                 return;
             }
@@ -278,7 +277,7 @@ impl Writer {
     }
 }
 
-/// Appends a message; gives what it took in the queue.
+/// Appends a message. Returns its bytes in the queue.
 fn put(outgoing: Outgoing, plain: &mut Vec<u8>) -> usize {
     let Outgoing::Message(message) = outgoing else { return 0 };
     plain.extend_from_slice(&message.head());
@@ -297,10 +296,10 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads until the peer is gone.
+    /// Reads until the peer disconnects.
     ///
     /// # Errors
-    /// `Corrupt` when it lies: what came is no message, or no frame.
+    /// `Corrupt` when the peer sends an invalid message or frame.
     fn run(mut self, context: &LinkContext) -> Result<()> {
         let mut decoder = FrameDecoder::new()?;
         let (mut raw, mut plain) = (vec![0; READ_LENGTH], Vec::new());
@@ -312,7 +311,7 @@ impl Reader {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return Ok(()),
             };
-            // What TLS does not believe may come from anybody on the way.
+            // Data that TLS rejects may come from anybody on the path, so the peer is not blamed.
             let Ok(is_open) = self.decrypt(&raw[..length], &mut plain) else { return Ok(()) };
             stream.push(&plain);
             plain.clear();
@@ -331,13 +330,13 @@ impl Reader {
         }
     }
 
-    /// Appends what these bytes say. False when the peer has closed.
+    /// Decrypts these bytes and appends the result. Returns false when the peer has closed the connection.
     fn decrypt(&mut self, mut raw: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
         let mut connection = lock(&self.connection);
         let mut is_open = true;
         while !raw.is_empty() {
             if connection.read_tls(&mut raw)? == 0 {
-                // What comes behind the peer's last word.
+                // Data after the peer's close notification.
                 return Ok(false);
             }
             let state = connection.process_new_packets().map_err(io::Error::other)?;
@@ -347,14 +346,14 @@ impl Reader {
             connection.reader().read_exact(&mut plain[before..])?;
         }
         if connection.wants_write() {
-            // A writer that ended writes nothing more.
+            // An ended writer sends nothing more.
             let _ = self.outgoing.send(Outgoing::Flush);
         }
         Ok(is_open)
     }
 }
 
-/// The header of a frame in a message, after every block of it was hashed.
+/// Verifies every block of a frame in a message, and returns its header.
 fn verified(
     message: &PeerMessage,
     decoder: &mut FrameDecoder,

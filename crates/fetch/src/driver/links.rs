@@ -1,7 +1,8 @@
-//! Who opens connections, and who takes them: the door where peers come in, and the way to theirs.
+//! Opens connections to peers and accepts connections from them.
 //!
-//! Owns the bounds on both. Must never accept a node that is not in the directory. A connection counts as a stranger until it has
-//! shown the certificate of a node: strangers have few places and little time, and displace each other (`platter_admission`).
+//! Owns the limits of both. Must never accept a node that is not in the directory. A connection counts as a stranger
+//! until it has shown a known node's certificate: strangers have few places and little time, and displace each other
+//! (`platter_admission`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -25,25 +26,26 @@ use super::identity::Identity;
 use super::link::{self, Greeted, LinkContext};
 use super::machine_linking::LINKS_MAX;
 
-/// Connecting, and shaking hands, may take that long each.
+/// Longest time for connecting and for the handshake, each.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How many may come in. A machine can have many nodes, for tests; nodes behind one address translation are as many.
+/// Limits of accepted connections. One machine can have many nodes, for tests; nodes behind one address translation
+/// share an address as well.
 const PLACES: Limits = Limits {
     strangers_max: 64,
     strangers_of_one_max: 16,
     stranger_time: CONNECT_TIME_MAX,
-    // As many as the machine links, twice, since a node may come again before its old connection is known to be gone.
+    // Twice the machine's limit of links, because a node may reconnect before the end of its old connection is noticed.
     known_max: 2 * LINKS_MAX,
     known_of_one_max: LINKS_MAX / 2,
 };
-/// Threads of strangers that had to go and have not ended yet, beside those that have places.
+/// Threads of removed strangers that have not ended yet, beyond those with places.
 const LEAVING_MAX: usize = 64;
-/// Between looks for strangers whose time is over.
+/// Pause between checks for strangers whose time is over.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// After a failure to take one in, such as too many open files.
+/// Pause after a failed accept, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What opening and taking connections need.
+/// Context for opening and accepting connections.
 pub(super) struct Links {
     pub(super) identity: Arc<Identity>,
     pub(super) directory: Arc<Directory>,
@@ -56,8 +58,8 @@ impl Links {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Opens a connection to that node, on a thread of its own, which becomes its reader. The machine is told how it ends;
-    /// false when there is no thread for it.
+    /// Opens a connection to this node on a new thread, which becomes its reader and reports the end to the machine.
+    /// Returns false if there is no thread for it.
     pub(super) fn dial(self: &Arc<Self>, node: NodeId) -> bool {
         let links = self.clone();
         let dialing = move || match links.connect(node) {
@@ -70,11 +72,11 @@ impl Links {
     fn connect(&self, node: NodeId) -> Result<Greeted> {
         let known = self.directory.get(&node);
         let Some(KnownNode { address: Some(address), fingerprint, .. }) = known else {
-            return Err(Error::missing("nobody knows where that node is"));
+            return Err(Error::missing("this node's address is unknown"));
         };
         let mut socket = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)
             .map_err(|error| Error::transient(format!("no node listens at {address}")).with_source(error))?;
-        let name = ServerName::try_from(PEER_NAME).map_err(|_| Error::bug("the name of nodes is none"))?;
+        let name = ServerName::try_from(PEER_NAME).map_err(|_| Error::bug("invalid server name of nodes"))?;
         let connection = ClientConnection::new(peer_client(&self.identity.tls, fingerprint)?, name)
             .map_err(|error| Error::bug(format!("TLS: {error}")))?;
         let mut connection = Connection::Client(connection);
@@ -82,7 +84,7 @@ impl Links {
         Ok(Greeted { connection, socket, node, is_own: true })
     }
 
-    /// Takes a connection in, on the calling thread, which becomes its reader.
+    /// Accepts a connection on the calling thread, which becomes its reader.
     fn take_in(&self, config: Arc<ServerConfig>, mut socket: TcpStream, guest: &Guest) {
         let greeted = ServerConnection::new(config)
             .map_err(|error| Error::bug(format!("TLS: {error}")))
@@ -101,7 +103,7 @@ impl Links {
     }
 }
 
-/// Where peers come in. It closes with this.
+/// The listening socket for peers. Closed when this is dropped.
 pub(super) struct Door {
     listener: Arc<TcpListener>,
     address: SocketAddr,
@@ -109,10 +111,10 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Opens it.
+    /// Starts listening.
     ///
     /// # Errors
-    /// `Io` when the address cannot be had, or a thread not be started.
+    /// `Io` when the address is not available, or a thread cannot be started.
     pub(super) fn open(address: SocketAddr, links: &Arc<Links>) -> Result<Self> {
         let doing = || format!("listening for peers at {address}");
         let listener = Arc::new(TcpListener::bind(address).context(doing)?);
@@ -136,12 +138,12 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        // It ends the wait for the next one.
+        // This ends the wait for the next connection.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
     }
 }
 
-/// Those who came in.
+/// The accepted connections.
 struct Guests(Mutex<GuestTable>);
 
 struct GuestTable {
@@ -150,7 +152,7 @@ struct GuestTable {
     threads: usize,
 }
 
-/// One of them. Its place is free when this is dropped.
+/// An accepted connection. Its place becomes free when this is dropped.
 struct Guest {
     guests: Arc<Guests>,
     ticket: Ticket,
@@ -166,9 +168,9 @@ impl Guests {
         self.0.lock()
     }
 
-    /// A place for one more, for which a stranger may have to go.
+    /// Admits one more connection, which may displace a stranger.
     fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> Result<Guest> {
-        let socket = socket.try_clone().context(|| "taking a peer in".to_owned())?;
+        let socket = socket.try_clone().context(|| "accepting a peer".to_owned())?;
         let mut table = self.table();
         if table.threads >= PLACES.known_max + PLACES.strangers_max + LEAVING_MAX {
             return Err(Error::refused("there are too many connections"));
@@ -189,7 +191,7 @@ impl Guests {
 }
 
 impl GuestTable {
-    /// Ends a stranger's connection, and so its thread.
+    /// Closes a stranger's connection, which ends its thread.
     fn see_off(&mut self, ticket: Ticket) {
         if let Some(socket) = self.sockets.remove(&ticket) {
             let _ = socket.shutdown(Shutdown::Both);
@@ -201,7 +203,7 @@ impl Guest {
     fn become_known(&self) -> Result<()> {
         let mut table = self.guests.table();
         let known = table.admission.make_known(self.ticket);
-        // From here on it is the link's to end the connection.
+        // From here on, the link closes the connection.
         table.sockets.remove(&self.ticket);
         known.map_err(|refusal| Error::refused(refusal.to_string()))
     }
@@ -219,7 +221,7 @@ impl Drop for Guest {
 fn accept(listener: &TcpListener, links: &Arc<Links>, config: &Arc<ServerConfig>, is_closed: &AtomicBool) {
     let guests = Arc::new(Guests::new());
     while !is_closed.load(Ordering::SeqCst) {
-        // Whatever it says, the next call tells.
+        // The next call shows the result.
         let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK_EVERY));
         guests.see_off_slow_strangers();
         let (socket, address) = match listener.accept() {
@@ -236,7 +238,7 @@ fn accept(listener: &TcpListener, links: &Arc<Links>, config: &Arc<ServerConfig>
         let Ok(guest) = guests.enter(address.ip(), &socket) else { continue };
         let (links, config) = (links.clone(), config.clone());
         let taking = move || links.take_in(config, socket, &guest);
-        // Without a thread the guest is dropped, and the connection with it.
+        // If no thread can be started, the guest and its connection are dropped.
         drop(thread::Builder::new().name("peer-reader".to_owned()).spawn(taking));
     }
 }

@@ -1,8 +1,8 @@
-//! What is decided, without threads or sockets of its own: whom to ask ([`platter_cast::peer::Scheduler`]), what to say
-//! ([`platter_cast::peer::Exchange`]), and who waits for what. It never waits.
+//! The decisions, without threads or sockets of its own: whom to ask ([`platter_cast::peer::Scheduler`]), what to send
+//! ([`platter_cast::peer::Exchange`]), and who waits for what. Never blocks.
 //!
-//! Here are its parts and its main step, which acts on what has happened and says when more is due; `machine_linking` has its
-//! connections, `machine_answering` what becomes of frames and requests.
+//! This file has its parts and its main step, which executes the consequences of events and returns when more is due;
+//! `machine_linking` has the connections, `machine_answering` the handling of frames and requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use super::serving::{Asked, Serving};
 use super::shelf::Shelf;
 use super::wants::{Place, Wants};
 
-/// How often it is looked after neighbours and silence, and what is held.
+/// Interval of checks of neighbours and silence, and of changes of held frames.
 const TICK: Duration = Duration::from_millis(500);
 const HELD_LOOK: Duration = Duration::from_millis(100);
-/// Bytes of answers that may be under way, counting 16 KiB a block.
+/// Most bytes of replies under way, counted as 16 KiB per block.
 const BYTES_IN_FLIGHT_MAX: u64 = 64 << 20;
-/// Part of the memory that may be of frames which nobody has read.
+/// Unread frames may use one part in this many of the memory.
 const UNREAD_PART: u64 = 2;
 
-/// What a machine needs to share.
+/// Context for sharing.
 pub(super) struct Sharing {
     pub(super) links: Arc<Links>,
     pub(super) holdings: Arc<dyn Holdings>,
@@ -48,57 +48,57 @@ pub(super) struct Sharing {
 pub(super) struct Linked {
     pub(super) link: Link,
     pub(super) since: Duration,
-    /// When something whole last came.
+    /// Time of the last complete message.
     pub(super) heard: Duration,
-    /// The peer has said who it is.
+    /// The peer has sent its greeting.
     pub(super) has_greeted: bool,
 }
 
 /// The machine.
 pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
-    /// With nobody to talk to until it shares.
+    /// Without peers until it shares.
     pub(super) exchange: Exchange,
     pub(super) origin: Origin,
-    /// None until it shares.
+    /// `None` until it shares.
     pub(super) sharing: Option<Sharing>,
     pub(super) shelf: Shelf,
     pub(super) wants: Wants,
     pub(super) reads: Reads,
     pub(super) linked: HashMap<NodeId, Linked>,
     pub(super) dialing: BTreeSet<NodeId>,
-    /// Connections that lost against another of the same two nodes, until the other side has seen it too.
+    /// Connections that were replaced by another one between the same nodes, until the other side has noticed.
     pub(super) superseded: Vec<(Duration, Link)>,
-    /// Peers that are asked to tell what they hold.
+    /// Peers whose announcements this node has requested.
     pub(super) subscribed: BTreeSet<NodeId>,
-    /// Our questions to peers.
+    /// Own requests to peers.
     pub(super) asked: BTreeMap<(NodeId, u32), Ask>,
-    /// Since when peers owe the end of an answer, of cancelled questions too.
+    /// Since when peers owe the end of a reply, including cancelled requests.
     pub(super) owed: BTreeMap<(NodeId, u32), Duration>,
-    /// Questions of peers that are served here, by the number that tells them apart.
+    /// Requests of peers being served, with their unique numbers.
     pub(super) serving: HashMap<(NodeId, u32), u64>,
     pub(super) next_serving: u64,
-    /// The header of the frame that came last.
+    /// The header of the last received frame.
     pub(super) header: Option<FrameHeader>,
     pub(super) counts: PeerCounts,
-    /// What the origin last said when it gave nothing.
+    /// The last error of the origin.
     pub(super) origin_failure: (ErrorKind, String),
-    /// Whether what comes is kept elsewhere than in memory, too.
+    /// Whether received frames are also stored outside of memory.
     pub(super) keeps: bool,
-    /// Frames that came and are to be kept.
+    /// Received frames to be stored.
     pub(super) to_keep: Vec<Arc<VerifiedFrame>>,
     own_reads: u64,
     held_mark: u64,
     next_tick: Duration,
     next_held_look: Duration,
     has_ended: bool,
-    /// Whether there is a thread for what becomes due, and when it wakes.
+    /// Whether the timer's thread runs, and when it wakes.
     pub(super) has_timer: bool,
     pub(super) timer_at: Option<Duration>,
 }
 
 impl Machine {
-    /// Knows nobody but the origin.
+    /// Creates a machine that knows only the origin.
     pub(super) fn new(seed: u64, origin: Origin, keeps: bool, memory_bytes_max: u64) -> Self {
         let node = NodeId([0; 16]);
         let schedule = ScheduleOptions {
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// From now on it shares what is held.
+    /// Starts to share held frames.
     pub(super) fn share(
         &mut self,
         now: Duration,
@@ -162,21 +162,21 @@ impl Machine {
         self.sharing = Some(sharing);
     }
 
-    /// From now on peers may know this node by that name, and it them: with those that are remembered it begins at once.
+    /// Starts to talk to peers under this id, at once with stored nodes.
     pub(super) fn join(&mut self, node: NodeId, homes: bool) {
         self.scheduler.join(node, homes);
         let known = self.sharing.as_ref().map(|sharing| sharing.links.directory.sharing());
         known.into_iter().flatten().for_each(|node| self.scheduler.add_peer(node));
     }
 
-    /// Whoever waits hears that it is over.
+    /// Ends, and tells all waiting readers.
     pub(super) fn end(&mut self) {
         self.has_ended = true;
         self.origin.close();
         self.sharing = None;
         self.linked.clear();
         self.superseded.clear();
-        // Their channels end.
+        // Dropping the senders ends the readers' channels.
         drop(self.wants.take_all());
     }
 
@@ -196,11 +196,11 @@ impl Machine {
         std::mem::take(&mut self.to_keep)
     }
 
-    /// A source's reader will want these.
+    /// A source's reader announces blocks that it will read.
     pub(super) fn hint(&mut self, now: Duration, source: u64, places: &[(Place, BlockId)]) {
         for (place, id) in places {
             match self.shelf.find(Key { kind: place.kind, id: *id }) {
-                // It came while there was no room for it in the cache.
+                // The frame arrived while the cache had no room for it.
                 Some(frame) if self.keeps => self.to_keep.push(frame.clone()),
                 Some(_) => {}
                 None => {
@@ -211,12 +211,12 @@ impl Machine {
         }
     }
 
-    /// A source's reader is gone.
+    /// A source's reader has ended.
     pub(super) fn forget(&mut self, source: u64) {
         self.wants.forget(&mut self.scheduler, source);
     }
 
-    /// Does all that is to be done now. Gives when there is more.
+    /// Executes everything that is due. Returns when more is due.
     pub(super) fn pump(&mut self, now: Duration) -> Option<Duration> {
         let ticks = self.tick_when_due(now);
         let expires = self.shelf.expire(now);
@@ -241,7 +241,7 @@ impl Machine {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Looks after peers and what is held, if it shares. Gives when to do so again.
+    /// Checks peers and held frames, if it shares. Returns when to do so again.
     fn tick_when_due(&mut self, now: Duration) -> Option<Duration> {
         let holdings = self.sharing.as_ref()?.holdings.clone();
         let own_reads = holdings.own_reads();
@@ -261,7 +261,7 @@ impl Machine {
         Some(self.next_tick.min(self.next_held_look))
     }
 
-    /// Does what the exchange says. True when there was anything.
+    /// Executes the exchange's actions. Returns true when there were any.
     pub(super) fn poll_exchange(&mut self, now: Duration) -> bool {
         let mut was_anything = false;
         while let Some(event) = self.exchange.poll_event() {
@@ -271,7 +271,7 @@ impl Machine {
         was_anything
     }
 
-    /// The registry told of nodes.
+    /// Takes changes by a reply of the registry.
     pub(super) fn handle_nodes(&mut self, now: Duration, learned: Learned) {
         for node in learned.known {
             let Some(sharing) = &self.sharing else { return };

@@ -1,6 +1,6 @@
-//! What becomes of frames: who waited for them, and the questions of peers.
+//! Delivers frames to waiting readers, and serves requests of peers.
 //!
-//! Must never give out a frame that was not verified, nor take one that was not asked for.
+//! Must never deliver an unverified frame, nor accept one that was not requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use super::serving::{Answer, Asked};
 use super::wants::{Found, Place};
 
 impl Machine {
-    /// Somebody waits for a block.
+    /// A reader waits for a block.
     pub(super) fn want(&mut self, now: Duration, place: Place, id: BlockId, waiter: Sender<Found>) {
         match self.shelf.read(Key { kind: place.kind, id }) {
-            // Sending fails only when the reader has stopped waiting: then nobody needs the frame.
+            // Sending fails only when the reader no longer waits.
             Some(frame) => drop(waiter.send(Ok(Some(frame)))),
             None => self.wants.demand(&mut self.scheduler, now, place, id, waiter),
         }
     }
 
-    /// A frame came for our request to a peer. It was verified; whether it was requested is seen here.
+    /// A verified frame arrived for a request to a peer. Checks that it was requested.
     pub(super) fn take_from_peer(&mut self, now: Duration, node: NodeId, request: u32, stored: Arc<[u8]>) {
         let header = self.header.take().map_or_else(|| FrameHeader::parse(&stored), Ok);
         let asked = self.asked.get(&(node, request));
@@ -43,10 +43,11 @@ impl Machine {
         self.take(now, request, &VerifiedFrame::new(header, stored));
     }
 
-    /// A verified frame came from the origin for that request.
+    /// A verified frame arrived from the origin for this request.
     ///
     /// # Errors
-    /// `Corrupt` when it was not requested, `Refused` when nobody wants it any more: the answer is not read on.
+    /// `Corrupt` when it was not requested; `Refused` when it is no longer wanted. In both cases the rest of the
+    /// response is not read.
     pub(super) fn take_from_origin(
         &mut self,
         now: Duration,
@@ -56,13 +57,13 @@ impl Machine {
         self.origin.came(number, frame)?;
         self.counts.origin_frames += 1;
         self.counts.origin_frame_bytes += frame.stored.len() as u64;
-        self.origin_failure = (ErrorKind::Transient, "it did not come in time".to_owned());
+        self.origin_failure = (ErrorKind::Transient, "it did not arrive in time".to_owned());
         self.scheduler.handle_bytes(now, number, frame.stored.len() as u64);
         self.take(now, number, frame);
         Ok(())
     }
 
-    /// A verified frame came as an answer: it is kept, and given to whoever waits.
+    /// A requested, verified frame arrived: it is kept, and delivered to waiting readers.
     fn take(&mut self, now: Duration, request: u32, frame: &Arc<VerifiedFrame>) {
         let ids: Vec<BlockId> = frame.ids().copied().collect();
         self.scheduler.handle_arrived(now, request, &ids);
@@ -84,17 +85,17 @@ impl Machine {
         reads.into_iter().for_each(|read| self.give_to_read(read, frame));
     }
 
-    /// The origin's answer to a request ended.
+    /// The origin's response to a request ended.
     pub(super) fn handle_origin_ended(&mut self, now: Duration, number: u32, result: Result<Vec<BlockId>>) {
         if !self.origin.ended(number) {
             return;
         }
         match result {
             Ok(missing) => {
-                // Ids of blocks and of pages cannot be equal.
+                // Ids of blocks and pages are never equal.
                 self.wants.absent(Kind::Data, &missing);
                 self.wants.absent(Kind::Page, &missing);
-                let left_out = "the origin neither sent it nor said that it is not there";
+                let left_out = "the origin neither sent it nor reported it as missing";
                 self.origin_failure = (ErrorKind::Corrupt, left_out.to_owned());
                 self.scheduler.handle_answered(now, number, &missing, None);
             }
@@ -107,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// Nobody gave these.
+    /// No source had these blocks.
     pub(super) fn handle_failed_piece(&mut self, piece: PieceId, ids: &[BlockId]) {
         for (key, wanted) in self.wants.ended(piece, ids) {
             for waiter in wanted.waiters {
@@ -125,14 +126,14 @@ impl Machine {
         }
     }
 
-    /// Sends a peer the frames that are held for its question. The rest is fetched, if the peer asks this node as the home.
+    /// Sends a peer the held frames for its request. The rest is fetched if the peer asks this node as the home.
     pub(super) fn handle_served(&mut self, now: Duration, answer: Answer) {
         let Answer { asked: Asked { number, node, ask }, mut frames, mut missing } = answer;
         let request = ask.request;
         if self.serving.get(&(node, request)) != Some(&number) {
             return;
         }
-        // What just came may not be held yet.
+        // Frames that have just arrived may not be held yet.
         for id in std::mem::take(&mut missing) {
             match self.shelf.find(Key { kind: ask.kind, id }) {
                 Some(frame) if !frames.iter().any(|it| Arc::ptr_eq(it, &frame.stored)) => {
@@ -151,7 +152,7 @@ impl Machine {
         }
         self.counts.fetches_for_peers += 1;
         self.reads.begin(number, node, request, &missing);
-        // The question is of one group.
+        // All blocks of a request are of one group.
         let groups = self.sharing.as_ref().map(|sharing| &sharing.links.context.groups);
         let group = groups.zip(ask.ids.first()).map_or(0, |(groups, first)| groups.of(ask.kind, first));
         let (exact, patience) = (false, PIECE_TIME_MAX);
@@ -190,7 +191,7 @@ impl Machine {
     }
 }
 
-/// An error with its causes.
+/// The text of an error with its causes.
 fn told(error: &Error) -> String {
     let mut what = error.to_string();
     let mut source = std::error::Error::source(error);

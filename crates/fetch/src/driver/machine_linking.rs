@@ -1,8 +1,9 @@
-//! Who is connected.
+//! The connections to peers.
 //!
-//! Two nodes may open a connection to each other at the same time. The one that the node with the smaller id opened stays; the
-//! other is not answered any more, and ends when whoever opened it has seen that, or after [`RACE_TIME_MAX`]. Of two that did
-//! not begin together the later one stays: the other side knows of no earlier one.
+//! Two nodes may connect to each other at the same time. The connection opened by the node with the smaller id stays;
+//! the other one gets no more replies, and ends when its opener has noticed that, or after [`RACE_TIME_MAX`]. Of two
+//! connections that did not start together, the later one stays, because the other side no longer knows the earlier
+//! one.
 
 use std::time::Duration;
 
@@ -13,22 +14,22 @@ use platter_image::{Error, ErrorKind};
 use super::link::Link;
 use super::machine::{Linked, Machine};
 
-/// Connections that begin within that time of each other begin together.
+/// Connections that start within this time of each other count as started together.
 const RACE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Most connections.
 pub(super) const LINKS_MAX: usize = 512;
-/// Peers whose filters are heard: with homes for the rest, more cost more than they save.
+/// Peers whose filters are received. Homes cover the rest: more filters would cost more than they save.
 const NEIGHBOURS: usize = 16;
 
 impl Machine {
-    /// A connection takes messages again.
+    /// A connection accepts messages again.
     pub(super) fn handle_drained(&mut self, number: u64, node: NodeId) {
         if self.is_current(number, &node) {
             self.exchange.handle_full(node, false);
         }
     }
 
-    /// Whether that connection is the one in use.
+    /// Whether this connection is the one in use.
     fn is_current(&self, number: u64, node: &NodeId) -> bool {
         self.linked.get(node).is_some_and(|linked| linked.link.number == number)
     }
@@ -40,11 +41,11 @@ impl Machine {
         }
     }
 
-    /// The exchange wants to talk to that node.
+    /// The exchange wants to connect to this node.
     pub(super) fn connect(&mut self, now: Duration, node: NodeId) {
         if self.linked.contains_key(&node) {
             let is_there = self.exchange.handle_connected(node);
-            debug_assert!(is_there, "a link without a stream");
+            debug_assert!(is_there, "a link without its stream");
         } else if !self.dialing.contains(&node) {
             let has_room = self.linked.len() + self.dialing.len() < LINKS_MAX;
             let links = self.sharing.as_ref().map(|sharing| &sharing.links);
@@ -84,7 +85,7 @@ impl Machine {
             return;
         };
         let together = now < before.since + RACE_TIME_MAX && before.link.is_own != link.is_own;
-        // The one that the smaller of both opened.
+        // Prefers the connection opened by the node with the smaller id.
         let is_better = link.is_own == (own < node);
         if together && !is_better {
             self.superseded.push((now + RACE_TIME_MAX, link));
@@ -98,10 +99,10 @@ impl Machine {
         self.begin_anew(now, node);
     }
 
-    /// Says everything again that the peer may not have heard, on a new connection.
+    /// On a new connection, repeats everything that the peer may not have received.
     fn begin_anew(&mut self, now: Duration, node: NodeId) {
         self.exchange.handle_disconnected(node);
-        // Its questions on the connection before are cancelled: it asks them again too.
+        // Its requests on the previous connection are cancelled: it repeats them.
         self.poll_exchange(now);
         if !self.exchange.handle_connected(node) {
             self.unlink(now, node);
@@ -110,7 +111,7 @@ impl Machine {
         if self.subscribed.contains(&node) {
             self.exchange.subscribe(node, true);
         }
-        // What was cancelled is owed no more.
+        // Replies to cancelled requests are no longer owed.
         self.owed.retain(|question, _| question.0 != node || self.asked.contains_key(question));
         let asked = self.asked.range((node, 0)..=(node, u32::MAX));
         let asks: Vec<Ask> = asked.map(|(_, ask)| ask.clone()).collect();
@@ -134,7 +135,7 @@ impl Machine {
         }
         self.header = header;
         match self.exchange.handle_message(node, message) {
-            // What it says about a frame is about this one.
+            // The exchange's verdict refers to this frame.
             Ok(()) => _ = self.poll_exchange(now),
             Err(error) if error.kind() == ErrorKind::Corrupt => self.drop_liar(now, node),
             Err(_) => self.unlink(now, node),
@@ -153,21 +154,21 @@ impl Machine {
         }
     }
 
-    /// A connection is not taken; if the exchange waits for one, it is told.
+    /// Rejects a connection; if the exchange waits for one, it is told.
     fn handle_closed_link(&mut self, now: Duration, node: NodeId) {
         if !self.linked.contains_key(&node) {
             self.forget_stream(now, node);
         }
     }
 
-    /// Ends the connection to a peer, if there is one.
+    /// Closes the connection to a peer, if there is one.
     pub(super) fn unlink(&mut self, now: Duration, node: NodeId) {
         if self.linked.remove(&node).is_some() {
             self.forget_stream(now, node);
         }
     }
 
-    /// A peer lied: it is not asked again, nor heard.
+    /// A peer sent wrong data: ignores it from now on.
     pub(super) fn drop_liar(&mut self, now: Duration, node: NodeId) {
         self.scheduler.ban(now, node);
         self.unlink(now, node);
@@ -181,7 +182,7 @@ impl Machine {
         self.owed.retain(|(owing, _), _| *owing != node);
     }
 
-    /// Looks after neighbours and silence.
+    /// Checks neighbours and silent peers.
     pub(super) fn tick(&mut self, now: Duration) {
         self.superseded.retain(|(until, _)| now < *until);
         let silent: Vec<NodeId> = self
@@ -203,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// Whether a peer owes us something, and nothing came for too long.
+    /// Whether a peer owes a reply and was silent for too long.
     fn is_silent(&self, now: Duration, node: &NodeId, linked: &Linked) -> bool {
         let asked = self.owed.range((*node, 0)..=(*node, u32::MAX)).map(|(_, at)| *at).min();
         let owes_since = if linked.has_greeted { asked } else { Some(linked.since) };

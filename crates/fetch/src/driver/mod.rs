@@ -1,4 +1,4 @@
-//! Fetching: frames of an origin, and of nodes that give each other what they hold.
+//! Fetching: frames from an origin, and from nodes that exchange the frames they hold.
 //!
 //! ```text
 //! readers ─▶ NetworkSource ─want, hint─▶ ┌─────────┐ ─request─▶ threads that ask the origin ─┐
@@ -8,15 +8,15 @@
 //!                                        └─────────┘ ─▶ threads that read what is held for peers
 //! ```
 //!
-//! The pure machines of [`platter_cast::peer`] decide; [`fetcher`] runs them. Merging of equal requests, retries, deadlines,
-//! verification and the bounds on memory exist here once, with peers or without. Queues have limits: a peer that sends too fast is
-//! not read from, one that does not read is given nothing ([`link`]).
+//! The pure state machines of [`platter_cast::peer`] decide; [`fetcher`] runs them. Merging of equal requests, retries,
+//! deadlines, verification and limits on memory exist once, here, with or without peers. Queues have limits: a peer
+//! that sends too fast is not read from, and one that does not read is sent nothing ([`link`]).
 //!
-//! *Who may.* Each node has a certificate of its own ([`identity`]). The origin's registry says which fingerprint is
-//! which node's ([`directory`]), and both sides of a link show and check theirs: a stranger gets not even a greeting.
+//! *Access.* Each node has a certificate of its own ([`identity`]). The origin's registry lists the fingerprint of each
+//! node ([`directory`]), and both sides of a link verify it: a stranger does not even get a greeting.
 //!
-//! *Trust.* A frame is decoded and every block hashed by the thread that received it, before anybody else sees it. A peer that
-//! lies is dropped for as long as this node runs. Must never give out, keep or pass on what was not verified.
+//! *Trust.* The thread that received a frame decodes it and hashes every block before anything else sees it. A peer
+//! that sends wrong data is dropped until this node restarts. Must never deliver, store or pass on unverified data.
 
 mod counts;
 mod directory;

@@ -14,15 +14,15 @@ use super::frame::{Key, VerifiedFrame};
 use super::machine::Machine;
 use super::wants::Place;
 
-/// Bytes of a disk that its stored bytes are taken to stand for, so that what is announced fills the link.
+/// Assumed ratio of disk bytes to stored bytes, so that announced blocks fill the link.
 const DISK_BYTES_PER_STORED: u64 = 4;
 
-/// What the readers of a source need.
+/// Requirements of a source's readers.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceOptions {
-    /// So long an origin that is away is tried for.
+    /// How long requests are retried while the origin is down.
     pub retry_time_max: Duration,
-    /// Only what is asked for is to come. Otherwise whole frames are welcome, because the rest of them is read soon, and the
+    /// Only requested blocks are to be sent. Otherwise whole frames are welcome: the rest of them is read soon, and the
     /// origin has less work.
     pub exact: bool,
 }
@@ -33,13 +33,14 @@ impl Default for SourceOptions {
     }
 }
 
-/// One recipe. Read by many threads at once; what several want, of whatever recipe, is fetched once.
+/// One recipe. Used by many threads at once; a block that several readers want, through any recipe, is fetched once.
 pub(crate) struct NetworkSource {
     fetcher: Arc<Fetcher>,
     score: Score,
     number: u64,
     options: SourceOptions,
-    /// Pages that were held before are looked at when the first block is wanted whose page did not come lately.
+    /// Whether groups were learned from held pages. This is done when a block is wanted whose page has not arrived
+    /// lately.
     has_looked: AtomicBool,
 }
 
@@ -48,12 +49,13 @@ impl NetworkSource {
         Self { fetcher, score, number, options, has_looked: AtomicBool::new(false) }
     }
 
-    /// A verified frame that holds that block or page; `None` when the origin says that there is none. Waits for it.
+    /// Returns a verified frame with this block or page; `None` when the origin says that it does not exist. Waits for
+    /// it.
     ///
     /// # Errors
-    /// `Transient` when neither a peer nor the origin gave it in time; what else the origin says.
+    /// `Transient` when neither a peer nor the origin sent it in time; other errors of the origin.
     pub(crate) fn frame(&self, kind: Kind, id: &BlockId) -> Result<Option<Arc<VerifiedFrame>>> {
-        let over = || Error::transient("this node has too much to fetch, or fetches nothing any more");
+        let over = || Error::transient("this node has too many pending fetches, or has stopped fetching");
         let place = self.place(kind, id);
         let (waiter, found) = bounded(1);
         let shared = self.fetcher.shared();
@@ -62,7 +64,7 @@ impl NetworkSource {
         found.map_err(|(kind, what)| Error::new(kind, what))
     }
 
-    /// These will be wanted soon, likely in this order. Does not wait.
+    /// Announces blocks that will be wanted soon, probably in this order. Does not wait.
     pub(crate) fn will_fetch(&self, kind: Kind, ids: &[BlockId]) {
         if ids.is_empty() {
             return;
@@ -107,7 +109,8 @@ impl FrameSource for NetworkSource {
 impl PageSource for NetworkSource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         let frame = self.frame(Kind::Page, id)?;
-        let frame = frame.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
+        let frame =
+            frame.ok_or_else(|| Error::missing(format!("recipe page {id} was not found anywhere")))?;
         let lease = frame.lease(id).ok_or_else(|| Error::bug(format!("a frame without page {id}")))?;
         let mut decoder = FrameDecoder::new()?;
         decoder.decode_block(&frame.stored, Kind::Page, lease.place.slot, id).map(<[u8]>::to_vec)

@@ -1,31 +1,31 @@
-//! How a node shares, and the limits that nobody says anything about.
+//! Options of sharing, and fixed limits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Bits per second that are sent to peers when nobody says another rate.
+/// Default limit of bits per second sent to peers.
 const SHARE_DEFAULT: u64 = 1_000_000_000;
-/// A peer that owes an answer, or a greeting, and says nothing whole for that long is gone. Longer than a question may be silent
-/// ([`platter_cast::peer::Scheduler`] asks another before).
+/// A peer that owes a reply or a greeting, and completes no message for this long, counts as gone. Longer than a
+/// request may be silent ([`platter_cast::peer::Scheduler`] asks another node before).
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Bytes of verified frames in memory.
 const MEMORY_BYTES_MAX: u64 = 128 << 20;
 
-/// How a node shares.
+/// Options of sharing.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerOptions {
-    /// The sharing group: nodes of another one are not talked to.
+    /// The sharing group: nodes of other groups are ignored.
     pub(crate) group: [u8; 16],
-    /// Where other nodes reach this one; none, and it is asked for nothing.
+    /// The address at which other nodes reach this one; `None`: it serves nothing.
     pub(crate) listen: Option<SocketAddr>,
-    /// Ceiling of what is sent to all peers.
+    /// Limit of bits per second sent to all peers together.
     pub(crate) share_bits_per_second: u64,
     pub(crate) silence_max: Duration,
     pub(crate) memory_bytes_max: u64,
 }
 
 impl PeerOptions {
-    /// With the usual limits.
+    /// Options with the default limits.
     pub(crate) fn new(group: [u8; 16], listen: Option<SocketAddr>) -> Self {
         Self {
             group,

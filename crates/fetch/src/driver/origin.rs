@@ -1,7 +1,7 @@
-//! The origin: asked by threads of their own, each for one request at a time.
+//! Requests to the origin, by threads with one request each at a time.
 //!
-//! Threads start when there is something to ask, and end with the fetcher. Must never pass on a frame that was not requested: an
-//! origin that sends such frames could send them for ever.
+//! Threads start when there are requests, and end with the fetcher. Must never pass on a frame that was not requested:
+//! an origin could send such frames forever.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,18 +18,20 @@ use super::fetcher::Shared;
 use super::frame::VerifiedFrame;
 use super::groups::Groups;
 
-/// Requests under way at the origin: so many fill a long link to it, with some left for those that somebody waits for.
+/// Most concurrent requests to the origin: enough to fill a link with a long round trip, with some left for urgent
+/// ones.
 const THREADS_MAX: usize = 20;
 
-/// Takes a frame that was decoded and hashed. An error ends the answer.
+/// Receives a decoded and hashed frame. An error ends the response.
 pub(crate) type TakeFrame<'a> = dyn FnMut(&FrameHeader, &[u8]) -> Result<()> + 'a;
 
-/// Where all frames can be had.
+/// A source of all frames.
 pub(crate) trait OriginFrames: Send + Sync {
-    /// Gives frames that hold these blocks or pages of a recipe, each verified on this machine, and says which are not there.
+    /// Passes frames with these blocks or pages of a recipe to `take`, each verified on this machine. Returns the ids
+    /// that were not found.
     ///
     /// # Errors
-    /// `Transient` when it is away; what else it says.
+    /// `Transient` when it is down; its other errors.
     fn fetch(&self, request: &FramesRequest, take: &mut TakeFrame<'_>) -> Result<Vec<BlockId>>;
 }
 
@@ -43,15 +45,15 @@ struct Question {
 /// A request under way.
 struct Asked {
     kind: Kind,
-    /// What has not come.
+    /// Ids that have not arrived.
     left: HashSet<BlockId>,
     is_cancelled: Arc<AtomicBool>,
 }
 
-/// Asks the origin. The scheduler bounds how many requests there are.
+/// Sends requests to the origin. The scheduler limits their number.
 pub(super) struct Origin {
     asker: Asker,
-    /// None once it is over.
+    /// `None` after the end.
     questions: Option<Sender<Question>>,
     running: usize,
     under_way: HashMap<u32, Asked>,
@@ -72,40 +74,41 @@ impl Origin {
         let _ = questions.send(Question { number, request, is_cancelled });
         if questions.len() > self.asker.idle.load(Ordering::SeqCst) && self.running < THREADS_MAX {
             let asker = self.asker.clone();
-            // Without a new thread, those that run take it in turn; without any, it fails by its deadline.
+            // If no thread can be started, a running thread takes the request later; without any, it fails at its
+            // deadline.
             let started = thread::Builder::new().name("fetch".to_owned()).spawn(move || asker.run());
             self.running += usize::from(started.is_ok());
         }
     }
 
-    /// Notes a frame that came for a request.
+    /// Notes a received frame of a request.
     ///
     /// # Errors
-    /// `Corrupt` when it has nothing of what was requested and has not come; `Refused` when nobody wants it any more.
+    /// `Corrupt` when it has none of the requested, missing blocks; `Refused` when nobody wants it any more.
     pub(super) fn came(&mut self, number: u32, frame: &VerifiedFrame) -> Result<()> {
         let asked = self.under_way.get_mut(&number);
-        let asked = asked.ok_or_else(|| Error::refused("nobody wants it any more"))?;
+        let asked = asked.ok_or_else(|| Error::refused("no longer wanted"))?;
         let is_wanted = frame.header.kind == asked.kind && frame.ids().any(|id| asked.left.contains(id));
         frame.ids().for_each(|id| _ = asked.left.remove(id));
         match is_wanted {
             true => Ok(()),
-            false => Err(Error::corrupt("the origin sent a frame that was not asked for")),
+            false => Err(Error::corrupt("the origin sent a frame that was not requested")),
         }
     }
 
-    /// The answer is not needed any more.
+    /// The response is no longer needed.
     pub(super) fn cancel(&mut self, number: u32) {
         if let Some(asked) = self.under_way.remove(&number) {
             asked.is_cancelled.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The answer came to its end; false if it was cancelled before.
+    /// The response ended. Returns false if it was cancelled before.
     pub(super) fn ended(&mut self, number: u32) -> bool {
         self.under_way.remove(&number).is_some()
     }
 
-    /// Ends all threads, each as soon as what it has asked for says something.
+    /// Ends all threads, each as soon as its request returns.
     pub(super) fn close(&mut self) {
         self.questions = None;
         let asked = std::mem::take(&mut self.under_way);
@@ -119,7 +122,7 @@ struct Asker {
     groups: Arc<Groups>,
     asked: Receiver<Question>,
     shared: Weak<Shared>,
-    /// Threads that wait for something to ask.
+    /// Number of threads that wait for requests.
     idle: Arc<AtomicUsize>,
 }
 
@@ -134,15 +137,15 @@ impl Asker {
                 continue;
             }
             let asked = catch_unwind(AssertUnwindSafe(|| self.ask(number, &request, &is_cancelled)));
-            // Whoever waits for it must not wait for ever.
-            let result = asked.unwrap_or_else(|_| Err(Error::bug("a thread that fetches panicked")));
+            // Its readers must not wait forever.
+            let result = asked.unwrap_or_else(|_| Err(Error::bug("a fetching thread panicked")));
             let Some(shared) = self.shared.upgrade() else { return };
             shared.act(|machine, now| machine.handle_origin_ended(now, number, result));
         }
     }
 
     fn ask(&self, number: u32, request: &FramesRequest, is_cancelled: &AtomicBool) -> Result<Vec<BlockId>> {
-        let over = || Error::refused("nobody wants it any more");
+        let over = || Error::refused("no longer wanted");
         self.frames.fetch(request, &mut |header, stored| {
             if is_cancelled.load(Ordering::Relaxed) {
                 return Err(over());

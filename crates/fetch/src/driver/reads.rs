@@ -1,16 +1,16 @@
-//! What this node fetches for peers, as the home of the blocks.
+//! Fetches for peers, as the home of blocks.
 //!
-//! Owns how many such questions are served at once. Must never keep one that its asker cancelled.
+//! Limits the number of such requests. Must never keep a request that its sender cancelled.
 
 use std::collections::{HashMap, HashSet};
 
 use platter_cast::peer::NodeId;
 use platter_image::BlockId;
 
-/// Most questions that are fetched for at once; others are answered with what is held.
+/// Most requests with fetches at once; further ones are answered with held frames only.
 const READS_MAX: usize = 64;
 
-/// A question that is being fetched for.
+/// A request with a fetch under way.
 struct Read {
     node: NodeId,
     request: u32,
@@ -18,16 +18,16 @@ struct Read {
     missing: Vec<BlockId>,
 }
 
-/// What a frame, or the end of a fetch, did for a question.
+/// The effect of a frame, or of the end of a fetch, on a request.
 pub(super) enum Progress {
     Nothing,
-    /// The frame is for it.
+    /// The frame belongs to the reply.
     Gives,
-    /// So was that, and it was the last; these do not come.
+    /// The frame belongs to the reply and was the last; these blocks were not found.
     Ends(Vec<BlockId>),
 }
 
-/// All of them, by the number that the machine knows the question by.
+/// All requests, by the machine's number.
 #[derive(Default)]
 pub(super) struct Reads(HashMap<u64, Read>);
 
@@ -45,7 +45,7 @@ impl Reads {
         self.0.get(&number).map(|read| (read.node, read.request))
     }
 
-    /// A frame came that holds these.
+    /// A frame with these blocks arrived.
     pub(super) fn came<'a>(&mut self, number: u64, ids: impl Iterator<Item = &'a BlockId>) -> Progress {
         let Some(read) = self.0.get_mut(&number) else { return Progress::Nothing };
         let before = read.left.len();
@@ -53,7 +53,7 @@ impl Reads {
         if read.left.len() == before { Progress::Nothing } else { self.look(number) }
     }
 
-    /// That block does not come.
+    /// This block cannot be fetched.
     pub(super) fn failed(&mut self, number: u64, id: &BlockId) -> Progress {
         let Some(read) = self.0.get_mut(&number) else { return Progress::Nothing };
         if read.left.remove(id) {
@@ -62,7 +62,7 @@ impl Reads {
         self.look(number)
     }
 
-    /// Nobody waits for it any more.
+    /// Its sender no longer waits.
     pub(super) fn cancel(&mut self, number: u64) {
         self.0.remove(&number);
     }

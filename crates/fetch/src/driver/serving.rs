@@ -1,4 +1,4 @@
-//! The threads that read what is held for the questions of peers.
+//! The threads that read held frames for requests of peers.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -12,27 +12,28 @@ use platter_image::{BlockId, IoContext, Result};
 use super::fetcher::Shared;
 use super::holdings::Holdings;
 
-/// Questions that are read for at a time.
+/// Requests processed at a time.
 const THREADS: usize = 2;
-/// Bytes of frames for one question; the asker asks elsewhere for the rest. A group of large blocks has 16 MiB before compression.
+/// Most bytes of frames in one reply; the peer requests the rest elsewhere. A group of large blocks has 16 MiB before
+/// compression.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// A question of a peer.
+/// A request of a peer.
 pub(super) struct Asked {
-    /// Tells it from all others, also of the same number.
+    /// Unique, unlike the request's own number.
     pub(super) number: u64,
     pub(super) node: NodeId,
     pub(super) ask: AskMessage,
 }
 
-/// What is held for it.
+/// The held frames for it.
 pub(super) struct Answer {
     pub(super) asked: Asked,
     pub(super) frames: Vec<Arc<[u8]>>,
     pub(super) missing: Vec<BlockId>,
 }
 
-/// Reads for questions. The exchange bounds how many there are.
+/// Reads frames for requests. The exchange limits their number.
 pub(super) struct Serving(Sender<Asked>);
 
 impl Serving {
@@ -45,13 +46,13 @@ impl Serving {
             thread::Builder::new()
                 .name("peers-serving".to_owned())
                 .spawn(move || run(&*holdings, &questions, &shared))
-                .context(|| "starting a thread that reads for peers".to_owned())?;
+                .context(|| "starting a thread that serves peers".to_owned())?;
         }
         Ok(Self(sender))
     }
 
     pub(super) fn read(&self, asked: Asked) {
-        // The threads end only when this is gone.
+        // The threads end only after this is dropped.
         let _ = self.0.send(asked);
     }
 }
@@ -67,7 +68,7 @@ fn run(holdings: &dyn Holdings, questions: &Receiver<Asked>, shared: &Weak<Share
     }
 }
 
-/// The frames that hold these, each once, in the order of the question; and what is not held.
+/// Returns the frames with these blocks, each once, in the order of the request; and the blocks that are not held.
 fn look_up(holdings: &dyn Holdings, ask: &AskMessage) -> (Vec<Arc<[u8]>>, Vec<BlockId>) {
     let (mut frames, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
     let mut covered: HashSet<BlockId> = HashSet::new();

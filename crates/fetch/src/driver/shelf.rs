@@ -1,8 +1,9 @@
-//! Verified frames in memory: what came ahead of its reader, and what peers may ask for before the cache has it.
+//! Verified frames in memory: frames that arrived ahead of their readers, and frames that peers may request before the
+//! cache has them.
 //!
-//! Owns the bound on them. Frames that were read are dropped before frames that nobody has read yet, the longest unused first: a
-//! frame that was fetched ahead is as good as wanted. A reader may have gone, so that is true for [`UNREAD_TIME_MAX`] only. Pure:
-//! time is an argument.
+//! Owns their memory limit. Frames that were read are dropped before unread ones, the longest unused first, because a
+//! frame that was fetched ahead is probably wanted. Its reader may have ended, so this holds for [`UNREAD_TIME_MAX`]
+//! only. Pure: time is an argument.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use std::time::Duration;
 
 use super::frame::{Key, VerifiedFrame};
 
-/// Bytes that a frame takes beside its own, and each of its blocks.
+/// Overhead in bytes of a frame, and of each of its blocks.
 const FRAME_OVERHEAD: u64 = 256;
 const BLOCK_OVERHEAD: u64 = 128;
-/// A frame that nobody has read for so long counts as read: its reader may be gone.
+/// A frame that is unread for this long counts as read: its reader may have ended.
 const UNREAD_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A frame.
@@ -40,7 +41,7 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// Room for that many bytes, overhead included.
+    /// Creates a shelf for this many bytes, overhead included.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -54,12 +55,13 @@ impl Shelf {
         }
     }
 
-    /// Sets the bound; what is over it goes with the next frame that comes.
+    /// Sets the limit; excess frames are dropped when the next frame arrives.
     pub(super) fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
     }
 
-    /// Puts a frame there. `is_read` if whoever wants it has it, or finds it elsewhere. False when all of its blocks were there.
+    /// Adds a frame. `is_read`: its reader has it or finds it elsewhere. Returns false when all of its blocks were
+    /// there already.
     pub(super) fn insert(&mut self, now: Duration, frame: &Arc<VerifiedFrame>, is_read: bool) -> bool {
         if frame.keys().all(|key| self.places.contains_key(&key)) {
             if is_read {
@@ -85,24 +87,24 @@ impl Shelf {
         true
     }
 
-    /// The frame that holds a block, for somebody who counts as no reader.
+    /// Returns the frame with a block, without counting this as a read.
     pub(super) fn find(&self, key: Key) -> Option<&Arc<VerifiedFrame>> {
         Some(&self.frames.get(self.places.get(&key)?)?.frame)
     }
 
-    /// The frame that holds a block, for a reader.
+    /// Returns the frame with a block, for a reader.
     pub(super) fn read(&mut self, key: Key) -> Option<Arc<VerifiedFrame>> {
         let number = *self.places.get(&key)?;
         self.note_read(number);
         Some(self.frames.get(&number)?.frame.clone())
     }
 
-    /// Bytes of frames that nobody has read.
+    /// Bytes of unread frames.
     pub(super) fn unread_bytes(&self) -> u64 {
         self.unread_bytes
     }
 
-    /// Gives up on readers that did not come. Gives when to do so again.
+    /// Marks frames as read whose readers did not come. Returns when to do so again.
     pub(super) fn expire(&mut self, now: Duration) -> Option<Duration> {
         while let Some(number) = self.unread.first_key_value().map(|(_, number)| *number) {
             let until = self.frames.get(&number)?.since + UNREAD_TIME_MAX;
@@ -139,7 +141,7 @@ impl Shelf {
             self.unread_bytes -= held.weight;
         }
         for key in held.frame.keys() {
-            // A later frame may hold it too.
+            // A later frame may contain the block as well.
             if self.places.get(&key) == Some(&number) {
                 self.places.remove(&key);
             }
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_were_read_go_first_and_then_the_oldest() {
+    fn read_frames_are_dropped_first_and_then_the_oldest() {
         let mut shelf = Shelf::new(weight(&frame(&[1, 2])) * 3);
         for n in [1, 3, 5] {
             assert!(shelf.insert(SECOND, &frame(&[n, n + 1]), false));
@@ -181,12 +183,12 @@ mod tests {
         shelf.insert(SECOND, &frame(&[7, 8]), false);
         assert!(shelf.find(key(3)).is_none() && shelf.find(key(1)).is_some());
         shelf.insert(SECOND, &frame(&[9, 10]), false);
-        assert!(shelf.find(key(1)).is_none(), "then the oldest that nobody read");
+        assert!(shelf.find(key(1)).is_none(), "then the oldest unread one");
         assert!(shelf.find(key(5)).is_some());
     }
 
     #[test]
-    fn who_does_not_come_is_not_waited_for() {
+    fn an_unread_frame_counts_as_read_after_a_while() {
         let mut shelf = Shelf::new(1 << 20);
         shelf.insert(SECOND, &frame(&[1]), false);
         shelf.insert(2 * SECOND, &frame(&[2]), false);
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_comes() {
+    fn memory_is_bounded() {
         let mut shelf = Shelf::new(10_000);
         for round in 0..4 {
             for n in 0..120 {
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_two_frames_stays_with_the_later_one() {
+    fn a_block_in_two_frames_belongs_to_the_later_one() {
         let mut shelf = Shelf::new(weight(&frame(&[1, 2])) * 2);
         shelf.insert(SECOND, &frame(&[1, 2]), true);
         assert!(!shelf.insert(SECOND, &frame(&[2, 1]), true), "nothing new");

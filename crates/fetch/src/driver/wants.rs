@@ -1,8 +1,9 @@
-//! What is wanted and not here: who waits for each block, and in which piece it is fetched. Without sockets, threads or a clock.
+//! Blocks that are wanted and missing: who waits for each, and in which piece it is fetched. Without sockets, threads
+//! or a clock.
 //!
-//! Owns the joining of hints: blocks of one group that are told a few at a time become one piece, or a frame that holds some of
-//! each would come once for each. What was only hinted at can wait until peers have it; as soon as somebody waits for a
-//! block, its piece is hurried. Must never leave anybody waiting whose piece ended.
+//! Joins hints: blocks of one group that are announced a few at a time become one piece; otherwise a frame with several
+//! of them would be sent several times. Blocks that were only hinted at can wait until peers have them; once a reader
+//! waits for a block, its piece becomes urgent. Must never leave a reader waiting whose piece ended.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use platter_image::{BlockId, ErrorKind, Kind, Score};
 
 use super::frame::{Key, VerifiedFrame};
 
-/// The answer to whoever waits for a block: a frame, `None` if there is no such block, or what failed.
+/// The result for a waiting reader: a frame, `None` if there is no such block, or the error.
 pub(super) type Found = Result<Option<Arc<VerifiedFrame>>, (ErrorKind, String)>;
 
-/// Pieces of hints that have not ended; further hints are passed over.
+/// Most unfinished pieces of hints; further hints are ignored.
 const HINT_PIECES_MAX: usize = 2048;
-/// A group that was hinted at waits so long for more of it.
+/// How long a hinted group waits for further blocks.
 const HINT_PATIENCE: Duration = Duration::from_millis(20);
 
-/// Where a block stands, and how its reader wants it.
+/// The recipe and kind of a block, and its reader's requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) score: Score,
@@ -33,15 +34,15 @@ pub(super) struct Place {
     pub(super) patience: Duration,
 }
 
-/// Who waits for a block.
+/// The waiting readers of a block.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// None while it waits for more of its group.
+    /// `None` while it waits for further blocks of its group.
     piece: Option<PieceId>,
     /// The origin does not have it.
     pub(super) absent: bool,
     pub(super) waiters: Vec<Sender<Found>>,
-    /// Questions of peers.
+    /// Requests of peers.
     pub(super) reads: Vec<u64>,
 }
 
@@ -49,11 +50,11 @@ pub(super) struct Wanted {
 struct Piece {
     kind: Kind,
     ids: Vec<BlockId>,
-    /// Whose hint it is.
+    /// The source of the hint.
     hinted_by: Option<u64>,
 }
 
-/// Part of a group that was hinted at.
+/// Blocks of a hinted group.
 #[derive(Debug)]
 struct Pending {
     place: Place,
@@ -62,7 +63,7 @@ struct Pending {
     since: Duration,
 }
 
-/// All that is wanted.
+/// All wanted blocks.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     wanted: HashMap<Key, Wanted>,
@@ -72,7 +73,7 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    /// Somebody waits for a block.
+    /// A reader waits for a block.
     pub(super) fn demand(
         &mut self,
         scheduler: &mut Scheduler,
@@ -91,8 +92,8 @@ impl Wants {
         self.begin(scheduler, now, place, vec![id], None, false);
     }
 
-    /// A question of a peer waits for these, which are not here. What nobody fetches is fetched from the origin alone, or two
-    /// nodes could wait for each other. False when too much is being fetched.
+    /// A request of a peer waits for these missing blocks. Those that are not being fetched yet are fetched from the
+    /// origin only; otherwise two nodes could wait for each other. Returns false when too much is being fetched.
     pub(super) fn demand_for_peer(
         &mut self,
         scheduler: &mut Scheduler,
@@ -118,7 +119,7 @@ impl Wants {
         unasked.is_empty() || self.begin(scheduler, now, place, unasked, None, true)
     }
 
-    /// These will be wanted.
+    /// Takes a hint: these blocks will be wanted.
     pub(super) fn hint(
         &mut self,
         scheduler: &mut Scheduler,
@@ -145,13 +146,13 @@ impl Wants {
                 _ => self.pending.push_back(Pending { place, ids: vec![id], source, since: now }),
             }
         }
-        // A reader that goes on to another group has told all of the one before.
+        // A reader that continues with another group has announced all of the previous one.
         while self.pending.len() > 1 {
             self.begin_pending(scheduler, now, 0, false);
         }
     }
 
-    /// Begins what waited long enough. Gives when to do so again.
+    /// Starts pieces of groups that waited long enough. Returns when to do so again.
     pub(super) fn begin_due(&mut self, scheduler: &mut Scheduler, now: Duration) -> Option<Duration> {
         while self.pending.front().is_some_and(|first| now >= first.since + HINT_PATIENCE) {
             self.begin_pending(scheduler, now, 0, false);
@@ -159,7 +160,8 @@ impl Wants {
         self.pending.front().map(|first| first.since + HINT_PATIENCE)
     }
 
-    /// A frame with these blocks came: they are wanted no longer. Returns those that were wanted, with their waiters.
+    /// A frame with these blocks arrived: they are no longer wanted. Returns those that were wanted, with their
+    /// waiters.
     pub(super) fn came<'a>(
         &mut self,
         scheduler: &mut Scheduler,
@@ -179,7 +181,7 @@ impl Wants {
         came
     }
 
-    /// A piece ended, whether all of it came or not. Returns the blocks that did not come, with their waiters.
+    /// A piece ended, complete or not. Returns the blocks that did not arrive, with their waiters.
     pub(super) fn ended(&mut self, piece: PieceId, lacking: &[BlockId]) -> Vec<(Key, Wanted)> {
         let Some(Piece { kind, hinted_by, .. }) = self.pieces.remove(&piece) else { return Vec::new() };
         self.hint_pieces -= usize::from(hinted_by.is_some());
@@ -188,7 +190,7 @@ impl Wants {
         lacking.collect()
     }
 
-    /// The origin says that it does not have these.
+    /// The origin does not have these blocks.
     pub(super) fn absent(&mut self, kind: Kind, ids: &[BlockId]) {
         for id in ids {
             if let Some(wanted) = self.wanted.get_mut(&Key { kind, id: *id }) {
@@ -197,7 +199,7 @@ impl Wants {
         }
     }
 
-    /// Whoever gave these hints reads no more: what nobody waits for is not fetched.
+    /// The source of these hints has ended: blocks that nobody waits for are not fetched.
     pub(super) fn forget(&mut self, scheduler: &mut Scheduler, source: u64) {
         let wanted = &mut self.wanted;
         self.pending.retain(|pending| {
@@ -225,14 +227,14 @@ impl Wants {
         }
     }
 
-    /// All who wait, when it is over.
+    /// Takes all waiters, at the end.
     pub(super) fn take_all(&mut self) -> Vec<Wanted> {
         self.pieces.clear();
         self.pending.clear();
         self.wanted.drain().map(|(_, wanted)| wanted).collect()
     }
 
-    /// Somebody waits for what is wanted already.
+    /// A reader waits for an already wanted block: makes its piece urgent.
     fn hurry(&mut self, scheduler: &mut Scheduler, now: Duration, key: Key) {
         match self.wanted.get(&key).and_then(|wanted| wanted.piece) {
             Some(piece) => scheduler.hurry(now, piece),
@@ -248,7 +250,7 @@ impl Wants {
     fn begin_pending(&mut self, scheduler: &mut Scheduler, now: Duration, at: usize, is_urgent: bool) {
         let Some(pending) = self.pending.remove(at) else { return };
         let Pending { place, mut ids, source, .. } = pending;
-        // Some may have come with others.
+        // Some may have arrived with other blocks.
         let mut seen = HashSet::new();
         ids.retain(|id| {
             let wanted = self.wanted.get(&Key { kind: place.kind, id: *id });
@@ -260,8 +262,8 @@ impl Wants {
         }
     }
 
-    /// Makes a piece of what is in `wanted`. False when too much is being fetched: whoever waits hears of it by the end of its
-    /// channel.
+    /// Creates a piece of blocks in `wanted`. Returns false when too much is being fetched: waiters notice it by the
+    /// end of their channels.
     fn begin(
         &mut self,
         scheduler: &mut Scheduler,

@@ -55,7 +55,7 @@ impl Audience {
         Ok(())
     }
 
-    /// The node begins to share with this group.
+    /// Starts sharing with this group.
     ///
     /// # Errors
     /// As [`Audience::check`]; `Io`.
@@ -128,7 +128,7 @@ mod tests {
         let unshared = open(false);
         unshared.before_filling().unwrap();
         assert!(refused(&open(false), SALES));
-        // What came between opening the cache and sharing came under the same token.
+        // Frames that arrived between opening the cache and sharing came under the same token.
         open(true).share_with(SALES).unwrap();
         let late = open(false);
         late.before_filling().unwrap();

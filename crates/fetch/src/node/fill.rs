@@ -1,8 +1,8 @@
-//! Fills the cache with a whole disk: every page and block is fetched, behind readers, pinned, and made durable. Only then is the
-//! disk said to need nobody.
+//! Fills the cache with a whole disk: every page and block is fetched with lower priority than readers, pinned, and
+//! made durable. Only then is the disk reported as fully local.
 //!
-//! Among peers nobody waits for a block in particular: nodes that are filled at the same time each take other parts from the
-//! origin, and then each other's. In the order of the disk all would wait for the same node.
+//! With peers, a fill waits for no particular block: nodes that are filled at the same time fetch different parts from
+//! the origin, and then exchange them. In disk order, all would wait for the same node.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
@@ -19,24 +19,24 @@ use platter_store::cache::{Cache, PinName};
 
 use super::source::{CachedSource, Want};
 
-/// Blocks fetched at a time when a reader waited a moment ago.
+/// Blocks fetched at a time while a reader is active.
 const BATCH_BESIDE: usize = 16;
-/// Blocks told of at a time when no reader waits: enough that each of many peers is the home of some.
+/// Blocks announced at a time when no reader is active: enough that each of many peers is the home of some.
 const WINDOW: usize = 16384;
-/// How often it is looked what came of them; and when nothing did for so long, one is asked for.
+/// Interval of checks for arrived blocks; after this time without any, one is requested directly.
 const GATHER_LOOK: Duration = Duration::from_millis(200);
 const GATHER_PATIENCE: Duration = Duration::from_secs(2);
-/// What is a moment.
+/// A reader counts as active this long after it waited.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How long a reader that waits is given way to, before each batch.
+/// Longest pause before each batch in favour of a waiting reader.
 const WAY_TIME_MAX: Duration = Duration::from_millis(500);
-/// From one look whether a reader waits, or whether to end, to the next.
+/// Interval of checks whether a reader waits, or whether to end.
 const LOOK: Duration = Duration::from_millis(5);
-/// From one try to the next when something failed.
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(3);
-/// Every so often it is looked whether a filled disk still is.
+/// Interval of checks whether a filled disk is still complete.
 const WATCH: Duration = Duration::from_secs(5);
-/// Times that what went missing meanwhile is fetched.
+/// How many times blocks that were dropped meanwhile are fetched again.
 const ROUNDS_MAX: usize = 8;
 
 /// The filling of a disk.
@@ -44,11 +44,11 @@ pub struct Fill {
     score: Score,
     status: Mutex<FillStatus>,
     stop: AtomicBool,
-    /// Held while pins are made: none are after it was stopped.
+    /// Held while pins are made, so that none are made after a stop.
     pinning: Mutex<()>,
 }
 
-/// Told when a disk is filled.
+/// Called when a disk is filled.
 pub type OnFilled = Box<dyn Fn() + Send>;
 
 impl Fill {
@@ -67,7 +67,7 @@ impl Fill {
         thread::Builder::new()
             .name("fill".to_owned())
             .spawn(move || running.run(&source, &*on_filled))
-            .context(|| "starting a thread that fills".to_owned())?;
+            .context(|| "starting the thread of a fill".to_owned())?;
         Ok(fill)
     }
 
@@ -76,12 +76,12 @@ impl Fill {
         self.score
     }
 
-    /// How far it is.
+    /// Returns its progress.
     pub fn status(&self) -> FillStatus {
         self.lock().clone()
     }
 
-    /// Ends it soon. What is held stays, and the pins too.
+    /// Ends it soon. Held blocks and pins stay.
     pub fn stop(&self) {
         let _pinning = self.pinning.lock();
         self.stop.store(true, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Fill {
         }
     }
 
-    /// Fills once; returns when all of it is durable, or when it was stopped.
+    /// Fills the disk once. Returns when all of it is durable, or when it was stopped.
     fn fill(&self, source: &CachedSource) -> Result<()> {
         let cache = source.node().cache();
         let wanted = contents(source, self.score)?;
@@ -140,7 +140,7 @@ impl Fill {
             };
             if missing.is_empty() {
                 cache.sync()?;
-                // A failed sync drops what is in doubt, and so does damage.
+                // A failed sync drops frames that may be lost, and damage drops frames as well.
                 if ids.iter().all(|id| cache.holds(id)) {
                     self.lock().filled = true;
                     return Ok(());
@@ -151,7 +151,7 @@ impl Fill {
                 return Ok(());
             }
         }
-        Err(Error::transient("parts of the disk leave the cache as fast as they are fetched"))
+        Err(Error::transient("parts of the disk are evicted from the cache as fast as they are fetched"))
     }
 
     fn fetch_all(&self, source: &CachedSource, missing: &[(Kind, BlockId)]) -> Result<()> {
@@ -179,8 +179,8 @@ impl Fill {
         Ok(())
     }
 
-    /// Tells of blocks, up to a window ahead of what came, until all are held or a reader waits. Gives how many from the
-    /// first on are.
+    /// Announces blocks, up to a window ahead of the arrived ones, until all are held or a reader waits. Returns how
+    /// many are held, from the first on.
     fn gather(&self, source: &CachedSource, rest: &[(Kind, BlockId)]) -> Result<usize> {
         let cache = source.node().cache();
         let (mut told, mut waited) = (0, Duration::ZERO);
@@ -202,7 +202,7 @@ impl Fill {
             told = more.end;
             waited = if came > 0 { Duration::ZERO } else { waited + GATHER_LOOK };
             if waited >= GATHER_PATIENCE {
-                // It may have been passed over, or failed: then the error is told.
+                // The hint may have been ignored, or the fetch failed: requesting the block directly reports the error.
                 waited = Duration::ZERO;
                 let (kind, id) = rest[first];
                 find_for_good(source, kind, &id)?;
@@ -213,7 +213,7 @@ impl Fill {
         }
     }
 
-    /// Lets a reader that waits go first, for some time.
+    /// Lets a waiting reader go first, for a limited time.
     fn give_way(&self, source: &CachedSource) {
         let mut waited = Duration::ZERO;
         while source.node().is_waited_for() && waited < WAY_TIME_MAX && !self.is_stopped() {
@@ -222,7 +222,7 @@ impl Fill {
         }
     }
 
-    /// Returns when something of the cache was dropped, which may be the disk's.
+    /// Returns when the cache has dropped something that may belong to the disk.
     fn watch(&self, cache: &Cache) {
         let losses = |cache: &Cache| (cache.counts().damaged, cache.counts().write_failures);
         let before = losses(cache);
@@ -240,29 +240,29 @@ impl Fill {
     }
 }
 
-/// Has the cache hold a block or page.
+/// Makes the cache hold a block or page.
 ///
 /// # Errors
-/// `Missing` when nobody has it; `Refused` when the cache does not take it; what fetching says.
+/// `Missing` when it was not found anywhere; `Refused` when the cache does not accept it; the errors of fetching.
 fn find_for_good(source: &CachedSource, kind: Kind, id: &BlockId) -> Result<()> {
     if !source.fetch(kind, id)? {
-        return Err(Error::missing(format!("nobody has {kind:?} {id}")));
+        return Err(Error::missing(format!("{kind:?} {id} was not found anywhere")));
     }
     if source.node().cache().holds(id) {
         return Ok(());
     }
-    Err(Error::refused("the cache does not take all of the disk: its limit is too small, or writing failed"))
+    Err(Error::refused("the cache cannot hold all of the disk: its limit is too small, or writing failed"))
 }
 
-/// The set that keeps a filled disk in the cache.
+/// The name of the pin set that keeps a filled disk in the cache.
 ///
 /// # Errors
-/// None: a score's digits are always a name.
+/// Never, because a score's digits are a valid name.
 pub fn pin_name(score: Score) -> Result<PinName> {
     format!("disk-{score}").parse()
 }
 
-/// A recipe's pages as a fill reads them: it gives way to readers, and is none.
+/// Reads a recipe's pages for a fill: yields to readers, and does not count as one.
 struct Pages<'a>(&'a CachedSource);
 
 impl PageSource for Pages<'_> {
@@ -275,7 +275,7 @@ impl PageSource for Pages<'_> {
     }
 }
 
-/// All pages and blocks of a disk, each once, pages first, blocks in the order in which they stand.
+/// Returns all pages and blocks of a disk, each once: pages first, then blocks in disk order.
 fn contents(source: &CachedSource, score: Score) -> Result<Vec<(Kind, BlockId)>> {
     let pages = Pages(source);
     let recipe = Recipe::open(score, &pages)?;

@@ -1,13 +1,13 @@
-//! A node: a machine that reads an origin's versions through a cache of its own, and goes on with what it holds when the origin
-//! is away.
+//! A node: a machine that reads an origin's versions through its own cache, and continues with cached data while the
+//! origin is down.
 //!
 //! ```text
 //! disk ─id▶ CachedSource ─held▶ cache (store in cache mode): a lease on the frame
 //!               └─not held▶ fetch (peers, origin) ─verified frame▶ reader, and cache
-//! fill: every block of a disk, behind readers ─▶ pinned, synced, told
+//! fill: every block of a disk, after readers ─▶ pinned, synced, reported
 //! ```
 //!
-//! Must never say that a disk is fully local before all of it is durable here.
+//! Must never report a disk as fully local before all of it is durable here.
 
 mod audience;
 mod fill;

@@ -1,4 +1,4 @@
-//! The cache of a node with what belongs to it: what the origin said, who waits, what is counted.
+//! The cache of a node, with stored replies of the origin, waiting readers, and counters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::audience::Audience;
 use super::sharing::{self, SharingRequest};
 use crate::driver::{Fetcher, HeldChanges, Holdings};
 
-/// Where a cache lies, and how large it may grow.
+/// Directory and size limit of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheLocation {
-    /// Its directory; made when missing.
+    /// Its directory; created if it is missing.
     pub dir: PathBuf,
-    /// Most bytes of it, passed by one segment at most.
+    /// Its size limit in bytes, exceeded by at most one segment.
     pub limit_bytes: u64,
 }
 
@@ -33,13 +33,14 @@ pub struct NodeCache {
     started: Instant,
     fetched_frames: AtomicU64,
     fetched_bytes: AtomicU64,
-    /// Fetches that a reader waits for: now, and when the last one ended, in milliseconds since the start.
+    /// Number of fetches that readers wait for now, and the time when the last one ended, in milliseconds since the
+    /// start.
     waited_for: AtomicUsize,
     last_wait: AtomicU64,
 }
 
 impl NodeCache {
-    /// Opens the cache there. `origin` says whose answers are remembered.
+    /// Opens the cache at this location. `origin` names the origin of stored replies.
     ///
     /// # Errors
     /// As [`Cache::open`].
@@ -47,7 +48,7 @@ impl NodeCache {
         Self::open_on(Arc::new(OsVfs), &location.dir, CacheOptions::new(location.limit_bytes), origin)
     }
 
-    /// The same on any disk.
+    /// As [`NodeCache::open`], on any file system.
     pub(super) fn open_on(
         vfs: Arc<dyn Vfs>,
         dir: &Path,
@@ -74,10 +75,10 @@ impl NodeCache {
         &self.cache
     }
 
-    /// Begins to share what it holds with the nodes of that group.
+    /// Starts to share its frames with the nodes of this group.
     ///
     /// # Errors
-    /// As the module of sharing says: `Refused`, `Io`.
+    /// `Refused`, `Io`: see the module `sharing`.
     pub(crate) fn share(
         &self,
         fetcher: &Fetcher,
@@ -87,41 +88,41 @@ impl NodeCache {
         sharing::begin(self, fetcher, rights, request)
     }
 
-    /// Under whose rights the cache was filled.
+    /// The reading rights under which the cache was filled.
     pub(super) fn audience(&self) -> &Audience {
         &self.audience
     }
 
-    /// What the origin said before.
+    /// Stored replies of the origin.
     pub(crate) fn answers(&self) -> &Arc<Answers> {
         &self.answers
     }
 
-    /// What a person should know since the last call.
+    /// Returns the notes for people since the last call.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.cache.notes();
         notes.extend(self.answers.notes());
         notes
     }
 
-    /// Puts a verified frame into the cache; false if that does not take it.
+    /// Adds a verified frame to the cache. Returns false if the cache does not accept it.
     pub(super) fn put(&self, stored: &[u8], header: &FrameHeader) -> bool {
         match self.audience.before_filling() {
             Ok(()) => self.cache.put(stored, header),
             Err(error) => {
-                self.answers.note(format!("nothing is added to the cache: {error}"));
+                self.answers.note(format!("the cache accepts no frames: {error}"));
                 false
             }
         }
     }
 
-    /// A reader waits for a fetch as long as that lives.
+    /// Counts a reader as waiting while the result is held.
     pub(super) fn waiting(&self) -> Waiting<'_> {
         self.waited_for.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
 
-    /// Whether a reader waits now, or did a moment ago.
+    /// Whether a reader waits now, or waited within this time.
     pub(super) fn has_readers(&self, moment: Duration) -> bool {
         let last = Duration::from_millis(self.last_wait.load(Ordering::Relaxed));
         let was_lately = !last.is_zero() && self.started.elapsed().saturating_sub(last) < moment;
@@ -133,7 +134,7 @@ impl NodeCache {
         self.waited_for.load(Ordering::Relaxed) > 0
     }
 
-    /// What it did.
+    /// Returns its counters.
     pub fn counters(&self) -> NodeCounters {
         let counts = self.cache.counts();
         NodeCounters {
@@ -152,7 +153,7 @@ impl NodeCache {
     }
 }
 
-/// A reader that waits.
+/// A waiting reader.
 pub(super) struct Waiting<'a>(&'a NodeCache);
 
 impl Drop for Waiting<'_> {
@@ -163,10 +164,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What peers may have of it, and where what is fetched goes.
+/// Serves peers from the cache, and stores fetched frames.
 impl Holdings for NodeCache {
     fn frame(&self, kind: Kind, id: &BlockId) -> Option<Arc<[u8]>> {
-        // Not counted: what peers read is no read of this node's disks.
+        // Not counted, because this is no read of this node's disks.
         let mut stored = Vec::new();
         self.cache.lease_unnoted(kind, id)?.read(&mut stored).ok()?;
         Some(stored.into())
@@ -175,7 +176,7 @@ impl Holdings for NodeCache {
     fn keep(&self, stored: &[u8], header: &FrameHeader) {
         self.fetched_frames.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
-        // What it does not take, whoever wanted it has all the same.
+        // If the cache does not accept the frame, its readers have it anyway.
         self.put(stored, header);
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::PeerCounts;
 
-/// All counters in one list, those of peers with that before their names.
+/// Returns all counters in one map; names of peer counters have a prefix.
 pub fn counters_of(node: &NodeCounters, peers: Option<&PeerCounts>) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     let mut add = |before: &str, value: serde_json::Result<Value>| {
@@ -33,7 +33,7 @@ mod tests {
         let peers = PeerCounts { known: 7, ..PeerCounts::default() };
         let counters = counters_of(&node, Some(&peers));
         assert_eq!((counters["hits"], counters["peers_known"], counters["peers_liars"]), (3, 7, 0));
-        // An origin takes 64.
+        // An origin accepts 64.
         assert!(counters.len() < 64 && counters_of(&node, None).len() < counters.len());
     }
 }

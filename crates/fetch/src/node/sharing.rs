@@ -1,4 +1,4 @@
-//! A node's sharing: what its cache holds is given to peers, and had from them before the origin is asked.
+//! A node's sharing: serves cached frames to peers, and fetches from peers before it asks the origin.
 
 use std::net::SocketAddr;
 
@@ -9,24 +9,24 @@ use platter_image::{Error, Result};
 use super::node_cache::NodeCache;
 use crate::driver::{Directory, Fetcher, Identity, PeerOptions};
 
-/// Where nodes are remembered, in the cache's directory.
+/// File of known nodes, in the cache's directory.
 const DIRECTORY: &str = "peers.json";
 
-/// What came ahead of its reader must not go before he comes to it.
+/// Least memory, so that frames are not dropped before their readers come.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
 
-/// How a node shares.
+/// Options of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingRequest {
-    /// Where other nodes reach this one.
+    /// The address at which other nodes reach this one.
     pub address: SocketAddr,
-    /// Ceiling of what is sent to all of them, bits per second.
+    /// Limit of bits per second sent to all of them together.
     pub bits_per_second_max: u64,
     /// Most bytes of memory for frames that came from other nodes, or go to them; at most 128 MiB are used.
     pub memory_bytes_max: u64,
 }
 
-/// Begins to share what a cache holds.
+/// Starts to share the frames of a cache.
 ///
 /// # Errors
 /// `Refused` for an address that no other node can reach, and when the cache may hold blocks of images that the access

@@ -1,4 +1,4 @@
-//! The cache as a layer of the stack: one recipe's frames and pages out of a node's cache, and from below where that lacks them.
+//! The cache as a layer of the stack: frames and pages of one recipe from a node's cache, and missing ones from below.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::driver::NetworkSource;
 /// Decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
-/// Who wants a block.
+/// The purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    /// A reader, who waits.
+    /// A reader waits for it.
     Read,
-    /// The filling of a disk, which gives way to readers.
+    /// Filling a disk, which yields to readers.
     Fill,
 }
 
-/// One recipe's frames and pages: what came from below once comes from the cache the next time, whoever asks.
+/// Frames and pages of one recipe. A frame that was fetched once comes from the cache afterwards, for all readers.
 pub struct CachedSource {
     node: Arc<NodeCache>,
     below: Arc<NetworkSource>,
@@ -38,7 +38,7 @@ impl CachedSource {
         &self.node
     }
 
-    /// A lease on a frame with a block or page, fetched if it is not held.
+    /// Returns a lease on a frame with a block or page, fetched if it is not held.
     fn find(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<Lease>> {
         let cache = self.node.cache();
         let held = match want {
@@ -52,28 +52,28 @@ impl CachedSource {
         Ok(self.below.frame(kind, id)?.and_then(|frame| frame.lease(id)))
     }
 
-    /// Has the cache hold a block or page. False when nobody has it.
+    /// Makes the cache hold a block or page. Returns false when it was not found anywhere.
     ///
     /// # Errors
-    /// What fetching says.
+    /// The errors of fetching.
     pub(super) fn fetch(&self, kind: Kind, id: &BlockId) -> Result<bool> {
         if self.node.cache().holds(id) {
             return Ok(true);
         }
         let Some(frame) = self.below.frame(kind, id)? else { return Ok(false) };
-        // It may have come long ago, and gone.
+        // It may have been cached before and evicted.
         self.node.put(&frame.stored, &frame.header);
         Ok(true)
     }
 
-    /// A page of the recipe.
+    /// Returns a page of the recipe.
     pub(super) fn page_for(&self, id: &BlockId, want: Want) -> Result<Vec<u8>> {
-        let missing = || Error::missing(format!("nobody has recipe page {id}"));
+        let missing = || Error::missing(format!("recipe page {id} was not found anywhere"));
         let mut stored = Vec::new();
         let lease = self.find(Kind::Page, id, want)?.ok_or_else(missing)?;
         match lease.read(&mut stored) {
             Ok(()) => self.decode(id, lease.place.slot, &stored),
-            // It is damaged, and no longer held.
+            // The cached page is damaged, and no longer held.
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let again = self.find(Kind::Page, id, want)?.ok_or_else(missing)?;
                 again.read(&mut stored)?;
@@ -99,7 +99,7 @@ impl CachedSource {
         self.below.will_fetch(kind, &missing);
     }
 
-    /// Tells below what a fill comes to: all of it comes into the cache by itself, in any order.
+    /// Announces blocks of a fill: they arrive in the cache in any order.
     pub(super) fn will_fill(&self, ids: &[(Kind, BlockId)]) {
         for kind in [Kind::Page, Kind::Data] {
             let of_kind = ids.iter().filter(|(other, _)| *other == kind).map(|(_, id)| *id);

@@ -1,4 +1,4 @@
-//! Disks read through a cache on a simulated disk, above a store that can be away.
+//! Tests of disks read through a cache on a simulated disk, above a store that can be unavailable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::driver::{Fetcher, OriginFrames, SourceOptions, TakeFrame};
 
 const LENGTH: usize = 12 << 20;
 
-/// A store as what lies below: slow, away, and counted.
+/// A store as the source below: slow or unavailable on request, with a count of fetches.
 struct Below {
     store: Store,
     fetches: AtomicUsize,
@@ -91,14 +91,14 @@ impl Lab {
 
     fn open_on(&self, disk: &SimulatedDisk, limit_bytes: u64) -> Arc<CachedSource> {
         let options = CacheOptions { limit_bytes, segment_bytes: 1 << 20, pause: Duration::ZERO };
-        // The threads of a source that was dropped keep the cache open until they have ended.
+        // The threads of a dropped source keep the cache open until they have ended.
         let node = (0..2000)
             .find_map(|_| {
                 let opened = NodeCache::open_on(Arc::new(disk.clone()), Path::new("/cache"), options, "x");
                 opened.inspect_err(|_| thread::sleep(Duration::from_millis(5))).ok()
             })
             .unwrap();
-        // So little memory that what is damaged in the cache is fetched.
+        // So little memory that frames damaged in the cache are fetched.
         let fetcher = Fetcher::new(self.below.clone(), Some(node.clone()), 1 << 19);
         self.source(node, &fetcher)
     }
@@ -143,13 +143,13 @@ impl Lab {
 }
 
 #[test]
-fn what_was_read_once_needs_nobody_the_next_time_pages_included() {
+fn a_disk_that_was_read_once_is_read_from_the_cache_including_pages() {
     let lab = Lab::new();
     let source = lab.open(64 << 20);
     assert!(lab.is_right_through(&source));
     let fetches = lab.fetches();
     assert!(fetches > 50, "{fetches}");
-    // The last frames are kept after their readers have them. Two fetches may bring one frame.
+    // The last frames are stored after their readers got them. Two fetches may bring one frame.
     for _ in 0..400 {
         if source.node().counters().fetched_frames < fetches as u64 {
             thread::sleep(Duration::from_millis(5));
@@ -165,7 +165,7 @@ fn what_was_read_once_needs_nobody_the_next_time_pages_included() {
 }
 
 #[test]
-fn many_readers_of_one_missing_block_make_one_fetch_also_over_two_disks() {
+fn many_readers_of_one_missing_block_cause_one_fetch_even_across_two_disks() {
     let lab = Lab::with_delay(Duration::from_millis(100));
     let options = CacheOptions::new(64 << 20);
     let node = NodeCache::open_on(Arc::new(lab.disk.clone()), Path::new("/cache"), options, "x").unwrap();
@@ -182,7 +182,7 @@ fn many_readers_of_one_missing_block_make_one_fetch_also_over_two_disks() {
 }
 
 #[test]
-fn who_is_away_is_waited_for_once_and_found_again() {
+fn an_unavailable_source_fails_reads_and_works_again_later() {
     let lab = Lab::with_delay(Duration::from_millis(100));
     let source = lab.open(64 << 20);
     lab.leave(true);
@@ -198,7 +198,7 @@ fn who_is_away_is_waited_for_once_and_found_again() {
 }
 
 #[test]
-fn a_cache_smaller_than_the_disk_gives_the_disk_all_the_same() {
+fn a_cache_smaller_than_the_disk_still_delivers_the_disk() {
     let lab = Lab::new();
     let source = lab.open(8 << 20);
     for _ in 0..2 {
@@ -209,7 +209,7 @@ fn a_cache_smaller_than_the_disk_gives_the_disk_all_the_same() {
 }
 
 #[test]
-fn without_room_reads_go_through_and_nothing_is_kept() {
+fn without_room_reads_succeed_and_nothing_is_cached() {
     let lab = Lab::new();
     let source = lab.open(64 << 20);
     lab.disk.set_capacity(2 << 20);
@@ -219,7 +219,7 @@ fn without_room_reads_go_through_and_nothing_is_kept() {
     assert!(lab.is_right_through(&source));
     let fetches = lab.fetches();
     assert!(lab.is_right_through(&source));
-    assert_eq!(lab.fetches(), fetches, "all of it is kept when there is room again");
+    assert_eq!(lab.fetches(), fetches, "everything is cached once there is room again");
 }
 
 #[test]
@@ -242,9 +242,9 @@ fn damage_in_the_cache_costs_a_fetch_and_no_byte() {
     assert!(source.node().counters().damaged >= 10);
 }
 
-/// What is told is durable at that very moment.
+/// A disk that is reported as filled is durable at that moment.
 #[test]
-fn a_disk_is_filled_when_a_power_loss_takes_nothing_of_it() {
+fn a_disk_is_reported_filled_only_when_a_power_loss_removes_nothing_of_it() {
     let lab = Lab::new();
     let source = lab.open(64 << 20);
     let (told, heard) = mpsc::channel();
@@ -259,7 +259,7 @@ fn a_disk_is_filled_when_a_power_loss_takes_nothing_of_it() {
     lab.leave(true);
     let source = lab.open_on(&crashed, 64 << 20);
     assert!(lab.is_right_through(&source));
-    // Others may come and go: it stays.
+    // It stays while other disks are cached and evicted.
     let cache = source.node().cache();
     assert_eq!(cache.pin_sets().len(), 1);
     assert!(cache.counts().pinned_bytes > LENGTH as u64);
@@ -270,7 +270,7 @@ fn a_disk_is_filled_when_a_power_loss_takes_nothing_of_it() {
 }
 
 #[test]
-fn a_fill_waits_for_who_is_away_and_goes_on() {
+fn a_fill_waits_for_an_unavailable_source_and_continues() {
     let lab = Lab::new();
     let source = lab.open(64 << 20);
     assert!(source.fetch(Kind::Page, &lab.score.0).unwrap());
@@ -287,7 +287,7 @@ fn a_fill_waits_for_who_is_away_and_goes_on() {
 }
 
 #[test]
-fn a_cache_too_small_for_a_disk_says_so() {
+fn filling_a_disk_larger_than_the_cache_reports_an_error() {
     let lab = Lab::new();
     let source = lab.open(8 << 20);
     let fill = Fill::start(source.clone(), lab.score, Box::new(|| {})).unwrap();
@@ -297,5 +297,5 @@ fn a_cache_too_small_for_a_disk_says_so() {
     }
     assert!(fill.status().trouble.unwrap().contains("too small"));
     fill.stop();
-    assert!(lab.is_right_through(&source), "and is read all the same");
+    assert!(lab.is_right_through(&source), "and reading still works");
 }

@@ -1,4 +1,4 @@
-//! All versions of a store, asked for again and again: for the tree, whose names follow them.
+//! All versions of a store, for callers that poll them: the tree, whose names follow them.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use platter_store::Store;
 
 use platter_client::Watch;
 
-/// The catalog of a store. Asking whether it is another one is cheap, wherever the store is.
+/// The catalog of a store. Checking for changes is cheap, wherever the store is.
 pub enum Catalog {
-    /// A directory's, as it is now.
+    /// The current catalog of a store in a directory.
     Local(Arc<Store>),
-    /// An origin's, as it was a moment ago.
+    /// A recent copy of an origin's catalog.
     Remote(Watch),
 }
 
 impl Catalog {
-    /// A number that is another one once the versions may be others.
+    /// A number that changes whenever the versions may have changed.
     ///
     /// # Errors
     /// When the catalog cannot be read.

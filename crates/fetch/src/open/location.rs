@@ -1,4 +1,4 @@
-//! Where a store is: in a directory of this machine, or on another one behind an origin.
+//! The location of a store: a directory of this machine, or behind an origin.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use platter_transport::Trust;
 use crate::node::CacheLocation;
 use crate::remote::RemoteStore;
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Clone, Debug)]
 pub enum StoreLocation {
     /// In a directory.
@@ -20,12 +20,12 @@ pub enum StoreLocation {
     Remote(OriginLocation),
 }
 
-/// Where an origin is, and through which cache it is read.
+/// An origin, and the cache through which it is read.
 #[derive(Clone, Debug)]
 pub struct OriginLocation {
     /// The origin.
     pub server: ServerOptions,
-    /// A cache of what was read before, which readers ask first.
+    /// A cache of previously read data, which readers use first.
     pub cache: Option<CacheLocation>,
 }
 
@@ -42,7 +42,7 @@ impl OriginLocation {
         Self { cache: Some(cache), ..self.clone() }
     }
 
-    /// Opens it with the cache. Asks for nothing yet.
+    /// Opens it with the cache. Sends no request yet.
     ///
     /// # Errors
     /// As [`OriginStore::open`] and [`crate::NodeCache::open`].
@@ -65,10 +65,10 @@ impl From<ServerOptions> for StoreLocation {
 }
 
 impl StoreLocation {
-    /// The directory's store, for what is done with one only; `doing` says what that is.
+    /// Returns the store in a directory, for operations that need one; `doing` names the operation.
     ///
     /// # Errors
-    /// `Refused` for an origin's.
+    /// `Refused` for an origin.
     pub fn local(&self, doing: &str) -> Result<&StorePlace> {
         match self {
             Self::Local(place) => Ok(place),
@@ -95,12 +95,12 @@ impl From<StorePlace> for StoreLocation {
     }
 }
 
-/// A variable of the environment that is set, and not to nothing.
+/// Returns an environment variable that is set and not empty.
 fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The origin that serves that store on this machine, if one does.
+/// Returns the address of the origin that serves this store on this machine, if one runs.
 pub fn origin_of(store: &StorePlace) -> ServerOptions {
     let address = ServerAddress::Unix(store.dir().join(SERVE_SOCKET));
     ServerOptions { address, token: None, trust: Trust::System }

@@ -1,7 +1,6 @@
-//! A store that was opened, in a directory of this machine or behind an origin: what is read from it, added to it and asked
-//! of it.
+//! An open store, in a directory of this machine or behind an origin: reading, adding, and queries.
 //!
-//! Callers do not need to know which of the two it is; where the two differ, the difference is decided here.
+//! Callers need not know which of the two it is; where the two differ, the difference is handled here.
 
 mod catalog;
 mod clock;

@@ -1,4 +1,4 @@
-//! Adding to a store, wherever it is: frames, and at the end a version.
+//! Adding to a store of either kind: frames, and finally a version.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use platter_store::{Session, Store};
 
 use platter_client::UploadSession;
 
-/// A session of a store. Dropped without being published, it leaves its frames to the store, where the next one finds them.
+/// A session of a store. If dropped without publishing, its frames stay in the store for the next session.
 pub enum OpenSession {
-    /// Of a store in a directory, whose lock it keeps.
+    /// A session of a store in a directory, whose lock it holds.
     Local {
         /// The store.
         store: Arc<Store>,
         /// `None` once it has ended.
         session: Option<Box<Session>>,
     },
-    /// Of an origin's.
+    /// A session of an origin.
     Remote(UploadSession),
 }
 
 impl OpenSession {
-    /// Whether it went away by itself, and another one would find what it has done.
+    /// Whether it ended by itself; another session would find its data.
     pub fn is_lost(&self) -> bool {
         match self {
             Self::Local { .. } => false,
@@ -33,10 +33,10 @@ impl OpenSession {
         }
     }
 
-    /// Waits until the store has taken all that was added.
+    /// Waits until the store has accepted everything that was added.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's errors.
     pub fn finish(&self) -> Result<()> {
         match self {
             Self::Local { .. } => Ok(()),
@@ -44,8 +44,8 @@ impl OpenSession {
         }
     }
 
-    /// Publishes a version and ends. `expect` is the number that the image's newest version must have (0: there must be
-    /// none), if it is given.
+    /// Publishes a version and ends. If given, `expect` is the number that the image's newest version must have (0: no
+    /// version exists).
     ///
     /// # Errors
     /// `Refused` when the newest version has another number; as [`Session::publish`].
@@ -71,7 +71,7 @@ impl OpenSession {
 }
 
 fn ended() -> Error {
-    Error::bug("a session that has ended is added to")
+    Error::bug("adding to a session that has ended")
 }
 
 impl FrameSource for OpenSession {

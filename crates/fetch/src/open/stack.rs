@@ -1,4 +1,4 @@
-//! Stacks the sources that a recipe is read from. The one place that does.
+//! Stacks the sources from which a recipe is read. The only place that does.
 //!
 //! ```text
 //! memory ▸ hoard ▸ disk cache ▸ network (peers ∥ origin)       an origin, read by a node
@@ -6,8 +6,8 @@
 //! memory ▸ hoard ▸ local store
 //! ```
 //!
-//! Memory is shared by all recipes of a process, so it is not part of the stack of one recipe: disks get it beside their
-//! source.
+//! The memory cache is shared by all recipes of a process, so it is not part of one recipe's stack: disks get it beside
+//! their source.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::store::Opened;
 use crate::driver::SourceOptions;
 use crate::hoard_first::HoardFirst;
 
-/// The frames and pages of a recipe, below what is in memory.
+/// Returns the source of a recipe's frames and pages, below the memory cache.
 pub(super) fn stack(
     store: &Opened,
     hoard: Option<&Arc<Hoard>>,
@@ -39,7 +39,7 @@ pub(super) fn stack(
     }
 }
 
-/// A memory cache of that many bytes.
+/// Returns a memory cache of this many bytes.
 ///
 /// # Errors
 /// `Io` when threads cannot be started.

@@ -1,4 +1,4 @@
-//! A store that was opened, wherever it is: what the jobs need that work over both kinds.
+//! An open store of either kind: the operations that jobs need.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ use crate::driver::SourceOptions;
 use crate::node::{CachedSource, NodeCache};
 use crate::remote::RemoteStore;
 
-/// How long the lock of a directory's store is waited for: a capture may have it.
+/// How long to wait for the lock of a store in a directory: a capture may hold it.
 const LOCK_TIME: Duration = Duration::from_secs(60);
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// Sessions of an origin that are begun for one job: it may be restarted or replaced meanwhile.
+/// Most sessions of an origin for one job: it may be restarted or replaced meanwhile.
 const SESSIONS_MAX: u32 = 32;
 
-/// A store of this machine, or an origin's.
+/// A store of this machine, or of an origin.
 #[derive(Clone)]
 pub struct OpenStore(Opened);
 
-/// Which of them.
+/// The two kinds of stores.
 #[derive(Clone)]
 pub enum Opened {
     /// In a directory of this machine.
@@ -42,10 +42,10 @@ pub enum Opened {
 }
 
 impl OpenStore {
-    /// Opens a store to be read. An origin is asked when there is a question.
+    /// Opens a store for reading. An origin is contacted at the first query.
     ///
     /// # Errors
-    /// As [`Store::open_reader`]; `Refused` or `Missing` when an origin's certificate can be believed by nothing.
+    /// As [`Store::open_reader`]; `Refused` or `Missing` when no certificate of the origin can be trusted.
     pub fn open_reader(location: &StoreLocation) -> Result<Self> {
         Ok(Self(match location {
             StoreLocation::Local(place) => Opened::Local(Arc::new(Store::open_reader(place)?)),
@@ -53,7 +53,7 @@ impl OpenStore {
         }))
     }
 
-    /// Opens a store that will be added to, and keeps others from writing it from now on. An origin sees to that itself.
+    /// Opens a store for writing, and locks out other writers. An origin does that itself.
     ///
     /// # Errors
     /// As [`Store::open_writer`] and [`OpenStore::open_reader`].
@@ -64,11 +64,12 @@ impl OpenStore {
         }
     }
 
-    /// Makes sure that every block of a disk is there, before a target is touched. An origin looks itself; one that is
-    /// away while its disk comes from a cache or from peers cannot say.
+    /// Checks that every block of a disk is available, before a target is changed. An origin checks this itself; while
+    /// it is down and the disk comes from a cache or from peers, nothing is checked.
     ///
     /// # Errors
-    /// `Missing` when blocks are not, `Corrupt` when some are known to be damaged; what reading the recipe says.
+    /// `Missing` when blocks are missing, `Corrupt` when some are known to be damaged; the errors of reading the
+    /// recipe.
     pub fn check_presence<P: PageSource>(&self, recipe: &Recipe<P>) -> Result<()> {
         let missing = match &self.0 {
             Opened::Local(store) => missing_blocks(recipe, &**store, store.quarantined())?,
@@ -80,10 +81,10 @@ impl OpenStore {
         missing.map_or(Ok(()), |missing| Err(missing.refuse()))
     }
 
-    /// Every image that has versions, by name: each by its newest version.
+    /// Returns every image that has versions, by name: the newest version of each.
     ///
     /// # Errors
-    /// What the store says; `Transient` when an origin is away.
+    /// The store's errors; `Transient` when an origin is down.
     pub fn images(&self) -> Result<Vec<Version>> {
         match &self.0 {
             Opened::Local(store) => store.images(),
@@ -91,7 +92,7 @@ impl OpenStore {
         }
     }
 
-    /// The versions of an image, the newest first.
+    /// Returns the versions of an image, newest first.
     ///
     /// # Errors
     /// `Missing` when there is no such image; as [`OpenStore::images`].
@@ -102,10 +103,10 @@ impl OpenStore {
         }
     }
 
-    /// What `NAME`, `NAME@7`, `NAME@latest` or a score stands for.
+    /// Resolves `NAME`, `NAME@7`, `NAME@latest` or a score.
     ///
     /// # Errors
-    /// `Refused` for text that is none of these, `Missing`; as [`OpenStore::images`].
+    /// `Refused` for other text; `Missing`; as [`OpenStore::images`].
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
         match &self.0 {
             Opened::Local(store) => store.resolve(text),
@@ -113,7 +114,7 @@ impl OpenStore {
         }
     }
 
-    /// The edit lock of an image; `None` when nobody has it.
+    /// Returns the edit lock of an image; `None` when nobody holds it.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
@@ -124,7 +125,7 @@ impl OpenStore {
         }
     }
 
-    /// All edit locks that somebody has, by image.
+    /// Returns all held edit locks, by image.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
@@ -135,7 +136,7 @@ impl OpenStore {
         }
     }
 
-    /// The boot sets that nodes hoard.
+    /// Returns the boot sets that nodes hoard.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
@@ -146,7 +147,7 @@ impl OpenStore {
         }
     }
 
-    /// What changed in the hoard since a revision.
+    /// Returns the changes of the hoard since a revision.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
@@ -168,7 +169,7 @@ impl OpenStore {
         }
     }
 
-    /// Takes the edit lock of an image that nobody has, or with `steal`, whoever has it.
+    /// Takes the edit lock of an image: it must be free, or with `steal` it is taken over.
     ///
     /// # Errors
     /// As [`Store::take_edit_lock`] and [`Store::steal_edit_lock`].
@@ -180,10 +181,10 @@ impl OpenStore {
         }
     }
 
-    /// Gives an edit lock back.
+    /// Releases an edit lock.
     ///
     /// # Errors
-    /// As [`Store::release_edit_lock`]; `Missing` when nobody has it.
+    /// As [`Store::release_edit_lock`]; `Missing` when nobody holds it.
     pub fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
         match &self.0 {
             Opened::Local(store) => store.release_edit_lock(edit_lock),
@@ -191,7 +192,7 @@ impl OpenStore {
         }
     }
 
-    /// Whether publishing the next version of an image would be refused now: asked before long work.
+    /// Checks before long work whether publishing the next version of an image would be refused now.
     pub fn check_edit_lock(&self, image: &ImageName, choice: EditLockChoice) -> Result<()> {
         let number = match choice {
             EditLockChoice::Steal => return Ok(()),
@@ -201,7 +202,7 @@ impl OpenStore {
         edit_lock_refusal(image, number, self.edit_lock(image)?.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Forgets one version of an image, or all; gives their names.
+    /// Forgets one version of an image, or all. Returns their names.
     ///
     /// # Errors
     /// As [`Store::forget`].
@@ -214,7 +215,7 @@ impl OpenStore {
         }
     }
 
-    /// Renames an image and those below it; gives names before and after.
+    /// Renames an image and those below it. Returns the names before and after.
     ///
     /// # Errors
     /// As [`Store::rename`]; `Transient` when another process writes the store.
@@ -228,7 +229,7 @@ impl OpenStore {
         }
     }
 
-    /// All versions of all images, to be asked for again and again.
+    /// Returns the catalog, for callers that poll all versions.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
@@ -239,12 +240,12 @@ impl OpenStore {
         })
     }
 
-    /// Where the frames and pages of a recipe come from.
+    /// Returns the source of a recipe's frames and pages.
     pub fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
         stack(&self.0, None, score, options)
     }
 
-    /// The same with a hoard before it, if there is one.
+    /// As [`OpenStore::source`], with a hoard in front, if there is one.
     pub fn hoarded_source(
         &self,
         hoard: Option<&Arc<Hoard>>,
@@ -254,12 +255,12 @@ impl OpenStore {
         stack(&self.0, hoard, score, options)
     }
 
-    /// Which kind of store it is, for what is done differently with each.
+    /// Returns the kind of store, for operations that differ between the two.
     pub fn opened(&self) -> &Opened {
         &self.0
     }
 
-    /// The same, of an origin that is read through a cache.
+    /// Returns the source through an origin's cache; `None` without one.
     pub fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
         match &self.0 {
             Opened::Local(_) => None,
@@ -283,7 +284,7 @@ impl OpenStore {
         }
     }
 
-    /// Sees what was added to the store since it was opened, where that has to be said.
+    /// Refreshes the view of the store, if it needs that, to see later additions.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -294,12 +295,12 @@ impl OpenStore {
         }
     }
 
-    /// Lets `add` add a version of that image to the store in a session, and in another one if an origin loses the first:
-    /// that finds what the origin had taken,
-    /// and `lost` is told why. Of what it relies on, as much is read as `known` says.
+    /// Lets `add` add a version of this image in a session, and in another session if an origin loses the first one:
+    /// that session finds the data that the origin has, and `lost` is told the reason. `known` sets how much of the
+    /// existing data that the version relies on is read back.
     ///
     /// # Errors
-    /// What `add` says; `Transient` when another process writes the store for too long.
+    /// The errors of `add`; `Transient` when another process writes the store for too long.
     pub fn add<T>(
         &self,
         image: &ImageName,
@@ -313,7 +314,7 @@ impl OpenStore {
             left -= 1;
             match add(&mut session) {
                 Err(error) if session.is_lost() && left > 0 => {
-                    lost(&format!("beginning anew, for the origin lost the upload: {error}"));
+                    lost(&format!("starting again, because the origin lost the upload: {error}"));
                 }
                 result => return result,
             }
@@ -325,7 +326,7 @@ impl OpenStore {
             Opened::Remote(store) => {
                 return Ok(OpenSession::Remote(store.origin().session(image, known == KnownCheck::All)?));
             }
-            // Only one that is written has taken over what was left.
+            // Only a store opened for writing has taken over interrupted data.
             Opened::Local(store) if store.salvaged().is_some() => store.clone(),
             Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),
         };
@@ -333,10 +334,10 @@ impl OpenStore {
         Ok(OpenSession::Local { store, session: Some(Box::new(session)) })
     }
 
-    /// Does it once nobody else writes the store, if that comes soon. An origin waits by itself.
+    /// Runs `act` once no other process writes the store, if that happens soon. An origin waits by itself.
     ///
     /// # Errors
-    /// What it says.
+    /// The errors of `act`.
     pub fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         let until = Instant::now() + LOCK_TIME;
         let is_local = matches!(self.0, Opened::Local(_));

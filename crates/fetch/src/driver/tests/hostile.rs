@@ -1,4 +1,4 @@
-//! Peers that lie, hang, vanish and claim: right bytes all the same.
+//! Peers that send wrong data, hang, disconnect, or announce too much: readers still get the right bytes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,10 +14,10 @@ use super::sharing::wait_until;
 use super::universe::frame;
 use super::*;
 
-/// What is given for a block.
+/// The frame that is sent for a block.
 type Gives = dyn Fn(Kind, &BlockId) -> Option<Arc<[u8]>> + Send + Sync;
 
-/// What a liar claims to hold, and gives instead.
+/// What a liar announces, and what it sends instead.
 struct Liar {
     claimed: Vec<BlockId>,
     gives: Box<Gives>,
@@ -40,8 +40,8 @@ impl Holdings for Liar {
     }
 }
 
-/// Two honest nodes and a liar that claims everything: the honest read the disk while the origin is there. Gives what one of
-/// them counted.
+/// Two honest nodes and a liar that announces everything: the honest nodes read the disk while the origin is available.
+/// Returns the counters of one of them.
 fn with_liar(
     universe: &Universe,
     gives: impl Fn(Kind, &BlockId) -> Option<Arc<[u8]>> + Send + Sync + 'static,
@@ -54,7 +54,7 @@ fn with_liar(
     let all = [honest[0].known.clone(), honest[1].known.clone(), known];
     [&honest[0].peers, &honest[1].peers, &liar].iter().for_each(|peers| peers.learn(&all).unwrap());
     wait_until(|| honest.iter().all(|node| node.peers.counts().connected == 2));
-    // Until its filter is here: nobody else says to hold what was not asked for before.
+    // Reads until the liar's filter has arrived: nobody else announces unread blocks.
     let source = source(&honest[0].peers, universe);
     for id in universe.ids.iter().step_by(8) {
         if honest[0].peers.counts().peer_questions > 0 {
@@ -68,19 +68,19 @@ fn with_liar(
     });
     let held = |id: &BlockId| honest[0].held.frame(Kind::Data, id);
     let genuine = |stored: Arc<[u8]>| FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).is_ok();
-    assert!(universe.ids.iter().all(|id| held(id).is_none_or(genuine)), "nothing wrong is kept");
+    assert!(universe.ids.iter().all(|id| held(id).is_none_or(genuine)), "no wrong frame is stored");
     honest[0].peers.counts()
 }
 
 #[test]
-fn frames_whose_blocks_have_other_contents_are_no_answer_and_their_sender_is_dropped() {
+fn frames_with_wrong_contents_are_rejected_and_their_sender_is_dropped() {
     let universe = Universe::new(11, 400);
     let counts = with_liar(&universe, |kind, id| Some(frame(kind, &[(*id, &[7; 4096][..])])));
     assert_eq!(counts.liars, 1, "{counts:?}");
 }
 
 #[test]
-fn damaged_frames_are_no_answer_and_their_sender_is_dropped() {
+fn damaged_frames_are_rejected_and_their_sender_is_dropped() {
     let universe = Universe::new(12, 400);
     let damaged = Universe::new(12, 400);
     let origin = Origin::of(&damaged);
@@ -93,7 +93,7 @@ fn damaged_frames_are_no_answer_and_their_sender_is_dropped() {
 }
 
 #[test]
-fn a_frame_that_was_not_asked_for_is_a_lie_though_it_is_genuine() {
+fn an_unrequested_frame_is_rejected_although_it_is_genuine() {
     let universe = Universe::new(13, 400);
     let other = Universe::new(14, 1).frames[0].clone();
     let counts = with_liar(&universe, move |_, _| Some(other.clone()));
@@ -101,15 +101,15 @@ fn a_frame_that_was_not_asked_for_is_a_lie_though_it_is_genuine() {
 }
 
 #[test]
-fn who_claims_everything_and_has_nothing_is_found_out_by_its_filter() {
+fn a_peer_that_announces_everything_and_has_nothing_is_detected_by_its_filter() {
     let universe = Universe::new(15, 1000);
     let counts = with_liar(&universe, |_, _| None);
     assert!(counts.false_positives > 0 && counts.liars == 0, "{counts:?}");
 }
 
-/// Its threads that read for peers never come back.
+/// Its serving threads hang forever.
 #[test]
-fn who_takes_questions_and_never_answers_is_not_waited_for() {
+fn a_peer_that_never_answers_is_not_waited_for() {
     let universe = Universe::new(16, 400);
     let counts = with_liar(&universe, |_, _| {
         loop {
@@ -119,7 +119,7 @@ fn who_takes_questions_and_never_answers_is_not_waited_for() {
     assert!(counts.hedges + counts.failures > 0, "{counts:?}");
 }
 
-/// A node that reads the disk with one peer that is the home of some of it, and does that to questions.
+/// A node that reads the disk with one peer, which is the home of some blocks and answers requests with `answer`.
 fn with_raw_peer(seed: u64, answer: impl Fn(&AskMessage) -> (Vec<u8>, bool) + Send + Sync + 'static) -> Node {
     let universe = Universe::new(seed, 1000);
     let origin = Origin::of(&universe);
@@ -129,19 +129,19 @@ fn with_raw_peer(seed: u64, answer: impl Fn(&AskMessage) -> (Vec<u8>, bool) + Se
     node.peers.learn(std::slice::from_ref(&peer.known)).unwrap();
     node.read(&universe);
     let counts = node.peers.counts();
-    assert!(counts.home_questions > 0, "the peer was asked for something: {counts:?}");
+    assert!(counts.home_questions > 0, "the peer got requests: {counts:?}");
     node
 }
 
 #[test]
-fn bytes_that_are_no_message_end_it_for_good() {
+fn invalid_messages_drop_their_sender_permanently() {
     let node = with_raw_peer(17, |_| (vec![0xa5; 100], true));
     let counts = node.peers.counts();
     assert_eq!((counts.liars, counts.connected), (1, 0), "{counts:?}");
 }
 
 #[test]
-fn who_vanishes_in_the_middle_of_a_frame_is_asked_again_later() {
+fn a_peer_that_disconnects_within_a_frame_is_asked_again_later() {
     let universe = Universe::new(18, 8);
     let stored = universe.frames[0].clone();
     let node = with_raw_peer(18, move |ask| {
@@ -153,7 +153,7 @@ fn who_vanishes_in_the_middle_of_a_frame_is_asked_again_later() {
 }
 
 #[test]
-fn who_stops_in_the_middle_of_a_frame_is_gone_after_the_limit() {
+fn a_peer_that_stalls_within_a_frame_is_dropped_after_the_limit() {
     let universe = Universe::new(19, 8);
     let stored = universe.frames[0].clone();
     let begun = AtomicBool::new(false);
@@ -167,7 +167,7 @@ fn who_stops_in_the_middle_of_a_frame_is_gone_after_the_limit() {
 }
 
 #[test]
-fn a_stranger_gets_not_even_a_greeting() {
+fn a_stranger_does_not_even_get_a_greeting() {
     let universe = Universe::new(20, 8);
     let origin = Origin::of(&universe);
     let node = Node::new(&origin);
@@ -180,16 +180,15 @@ fn a_stranger_gets_not_even_a_greeting() {
     assert!(heard(&stranger, &node.known).is_err(), "the node does not know it");
     let known = KnownNode { id: stranger.id, address: None, fingerprint: stranger.fingerprint() };
     node.peers.learn(&[known]).unwrap();
-    assert!(heard(&stranger, &node.known).unwrap() > 0, "once the registry told of it, it is greeted");
-    // Nor is a node believed that shows another certificate than the registry says.
+    assert!(heard(&stranger, &node.known).unwrap() > 0, "a node in the registry gets a greeting");
+    // Nor is a node trusted whose certificate differs from the registry's fingerprint.
     let wrong = KnownNode { fingerprint: platter_transport::Fingerprint([1; 32]), ..node.known.clone() };
     assert!(connect(&stranger, &wrong).is_err());
 }
 
-/// Far more connections than there are places for strangers, of which nothing comes: a node that is known comes in, and who is
-/// connected stays.
+/// Far more silent connections than there are places for strangers: a known node is admitted, and connected nodes stay.
 #[test]
-fn idle_connections_keep_no_node_out() {
+fn idle_connections_lock_no_node_out() {
     let universe = Universe::new(22, 8);
     let origin = Origin::of(&universe);
     let (node, other) = (Node::new(&origin), Node::new(&origin));
@@ -201,17 +200,17 @@ fn idle_connections_keep_no_node_out() {
     let idle: Vec<TcpStream> =
         (0..300).map(|_| TcpStream::connect(node.known.address.unwrap()).unwrap()).collect();
     let mut stream = connect(&late, &node.known).unwrap();
-    assert!(stream.read(&mut [0; 64]).unwrap() > 0, "it is greeted");
+    assert!(stream.read(&mut [0; 64]).unwrap() > 0, "it gets a greeting");
     let first = &idle[0];
     first.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!((&mut &*first).read(&mut [0; 64]).unwrap(), 0, "the oldest had to go for another one");
+    assert_eq!((&mut &*first).read(&mut [0; 64]).unwrap(), 0, "the oldest was displaced by another one");
     assert_eq!(node.peers.counts().connected, 1 + 1);
     assert_eq!(other.peers.counts().connected, 1);
 }
 
-/// It asks for much and reads nothing: others are served meanwhile, and it is dropped in the end.
+/// It requests much and reads nothing: other peers are served meanwhile, and it is dropped in the end.
 #[test]
-fn who_does_not_read_its_answers_holds_up_nobody() {
+fn a_peer_that_does_not_read_replies_delays_nobody() {
     let universe = Universe::new(21, 4000);
     let origin = Origin::of(&universe);
     let (full, reader) = (Node::new(&origin), Node::new(&origin));

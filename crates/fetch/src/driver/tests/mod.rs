@@ -26,15 +26,15 @@ use super::{
 use universe::Universe;
 
 const GROUP: [u8; 16] = [9; 16];
-/// Long enough for any machine; nothing waits for it but what fails.
+/// Long enough for any machine; only failing tests wait this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So long a peer may be silent here.
+/// Longest silence of a peer in these tests.
 const SILENCE: Duration = Duration::from_millis(1500);
 
 /// Stored frames by their blocks.
 type Frames = HashMap<(Kind, BlockId), Arc<[u8]>>;
 
-/// What a node holds, in memory.
+/// Held frames of a node, in memory.
 #[derive(Default)]
 struct Memory {
     frames: Mutex<Frames>,
@@ -80,7 +80,7 @@ impl Holdings for Memory {
     }
 }
 
-/// Everybody's origin.
+/// The origin of all nodes.
 struct Origin {
     frames: Frames,
     is_dead: AtomicBool,
@@ -103,7 +103,7 @@ impl Origin {
 impl OriginFrames for Origin {
     fn fetch(&self, request: &FramesRequest, take: &mut TakeFrame<'_>) -> Result<Vec<BlockId>> {
         if self.is_dead.load(Ordering::SeqCst) {
-            return Err(Error::transient("the origin is away"));
+            return Err(Error::transient("the origin is down"));
         }
         let (mut sent, mut missing): (Vec<Arc<[u8]>>, _) = (Vec::new(), Vec::new());
         for id in &request.ids {
@@ -123,7 +123,7 @@ impl OriginFrames for Origin {
     }
 }
 
-/// A frame of those of its blocks that were asked for.
+/// Rebuilds a frame with the requested blocks only.
 fn exactly(stored: &[u8], asked: &[BlockId]) -> Arc<[u8]> {
     let mut decoder = FrameDecoder::new().unwrap();
     let (header, mut contents) = decoder.decode(stored, Verify::Hashes).unwrap();
@@ -234,7 +234,7 @@ fn identity_in(folder: &tempfile::TempDir) -> Identity {
     Identity::open(folder.path(), NodeId(id.try_into().unwrap())).unwrap()
 }
 
-/// The registry tells all of all, until they are connected.
+/// Introduces all nodes to each other, and waits until they are connected.
 fn introduce(nodes: &[&Node]) {
     let all: Vec<KnownNode> = nodes.iter().map(|node| node.known.clone()).collect();
     nodes.iter().for_each(|node| node.peers.learn(&all).unwrap());
@@ -242,7 +242,7 @@ fn introduce(nodes: &[&Node]) {
     sharing::wait_until(|| nodes.iter().all(|node| node.peers.counts().connected >= others));
 }
 
-/// A disk as a cache above a source reads it.
+/// Reads a disk like a cache above a source.
 struct Disk<'a> {
     source: &'a NetworkSource,
     held: &'a Memory,
@@ -254,7 +254,7 @@ impl Disk<'_> {
             Some(stored) => Some(stored),
             None => self.source.frame(kind, id)?.map(|frame| frame.stored.clone()),
         };
-        let stored = stored.ok_or_else(|| Error::missing("nobody has it"))?;
+        let stored = stored.ok_or_else(|| Error::missing("not found anywhere"))?;
         let header = FrameHeader::parse(&stored)?;
         let slot = header.blocks.iter().position(|block| block.id == *id).unwrap() as u32;
         Ok(FrameDecoder::new()?.decode_block(&stored, kind, slot, id)?.to_vec())

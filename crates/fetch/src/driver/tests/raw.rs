@@ -1,4 +1,4 @@
-//! A peer of a few lines that shakes hands and greets as it must, and then does what it is told to.
+//! A minimal peer that performs handshake and greeting correctly, and then does what the test wants.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 use super::*;
 
-/// What it does with a question: bytes to send, and whether it goes on.
+/// Its reaction to a request: bytes to send, and whether it continues.
 pub(super) type Answer = dyn Fn(&AskMessage) -> (Vec<u8>, bool) + Send + Sync;
 
 pub(super) struct RawPeer {
@@ -26,7 +26,7 @@ pub(super) fn hello(node: NodeId) -> Vec<u8> {
 }
 
 impl RawPeer {
-    /// Takes all in who are in `friends`, and answers each question.
+    /// Accepts all nodes in `friends`, and answers each request.
     pub(super) fn start(friends: &[KnownNode], answer: Arc<Answer>) -> Self {
         let folder = new_folder();
         let identity = identity_in(&folder);
@@ -47,7 +47,7 @@ impl RawPeer {
     }
 }
 
-/// Greets, and answers until either side has enough.
+/// Sends a greeting, and answers requests until either side ends.
 fn talk(mut stream: StreamOwned<ServerConnection, TcpStream>, id: NodeId, answer: &Answer) -> Option<()> {
     stream.write_all(&hello(id)).ok()?;
     let (mut messages, mut bytes) = (PeerStream::default(), [0; 4096]);
@@ -65,7 +65,7 @@ fn talk(mut stream: StreamOwned<ServerConnection, TcpStream>, id: NodeId, answer
     }
 }
 
-/// Opens a connection to a node with that identity, without a word.
+/// Opens a connection to a node with this identity, and sends nothing.
 pub(super) fn connect(
     identity: &Identity,
     to: &KnownNode,

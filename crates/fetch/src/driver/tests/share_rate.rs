@@ -1,14 +1,14 @@
-//! What a node sends to peers: no more than its share, and less while its own disks read. Bytes are counted over some seconds;
-//! a slow machine sends less, and never more.
+//! The rate at which a node sends to peers: at most its limit, and less while its own disks read. Bytes are counted
+//! over some seconds; a slow machine sends less, but never more.
 
 use std::time::Instant;
 
 use super::*;
 
-/// What may go out at once, beside the rate: 20 ms of it, and the frame that went beyond.
+/// Burst allowance: 20 ms at the rate, and the frame that exceeded it.
 const AT_ONCE: u64 = 50_000;
 
-/// Frames in memory of a node whose disks read all the time.
+/// Held frames of a node whose own disks read all the time.
 struct Reading {
     held: Arc<Memory>,
     reads: AtomicU64,
@@ -32,7 +32,7 @@ impl Holdings for Reading {
     }
 }
 
-/// Has a node with that share send so many bytes, and sees that it never was ahead of `most` bytes each second.
+/// Lets a node with this limit send this many bytes, and checks that it never exceeds `most` bytes per second.
 fn sends_no_faster(
     held: &Arc<dyn Holdings>,
     universe: &Universe,
@@ -54,7 +54,7 @@ fn sends_no_faster(
     sharing::wait_until(|| {
         let sent = giver.peers.counts().frame_bytes_sent;
         let allowed = (began.elapsed().as_secs_f64() * most as f64) as u64 + AT_ONCE;
-        assert!(sent <= allowed, "{sent} bytes were sent where {allowed} may be");
+        assert!(sent <= allowed, "{sent} bytes were sent, but {allowed} are allowed");
         sent >= bytes
     });
     assert!(taker.peers.counts().frame_bytes_received > 0);
@@ -75,7 +75,7 @@ fn a_node_sends_no_more_than_its_share() {
 }
 
 #[test]
-fn a_node_whose_own_disks_read_sends_an_eighth_of_it() {
+fn a_node_whose_own_disks_read_sends_an_eighth_of_its_share() {
     let universe = Universe::new(12, 400);
     let held = Reading { held: filled(&universe), reads: AtomicU64::new(0) };
     let held: Arc<dyn Holdings> = Arc::new(held);

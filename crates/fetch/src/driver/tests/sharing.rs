@@ -1,4 +1,4 @@
-//! What nodes have of each other.
+//! Tests of sharing between honest nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use platter_image::{ErrorKind, Kind};
 use super::*;
 
 #[test]
-fn nodes_that_read_the_same_take_about_one_copy_from_the_origin() {
+fn nodes_that_read_the_same_disk_fetch_about_one_copy_from_the_origin() {
     let universe = &Universe::new(1, 1000);
     let origin = Origin::of(universe);
     let nodes: Vec<Node> = (0..4).map(|_| Node::new(&origin)).collect();
@@ -25,17 +25,17 @@ fn nodes_that_read_the_same_take_about_one_copy_from_the_origin() {
     assert!(counts.iter().all(|counts| counts.frames_received > 0 && counts.liars == 0), "{counts:?}");
     let sent: u64 = counts.iter().map(|counts| counts.frame_bytes_sent).sum();
     assert!(sent >= universe.bytes() * 2, "{counts:?}");
-    // Once more, by a node that came late: nothing new is needed.
+    // A node that joins late needs nothing new from the origin.
     let late = Node::new(&origin);
     let before = origin.bytes.load(Ordering::SeqCst);
     introduce(&nodes.iter().chain([&late]).collect::<Vec<_>>());
     late.read(universe);
     let more = (origin.bytes.load(Ordering::SeqCst) - before) as f64 / universe.bytes() as f64;
-    assert!(more < 0.5, "{more} copies more for who came late");
+    assert!(more < 0.5, "{more} more copies for a late node");
 }
 
 #[test]
-fn a_node_alone_takes_everything_from_the_origin_once() {
+fn a_single_node_fetches_everything_from_the_origin_once() {
     let universe = Universe::new(2, 300);
     let origin = Origin::of(&universe);
     let node = Node::new(&origin);
@@ -46,7 +46,7 @@ fn a_node_alone_takes_everything_from_the_origin_once() {
     });
     let frames = (universe.frames.len() + universe.page_frames.len()) as u64;
     let sent = origin.sent.load(Ordering::SeqCst);
-    // A frame on the border of two groups comes in parts.
+    // A frame on the border of two groups is sent in parts.
     assert!((frames..frames * 2).contains(&sent), "{sent} of {frames} frames");
     assert_eq!(node.held.len(), 300 + universe.page_frames.iter().map(|it| blocks_of(it)).sum::<usize>());
 }
@@ -55,10 +55,10 @@ fn blocks_of(stored: &[u8]) -> usize {
     FrameHeader::parse(stored).unwrap().blocks.len()
 }
 
-/// Only one of four has it, and came to it while they knew each other: without news of its filter nobody would ask it for
-/// what others are the home of.
+/// Only one of four nodes has the disk, and got it while they were connected: without updates of its filter, nobody
+/// would ask it for blocks with other homes.
 #[test]
-fn with_all_origins_dead_an_empty_node_reads_from_who_has_it() {
+fn without_an_origin_an_empty_node_reads_from_a_peer_with_the_disk() {
     let universe = Universe::new(3, 600);
     let origin = Origin::of(&universe);
     origin.is_dead.store(true, Ordering::SeqCst);
@@ -85,7 +85,7 @@ fn nodes_are_found_again_after_a_restart_without_an_origin() {
     assert_eq!(origin.sent.load(Ordering::SeqCst), 0);
 }
 
-/// A peer that is restarted, on another port, is known again by its fingerprint, and linked to anew.
+/// A peer that restarts on another port is recognized by its fingerprint, and linked again.
 #[test]
 fn a_peer_that_comes_back_is_asked_again() {
     let universe = Universe::new(5, 200);
@@ -103,7 +103,7 @@ fn a_peer_that_comes_back_is_asked_again() {
 }
 
 #[test]
-fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_limit() {
+fn an_unknown_block_is_missing_and_an_unreachable_one_fails_within_the_limit() {
     let universe = Universe::new(6, 100);
     let origin = Origin::of(&universe);
     let nodes = [Node::new(&origin), Node::new(&origin)];
@@ -111,7 +111,7 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     let source = source(&nodes[0].peers, &universe);
     let nothing = BlockId([7; 32]);
     assert!(source.frame(Kind::Data, &nothing).unwrap().is_none());
-    assert!(source.frame(Kind::Page, &universe.ids[0]).unwrap().is_none(), "a block is no page");
+    assert!(source.frame(Kind::Page, &universe.ids[0]).unwrap().is_none(), "a block is not a page");
     drop(source);
     origin.is_dead.store(true, Ordering::SeqCst);
     let folder = new_folder();
@@ -124,14 +124,14 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     let impatient = SourceOptions { retry_time_max: Duration::from_millis(300), exact: false };
     let error = peers.source(universe.score, impatient).frame(Kind::Data, &universe.ids[0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
-    assert!(error.to_string().contains("the origin is away"), "{error}");
+    assert!(error.to_string().contains("the origin is down"), "{error}");
 }
 
-/// Waits for something that others do; fails after the patience of all tests.
+/// Waits for an event; fails after the patience of all tests.
 pub(super) fn wait_until(is_so: impl Fn() -> bool) {
     let started = std::time::Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "it did not come to that");
+        assert!(started.elapsed() < PATIENCE, "the condition did not become true");
         thread::sleep(Duration::from_millis(5));
     }
 }

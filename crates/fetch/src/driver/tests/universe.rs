@@ -1,4 +1,4 @@
-//! A disk of blocks that are easy to know again, with its recipe, in frames.
+//! A disk of recognizable blocks, with its recipe, in frames.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, Kind, Score};
 
 const BLOCK: usize = 4096;
-/// Blocks of a frame.
+/// Blocks per frame.
 const TOGETHER: usize = 8;
-/// From one block to the next: so there are several pages.
+/// Distance between blocks, large enough for several pages.
 const DISTANCE: u64 = 128 << 10;
 
 pub(super) struct Universe {
@@ -50,7 +50,7 @@ impl Universe {
         universe
     }
 
-    /// The contents of a block: they cannot be compressed, and do not end in zeros.
+    /// The contents of a block: incompressible, without trailing zeros.
     pub(super) fn contents(&self, at: usize) -> Vec<u8> {
         let word = |n: usize| mix(self.seed << 48 | (at as u64) << 16 | n as u64);
         (0..BLOCK / 8).flat_map(|n| word(n).to_le_bytes()).collect()
@@ -62,7 +62,7 @@ impl Universe {
     }
 }
 
-/// A frame of these, whatever their names say.
+/// Makes a frame of these blocks, even if the ids are wrong.
 pub(super) fn frame(kind: Kind, blocks: &[(BlockId, &[u8])]) -> Arc<[u8]> {
     let mut builder = FrameBuilder::new(kind, Domain::SHARED, 1 << 17);
     blocks.iter().for_each(|(id, contents)| builder.push(*id, contents));
