@@ -1,4 +1,4 @@
-//! Where disks are served: addresses of NBD, FUSE and 9P, as a command line names them.
+//! Addresses of NBD, FUSE and 9P servers, as a command line names them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,21 +10,21 @@ use platter_image::Result;
 use platter_transport::Listener;
 use serde::{Deserialize, Serialize};
 
-/// Names of the servers that all disks share, between a process and its successor.
+/// Names of the shared servers, as a process and its successor use them.
 pub(super) const NBD: &str = "nbd";
 /// See [`NBD`].
 pub(super) const FUSE: &str = "fuse";
 /// See [`NBD`].
 pub(super) const NINEP: &str = "9p";
 
-/// Where clients come in.
+/// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServeAddress {
-    /// A unix socket, for its owner only.
+    /// A unix socket, accessible only to its owner.
     Unix(PathBuf),
-    /// A TCP port. Other machines may reach one of NBD with TLS. Without TLS, only processes of the same user come in, and
-    /// root's.
+    /// A TCP port. Other machines may connect to an NBD port with TLS. Without TLS, only processes of the same user and
+    /// of root may connect.
     Tcp(SocketAddr),
 }
 
@@ -46,21 +46,21 @@ impl fmt::Display for ServeAddress {
     }
 }
 
-/// An NBD address, and who may use it.
+/// An NBD address and its access rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NbdAddress {
-    /// Where clients come in.
+    /// Where clients connect.
     pub address: ServeAddress,
-    /// TLS, which every client then has to speak.
+    /// TLS settings; every client then must use TLS.
     #[serde(default)]
     pub tls: Option<TlsFolder>,
-    /// Over TCP without TLS, let in every user of this machine, not only the one of this process and root.
+    /// For TCP without TLS: accept every user of this machine, not only this process's user and root.
     #[serde(default)]
     pub insecure_loopback: bool,
 }
 
 impl NbdAddress {
-    /// How a client writes a disk. With TLS it has to say where its certificates are, too.
+    /// The URI of a disk for clients. With TLS, clients also have to name the folder of their certificates.
     pub(super) fn uri(&self, disk: &str) -> String {
         let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.address {
@@ -85,51 +85,51 @@ impl TlsFolder {
     }
 }
 
-/// Where the tree of all images is mounted.
+/// Options of the mounted tree of all images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuseAddress {
     /// An empty directory.
     pub mount_point: PathBuf,
-    /// Let users other than this one in.
+    /// Allow access by other users.
     pub allow_other: bool,
 }
 
-/// Where the tree of all images is served over 9P.
+/// Options of the tree of all images over 9P.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NinepAddress {
-    /// Where clients come in.
+    /// Where clients connect.
     pub address: ServeAddress,
     /// See [`NbdAddress::insecure_loopback`].
     pub insecure_loopback: bool,
 }
 
-/// The addresses that all disks of a process share.
+/// The addresses of the servers that all disks of a process share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServersRequest {
-    /// Where NBD is served, if it is.
+    /// The NBD address, if any.
     pub nbd: Option<NbdAddress>,
-    /// Where the tree of all images is mounted, if it is.
+    /// The mount point of the tree of all images, if any.
     pub fuse: Option<FuseAddress>,
-    /// Where the tree of all images is served over 9P, if it is.
+    /// The 9P address of the tree of all images, if any.
     pub ninep: Option<NinepAddress>,
-    /// What may be changed in the tree.
+    /// What may be changed in the tree of all images.
     pub tree_access: TreeAccess,
 }
 
 /// What may be changed in the tree of all images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TreeAccess {
-    /// Nothing, and the kernel knows: not even a disk that is attached for writing.
+    /// Nothing, not even a disk attached for writing; the mount is read-only.
     #[default]
     ReadOnly,
     /// `live.raw` of the disks that are attached for writing; no names.
     Disks,
-    /// These, and names: versions can be removed, images renamed, and files copied into `import/`.
+    /// Also names: versions can be removed, images renamed, and files copied into `import/`.
     Names,
 }
 
 impl ServersRequest {
-    /// Where disks are served, for comparison with another process: paths are absolute.
+    /// The server addresses, for comparison with another process: paths are absolute.
     pub(super) fn places(&self) -> BTreeSet<String> {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let place = |address: &ServeAddress| match address {
@@ -143,7 +143,7 @@ impl ServersRequest {
         nbd.into_iter().chain(fuse).chain(ninep).collect()
     }
 
-    /// The names of the servers that are asked for.
+    /// The names of the requested servers.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let all = [(NBD, self.nbd.is_some()), (FUSE, self.fuse.is_some()), (NINEP, self.ninep.is_some())];
         all.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name.to_owned()).collect()

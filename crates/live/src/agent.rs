@@ -1,5 +1,5 @@
-//! What a process does beside its disks when it reads an origin through a cache: disks that cannot be served yet are tried again,
-//! the cache is made durable, and a node tells the origin of itself.
+//! Background work of a process that reads an origin through a cache: retries disks that cannot be served yet, makes
+//! the cache durable, and reports a node to the origin.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,43 +19,43 @@ use super::served::Served;
 use platter_fetch::KnownNode;
 use platter_fetch::counters_of;
 
-/// How often notes are told.
+/// Interval of checks for notes.
 const NOTES_LOOK: Duration = Duration::from_millis(500);
-/// How often what was read is made durable, so that a power loss costs little.
+/// Interval of syncs of the cache, so that a power loss costs little.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
-/// How often the origin is told of this node, and how often one is that knows nothing of nodes.
+/// Interval of reports to the origin; and to an origin without that endpoint.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 const REPORT_SELDOM: Duration = Duration::from_secs(60);
-/// A node that is asked by unknown nodes reports at once, but not more often than this.
+/// After connections from unknown nodes, the node reports at once, but not more often than this.
 const STRANGER_PAUSE: Duration = Duration::from_secs(1);
-/// How often disks are tried that could not be attached, because nobody had what they begin with.
+/// Interval of attempts to attach disks that could not be opened because their first blocks were not available.
 const ATTACH_EVERY: Duration = Duration::from_secs(5);
-/// From one look whether something is due to the next.
+/// Interval of checks for due work.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often the origin is asked for all versions, so that their names are known here while it is away.
+/// Interval of requests for all versions, so that their names are known while the origin is down.
 const VERSIONS_EVERY: Duration = Duration::from_secs(600);
-/// Disks that are opened at once: each may wait for an origin that is away.
+/// Most disks opened at once: each may wait for an origin that is down.
 const OPENING_MAX: usize = 32;
 
-/// A disk that is to be served, and cannot be for now.
+/// A disk that should be served but currently cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pending {
-    /// What the command line names.
+    /// Named on the command line.
     Named(DiskRequest),
     Remembered(RememberedDisk),
 }
 
-/// See above.
+/// The background work, see above.
 pub(super) struct Agent {
     served: Arc<Served>,
     pending: Mutex<Vec<Pending>>,
 }
 
 impl Agent {
-    /// For the disks of that process.
+    /// Creates the agent for the disks of this process.
     ///
     /// # Errors
-    /// `Io` when nodes cannot be listened to.
+    /// `Io` when the address for peers is not available.
     pub(super) fn open(served: &Arc<Served>) -> Result<Arc<Self>> {
         match share(served) {
             Err(error) if error.kind() == ErrorKind::Transient => {
@@ -68,10 +68,11 @@ impl Agent {
         Ok(Arc::new(Self { served: served.clone(), pending: Mutex::default() }))
     }
 
-    /// Serves what the request names, and what a node served before. What a node cannot have for now is tried again.
+    /// Attaches the disks of the request, and those that a node served before. On a node, disks that are currently not
+    /// available are retried.
     ///
     /// # Errors
-    /// Why a disk cannot be served that the request names, or is never going to be.
+    /// The error of a disk in the request, or of a disk that can never be served.
     pub(super) fn attach_at_start(&self) -> Result<()> {
         let is_node = self.served.request().node.is_some();
         if is_node {
@@ -82,7 +83,7 @@ impl Agent {
         }
         let remembered = self.served.remembered().into_iter().map(Pending::Remembered).collect();
         for (pending, error) in self.attach_together(remembered) {
-            // A node does not stay away because of one of its disks.
+            // One failing disk does not stop a node.
             self.served.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())));
             if self.is_tried_again(&pending, &error) {
                 self.pending.lock().push(pending);
@@ -92,7 +93,7 @@ impl Agent {
             let pending = Pending::Named(request);
             match self.attach(&pending) {
                 Err(error) if is_node && error.kind() == ErrorKind::Transient => {
-                    let note = format!("{}: tried again until it can be had: {error}", pending.name());
+                    let note = format!("{}: not available, will be retried: {error}", pending.name());
                     self.served.tell(&LiveEvent::Note(note));
                     self.pending.lock().push(pending);
                 }
@@ -102,7 +103,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Tries to serve all of these, some at a time; gives those that cannot be served now, and why.
+    /// Tries to serve all of these, several at a time. Returns those that cannot be served now, with the errors.
     fn attach_together(&self, all: Vec<Pending>) -> Vec<(Pending, Error)> {
         let left = Mutex::new(all.into_iter());
         let failed = Mutex::new(Vec::new());
@@ -118,7 +119,7 @@ impl Agent {
         let count = left.lock().len().min(OPENING_MAX);
         thread::scope(|scope| {
             for _ in 1..count {
-                // One less is enough, too.
+                // Fewer threads are enough.
                 let _ = thread::Builder::new().name("attach".into()).spawn_scoped(scope, work);
             }
             work();
@@ -129,7 +130,7 @@ impl Agent {
     fn attach(&self, pending: &Pending) -> Result<()> {
         match pending {
             Pending::Remembered(disk) => self.served.reattach(disk).map(drop),
-            // A node that is started again goes on with the version that it served.
+            // A restarted node continues with the version that it served.
             Pending::Named(request) if self.served.request().node.is_some() && self.is_known(request) => {
                 Ok(())
             }
@@ -137,7 +138,7 @@ impl Agent {
         }
     }
 
-    /// Whether a disk is served, or is to be, under the name that this version's would have.
+    /// Whether a disk is served or pending under the name that this version's disk would have.
     fn is_known(&self, request: &DiskRequest) -> bool {
         let name = match request.version.parse::<VersionQuery>() {
             Ok(VersionQuery::Named(image, _)) => image.to_string(),
@@ -148,11 +149,11 @@ impl Agent {
         self.served.is_attached(&name) || self.pending.lock().iter().any(is_it)
     }
 
-    /// Whether it is of use to try a disk again that could not be served; if not, it is forgotten.
+    /// Whether a failed disk should be retried; if not, it is forgotten.
     fn is_tried_again(&self, pending: &Pending, error: &Error) -> bool {
         match pending {
             Pending::Named(_) => error.kind() == ErrorKind::Transient,
-            // Its overlays were published or thrown away before the node noted it.
+            // Its overlays were published or discarded before the node noted it.
             Pending::Remembered(disk) if error.kind() == ErrorKind::Missing => {
                 let _ = self.served.forget(&disk.name);
                 false
@@ -161,7 +162,7 @@ impl Agent {
         }
     }
 
-    /// A disk that waits to be served is not to be served any more. False if there is none.
+    /// Removes a pending disk. Returns false if there is none.
     ///
     /// # Errors
     /// `Io`.
@@ -175,7 +176,7 @@ impl Agent {
         self.served.forget(name).map(|()| true)
     }
 
-    /// Does what goes on beside the disks, until the process is to stop.
+    /// Runs the background work until the process stops.
     pub(super) fn run(self: &Arc<Self>) {
         let served = &self.served;
         let Some(cache) = served.store().cache() else { return };
@@ -187,7 +188,7 @@ impl Agent {
             cache.notes().into_iter().for_each(|note| served.tell(&LiveEvent::Note(note)));
             let stopped = served.stop().load(Ordering::Relaxed);
             if stopped || Instant::now() >= sync_due {
-                // What fails is noted by the cache.
+                // The cache notes failures.
                 let _ = cache.cache().sync();
                 sync_due = Instant::now() + SYNC_EVERY;
             }
@@ -198,7 +199,7 @@ impl Agent {
         }
     }
 
-    /// Starts the thread that speaks with the origin. Nothing waits for it: an origin may be silent for long.
+    /// Starts the thread that talks to the origin. Nothing waits for it, because an origin may not answer for long.
     fn start_reporting(self: &Arc<Self>) -> Result<()> {
         if self.served.request().node.is_none() {
             return Ok(());
@@ -215,14 +216,14 @@ impl Agent {
                     return;
                 }
                 let now_strange = served.store().remote().map_or(0, |store| store.fetcher().strangers());
-                // A node that is not known here may have told the origin a moment ago.
+                // An unknown node may have just reported to the origin.
                 let is_asked_for = now_strange != strange && Instant::now() >= reported + STRANGER_PAUSE;
                 if Instant::now() >= report_due || is_asked_for || served.hoarding.has_news() {
                     (strange, reported) = (now_strange, Instant::now());
                     report_due = Instant::now() + agent.report();
                 }
                 if Instant::now() >= versions_due {
-                    // What it says is kept in the cache's directory.
+                    // The reply is stored in the cache's directory.
                     let asked =
                         served.store().remote().map_or(Ok(Vec::new()), |store| store.origin().versions());
                     let pause = if asked.is_ok() { VERSIONS_EVERY } else { ATTACH_EVERY };
@@ -238,10 +239,10 @@ impl Agent {
             }
         };
         let started = thread::Builder::new().name("node".to_owned()).spawn(report);
-        started.map(drop).context(|| "starting a thread that reports".to_owned())
+        started.map(drop).context(|| "starting the reporting thread".to_owned())
     }
 
-    /// Tells the origin of this node; gives after how long to do so again.
+    /// Reports this node to the origin. Returns the time until the next report.
     fn report(&self) -> Duration {
         let served = &self.served;
         let (Some(node), Some(store), Some(cache)) =
@@ -255,7 +256,7 @@ impl Agent {
             image: disk.base,
             writable: disk.writable,
         });
-        // The origin may have been away when this node was started.
+        // The origin may have been down when this node started.
         let _ = share(served);
         let peers = Some(store.fetcher()).filter(|fetcher| fetcher.shares());
         let counts = peers.map(|fetcher| fetcher.counts());
@@ -270,7 +271,7 @@ impl Agent {
         };
         match store.origin().report(&report) {
             Err(error) if error.kind() == ErrorKind::Missing => REPORT_SELDOM,
-            // One that is away is told later.
+            // An origin that is down gets the report later.
             Err(_) => REPORT_EVERY,
             Ok(answer) => {
                 served.follow_hoard(answer.hoard_revision);
@@ -287,7 +288,7 @@ impl Agent {
         }
     }
 
-    /// Tries once more to attach what could not be.
+    /// Retries pending disks.
     fn try_pending(&self) {
         let waiting = self.pending.lock().clone();
         let failed = self.attach_together(waiting.clone());
@@ -301,7 +302,7 @@ impl Agent {
                 (Some(error), _) => {
                     self.served.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())));
                 }
-                // Somebody asked for that while it was opened.
+                // A detach was requested while the disk was opened.
                 (None, Some(_)) if was_detached => self.detach(pending.name()),
                 (None, Some(attached)) => self.served.tell(&LiveEvent::Attached(&attached)),
                 (None, None) => {}
@@ -309,7 +310,7 @@ impl Agent {
         }
     }
 
-    /// Takes a disk from those that wait; false if it was not among them.
+    /// Removes a disk from the pending ones. Returns false if it was not among them.
     fn take_pending(&self, pending: &Pending) -> bool {
         let mut all = self.pending.lock();
         let before = all.len();
@@ -332,7 +333,8 @@ impl Agent {
     }
 }
 
-/// Begins to share with other nodes, if that is wanted and not done. Disks that are served already go on without peers.
+/// Starts sharing with other nodes, if it is requested and not done yet. Disks that are already served continue without
+/// peers.
 fn share(served: &Served) -> Result<()> {
     let wanted = served.request().node.as_ref().and_then(|node| node.sharing.as_ref());
     match (wanted, served.store().remote(), served.store().cache()) {

@@ -1,4 +1,4 @@
-//! Answers to what is asked over the control socket: each does what a command would do by itself.
+//! Executes requests of the control socket: each has the same effect as the command without a node.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use platter_fetch::OpenStore;
 use platter_jobs::clone_from;
 use platter_jobs::{CloneRequest, Silent};
 
-/// Does what is asked.
+/// Executes a request.
 ///
 /// # Errors
-/// What doing it says.
+/// The errors of the request.
 pub(super) fn answer(
     served: &Arc<Served>,
     agent: &Arc<Agent>,
@@ -31,7 +31,7 @@ pub(super) fn answer(
         Question::TakeOver => {
             served.hand_over(stream)?;
             served.tell(&LiveEvent::HandedOver);
-            Err(Error::bug("a process that handed everything over and did not end"))
+            Err(Error::bug("a process that handed everything over has not ended"))
         }
         Question::Disks => Ok(Answer::Disks(served.statuses())),
         Question::Attach(request) => Ok(Answer::Attached(attach(served, &request)?)),
@@ -73,7 +73,7 @@ pub(super) fn answer(
         Question::Clone { version, name, next, edit_lock, tool_version } => {
             let store = served.request().place.store().clone();
             let request = CloneRequest { store, version, name, next, edit_lock, tool_version };
-            // A store in a directory is opened to be written for as long as it takes.
+            // A store in a directory is opened for writing only during the clone.
             let cloned = match served.store().remote() {
                 Some(_) => clone_from(served.store(), &request),
                 None => clone_from(&OpenStore::open_writer(&request.store)?, &request),
@@ -83,7 +83,7 @@ pub(super) fn answer(
     }
 }
 
-/// Serves another disk. One that is served already, to be read, is filled, if that is new.
+/// Attaches a disk. A read-only disk that is already served can still get a fill.
 fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<Attached> {
     let disk = match served.opener.name_of(&request.version) {
         Ok((_, name)) if request.fill && request.write.is_none() && served.is_attached(&name) => {

@@ -1,4 +1,4 @@
-//! The job that serves disks until it is told to stop, and what it is told when it begins.
+//! The job that serves disks until it is stopped, and its request.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,51 +20,48 @@ use super::served::Served;
 use super::servers::Server;
 use platter_fetch::SharingRequest;
 
-/// What to serve, and how.
+/// The request to serve disks.
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
-    /// The store, and where what is written lies.
+    /// The store, and the local directory for writes.
     pub place: LivePlace,
-    /// The disks to begin with. None where the tree of all images is served, or other processes are to ask for disks.
+    /// The first disks. May be empty if the tree of all images is served, or other processes will request disks.
     pub disks: Vec<DiskRequest>,
     /// The addresses that all disks share.
     pub servers: ServersRequest,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub memory_bytes: usize,
-    /// A node's directory: what is in the hoard there is read there, and the store is asked for the rest only.
+    /// A node's directory: hoarded blocks are read from its hoard, others from the store.
     pub hoard: Option<PathBuf>,
-    /// Be a node: go on without disks, remember those that are served, and tell the origin of them.
+    /// Be a node: continue without disks, remember served disks, and report to the origin.
     pub node: Option<NodeRequest>,
-    /// Take over from the node that runs in the same directory, if one does: its clients notice nothing.
+    /// Take over from the node that runs in the same directory, if there is one, without disturbing its clients.
     pub take_over: bool,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
-    /// Set to true by whoever wants this to end.
+    /// Set to true to end the job.
     pub stop: Arc<AtomicBool>,
 }
 
-/// What a node is beside its disks.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeRequest {
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// How it shares with other nodes, if it does.
+    /// Sharing with other nodes, if any.
     pub sharing: Option<SharingRequest>,
-    /// Register boots of its disks as boot sets, if its access token may do that.
+    /// Register boots of its disks as boot sets, if its access token allows that.
     pub record_boots: bool,
 }
 
 impl AttachRequest {
     /// # Errors
-    /// `Refused` when nobody could reach what is served, there is nothing to serve, or several disks are to be recorded in one
-    /// file.
+    /// `Refused` when there is no server address, nothing to serve, or several disks would be recorded in one file.
     fn check(&self) -> Result<()> {
         let ServersRequest { nbd, fuse, ninep, .. } = &self.servers;
         let has_tree = fuse.is_some() || ninep.is_some();
         if nbd.is_none() && !has_tree {
-            return Err(Error::refused(
-                "nobody could reach it: name a place to serve at: --nbd, --fuse or --9p",
-            ));
+            return Err(Error::refused("no address to serve at: use --nbd, --fuse or --9p"));
         }
         if self.disks.is_empty() && !has_tree && self.node.is_none() {
             return Err(Error::refused("there is nothing to serve: name a version, such as lab/debian12"));
@@ -78,12 +75,12 @@ impl AttachRequest {
     }
 }
 
-/// Serves disks until `stop` is set, or the last one is detached where nothing but disks is served.
+/// Serves disks until `stop` is set, or until the last disk is detached if nothing else is served.
 ///
 /// # Errors
-/// `Missing` when there is no such version; `Refused` when somebody else has an edit lock, an address is in use, or
-/// there is nothing to serve; `Transient` when an origin is away and a disk cannot be opened without it; `Io`. The first server that
-/// fails ends all. Edit locks that were taken for this, and under which nothing was written, are then given back.
+/// `Missing` when there is no such version; `Refused` when somebody else holds an edit lock, an address is in use, or
+/// there is nothing to serve; `Transient` when an origin is down and a disk cannot be opened without it; `Io`. The
+/// first failing server ends all. Edit locks that were taken for this and have no writes are then released.
 pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.check()?;
     request.place.make()?;
@@ -97,7 +94,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     let served = Served::open(request, inherited, on_event)?;
     let request = served.request();
     let agent = Agent::open(&served)?;
-    // Addresses first: where one is in use, no edit lock is taken.
+    // Addresses first: if one is in use, no edit lock is taken.
     let servers = Server::open_all(&request.servers, &served)?;
     served.set_servers(&servers);
     let begun = agent.attach_at_start().and_then(|()| {
@@ -113,7 +110,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     }
 }
 
-/// Runs the servers, and what goes on beside them, until all have ended.
+/// Runs the servers and the background work, until all have ended.
 fn serve(
     served: &Arc<Served>,
     agent: &Arc<Agent>,
@@ -133,7 +130,7 @@ fn serve(
         scope.spawn(|| served.publish_now_and_then());
         scope.spawn(|| agent.run());
         let ended = Server::run_all(servers, served);
-        // The thread that waits for questions wakes and sees that this ends.
+        // Wakes the thread that waits for requests, so that it notices the end.
         let _ = control.wake();
         ended
     })

@@ -1,8 +1,8 @@
-//! The boots of a node's disks: noticed as they happen, kept while the origin is away, and registered there, so that every
-//! node has them in its hoard.
+//! Boots of a node's disks: detected as they happen, kept while the origin is down, and registered at the origin, so
+//! that every node hoards them.
 //!
-//! Owns which disks are watched and which boots are still to be registered. A disk is watched only while its version can
-//! use another boot. A node whose access token may not write registers nothing, so it watches nothing either.
+//! Owns the watched disks and the boots that are not registered yet. A disk is watched only while another boot of its
+//! version would be useful. A node whose access token may not write registers nothing, so it watches nothing either.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
@@ -22,22 +22,24 @@ use super::version::base_version;
 use platter_fetch::unix_ms;
 use platter_jobs::{Observation, ObservedBoot, Observer, is_settled, register_observed};
 
-/// Most boots that wait for the origin, each of another version; beyond that the oldest goes. One takes some 100 KiB, at most 1 MiB.
+/// Most boots that wait for the origin, each of another version; beyond that the oldest is dropped. One takes about 100
+/// KiB, at most 1 MiB.
 const WAITING_MAX: usize = 32;
-/// How long a boot waits when the origin is away.
+/// Pause before a boot is registered again, when the origin is down.
 const RETRY: Duration = Duration::from_secs(10);
-/// Boots that end together are not registered together: each node waits for a part of this, so the others hear of the first.
+/// Boots that end at the same time are not registered at the same time: each node waits for a part of this, so that the
+/// others learn of the first.
 const SPREAD: Duration = Duration::from_secs(1);
-/// A version is not watched any more after so many boots that added nothing.
+/// A version is no longer watched after this many boots that added nothing.
 const KNOWN_BOOTS_MAX: u32 = 2;
-/// Most versions of which that is remembered.
+/// Most versions for which this count is kept.
 const KNOWN_MAX: usize = 4096;
 
-/// See the module.
+/// The recorder of boots, see above.
 pub(super) struct BootRecorder {
     observer: Observer,
     hoard: Arc<Hoard>,
-    /// Of this node, up to [`SPREAD`].
+    /// The delay of this node, up to [`SPREAD`].
     delay: Duration,
     state: Mutex<State>,
     /// Boots are being registered.
@@ -49,18 +51,18 @@ struct State {
     is_forbidden: bool,
     watches: Vec<(Score, Weak<BootWatch>)>,
     waiting: VecDeque<Waiting>,
-    /// How many boots of a version added nothing.
+    /// For each version, the number of boots that added nothing.
     known: HashMap<Score, u32>,
 }
 
-/// A boot that is not registered yet.
+/// An unregistered boot.
 struct Waiting {
     observed: ObservedBoot,
     due: Instant,
 }
 
 impl BootRecorder {
-    /// Of a node with that hoard. `id` tells nodes apart.
+    /// Creates the recorder of a node with this hoard. `id` distinguishes nodes.
     pub(super) fn new(observer: Observer, hoard: Arc<Hoard>, id: &str) -> Arc<Self> {
         let number = blake3_part(id);
         let delay = SPREAD * u32::from(number) / u32::from(u8::MAX);
@@ -72,7 +74,7 @@ impl BootRecorder {
         self.state.lock()
     }
 
-    /// Watches a disk of that version, if another boot of it is of use.
+    /// Watches a disk of this version, if another boot of it would be useful.
     pub(super) fn watch(&self, score: Score, disk: &Arc<dyn BlockDevice>) -> Option<Arc<BootWatch>> {
         if !self.wants(score) {
             return None;
@@ -88,7 +90,8 @@ impl BootRecorder {
         !state.is_forbidden && !is_known && !is_settled(&self.hoard, score)
     }
 
-    /// Whether the access token may register boot sets, as the origin says. If not, nothing is watched any more.
+    /// Sets whether the access token may register boot sets, according to the origin. If not, nothing is watched any
+    /// more.
     pub(super) fn set_allowed(&self, is_allowed: bool) {
         let mut state = self.state();
         state.is_forbidden = !is_allowed;
@@ -99,7 +102,7 @@ impl BootRecorder {
         }
     }
 
-    /// Takes up boots that have ended. To be called about every second.
+    /// Collects boots that have ended. To be called about every second.
     fn look(&self) {
         let mut ended = Vec::new();
         self.state().watches.retain(|(score, watch)| {
@@ -112,7 +115,7 @@ impl BootRecorder {
         }
     }
 
-    /// Keeps a boot until it is registered; of one version the one that read more.
+    /// Keeps a boot until it is registered. Of two boots of one version, keeps the one that read more.
     fn keep(&self, score: Score, boot: Boot) {
         if !self.wants(score) {
             self.stop_watching(score);
@@ -155,12 +158,12 @@ impl BootRecorder {
         state.waiting.remove(at).map(|waiting| waiting.observed)
     }
 
-    /// Whether this node observed a boot of that version: its cache has what the boot read.
+    /// Whether this node observed a boot of this version, so its cache has the boot's blocks.
     pub(super) fn has_observed(&self, record: &BootSetRecord) -> bool {
         record.nodes.contains(&self.observer.node)
     }
 
-    /// The origin was away: later.
+    /// Postpones a boot, because the origin is down.
     fn postpone(&self, observed: ObservedBoot) {
         let mut state = self.state();
         let is_superseded = state.waiting.iter().any(|waiting| waiting.observed.score == observed.score);
@@ -169,7 +172,7 @@ impl BootRecorder {
         }
     }
 
-    /// Another boot of that version added nothing, or cannot be registered.
+    /// Notes that another boot of this version added nothing, or cannot be registered.
     fn note_known(&self, score: Score, boots: u32) {
         let mut state = self.state();
         if state.known.len() >= KNOWN_MAX {
@@ -189,7 +192,7 @@ fn blake3_part(text: &str) -> u8 {
 }
 
 impl Served {
-    /// Notices boots that have ended, and registers them in a thread of its own.
+    /// Detects ended boots, and registers them on a thread of its own.
     pub(super) fn record_boots(self: &Arc<Self>) {
         let Some(recorder) = self.boots().cloned() else { return };
         recorder.look();
@@ -216,7 +219,7 @@ impl Served {
                 report.version, report.blocks, report.bytes, report.revision
             ))),
             Ok(Observation::KnownAlready) => recorder.note_known(score, 1),
-            // A copy says nothing of boots.
+            // Reading the whole disk is a copy, not a boot.
             Ok(Observation::Copy) => {}
             Err(error) if error.kind() == ErrorKind::Transient => {
                 self.tell(&LiveEvent::Note(format!(
@@ -242,7 +245,7 @@ impl Served {
         register_observed((store, &recorder.hoard), &version, (observed, &recorder.observer), &*source)
     }
 
-    /// The version of that score: of the image that is attached, if one is.
+    /// Returns the version with this score, preferably of an attached image.
     fn version_that_booted(&self, score: Score) -> Result<Version> {
         let base = score.to_string();
         let attached = self.attached()?.into_iter().find(|disk| disk.base == base);
@@ -310,7 +313,7 @@ mod tests {
         for bytes in [10, 30, 20] {
             recorder.keep(score(1), boot(bytes));
         }
-        assert_eq!(waiting(&recorder), [(score(1), 30)], "the one that read most");
+        assert_eq!(waiting(&recorder), [(score(1), 30)], "the boot that read most");
         for number in 2..100 {
             recorder.keep(score(number), boot(1));
         }
@@ -319,10 +322,10 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_that_could_not_be_told_comes_again_later() {
+    fn a_boot_that_could_not_be_registered_is_retried_later() {
         let (_folder, recorder) = recorder();
         recorder.keep(score(1), boot(1));
-        assert!(!recorder.has_due(), "others may be faster");
+        assert!(!recorder.has_due(), "other nodes may be faster");
         recorder.state().waiting[0].due = Instant::now();
         let observed = recorder.take_due().unwrap();
         assert_eq!(waiting(&recorder), []);
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_watched_while_that_is_of_use() {
+    fn disks_are_watched_while_that_is_useful() {
         let (_folder, recorder) = recorder();
         let watch = recorder.watch(score(1), &disk()).unwrap();
         recorder.look();
@@ -354,6 +357,6 @@ mod tests {
         assert!(gone.is_some());
         drop(gone);
         recorder.look();
-        assert_eq!(recorder.state().watches.len(), 0, "nobody has the disk any more");
+        assert_eq!(recorder.state().watches.len(), 0, "no client uses the disk any more");
     }
 }

@@ -1,4 +1,4 @@
-//! What commands ask of processes that serve disks, found by the directory or the place that a user names.
+//! Requests of commands to processes that serve disks, which are found by the directory or store that a user names.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::publish_report::PublishReport;
 use platter_api::DiskStatus;
 use platter_jobs::{CloneReport, CloneRequest};
 
-/// The directory of the node of this machine that answers and serves disks of that store, if there is one.
+/// Returns the directory of the running node of this machine that serves disks of this store, if there is one.
 ///
 /// # Errors
 /// `Refused` when there are several; `Io`.
@@ -33,16 +33,16 @@ pub fn running_node(place: &LivePlace) -> Result<Option<PathBuf>> {
     }
 }
 
-/// Has the node of that directory, or another process there, serve a disk.
+/// Lets the node in this directory, or another process there, serve a disk.
 ///
 /// # Errors
-/// `Missing` when no process answers there; what that process says.
+/// `Missing` when no process answers there; that process's errors.
 pub fn attach_at(dir: &Path, request: &DiskRequest) -> Result<Attached> {
     first(processes_at(dir)?)?.attach(request)
 }
 
-/// Has the processes of that directory stop serving a disk; without `then`, what was said when it was attached becomes of what was
-/// written. Gives the version that became of it, if it was published.
+/// Lets the processes in this directory stop serving a disk. Without `then`, its `on_detach` decides about its changes.
+/// Returns the version that was published, if any.
 ///
 /// # Errors
 /// `Missing` when no process answers there, or none serves it; as [`detach`].
@@ -55,45 +55,47 @@ pub fn detach_at(
 ) -> Result<Option<PublishReport>> {
     let processes = processes_at(dir)?;
     if ServingProcess::node(dir)?.is_some() {
-        // It may know of a disk that it does not serve yet.
+        // The node may know a disk that it does not serve yet.
         return first(processes)?.detach(disk, then, &words(notes, tool_version));
     }
     detach_from(processes, disk, then, &words(notes, tool_version))
 }
 
-/// Has a process of that directory publish an image's disk, as [`super::publish::publish`] does; `None` when no process answers there.
+/// Lets a process in this directory publish an image's disk, as [`super::publish::publish`] does; `None` when no
+/// process answers there.
 ///
 /// # Errors
-/// What that process says.
+/// That process's errors.
 pub fn publish_at(dir: &Path, request: &PublishRequest) -> Result<Option<PublishReport>> {
     let process = ServingProcess::all(dir)?.into_iter().next();
     process.map(|it| it.publish_image(&request.disk, request.edit_lock, &request.words())).transpose()
 }
 
-/// Has a process of that directory throw away what was written to a disk, as [`super::publish::discard`] does; `None` when no process
-/// answers there.
+/// Lets a process in this directory discard the changes to a disk, as [`super::publish::discard`] does; `None` when no
+/// process answers there.
 ///
 /// # Errors
-/// What that process says.
+/// That process's errors.
 pub fn discard_at(dir: &Path, image: &ImageName, edit_lock: Option<u64>) -> Result<Option<u64>> {
     let process = ServingProcess::all(dir)?.into_iter().next();
     process.map(|it| it.discard(image, edit_lock)).transpose()
 }
 
-/// Has a process of that directory clone a version, as [`platter_jobs::clone`] does; `None` when no process answers there.
+/// Lets a process in this directory clone a version, as [`platter_jobs::clone`] does; `None` when no process answers
+/// there.
 ///
 /// # Errors
-/// What that process says.
+/// That process's errors.
 pub fn clone_at(dir: &Path, request: &CloneRequest) -> Result<Option<CloneReport>> {
     let process = ServingProcess::all(dir)?.into_iter().next();
     process.map(|it| it.clone_version(request)).transpose()
 }
 
-/// Stops serving a disk; without `then`, what was said when it was attached becomes of what was written. Gives the version that
-/// became of it, if it was published.
+/// Stops serving a disk. Without `then`, its `on_detach` decides about its changes. Returns the version that was
+/// published, if any.
 ///
 /// # Errors
-/// `Missing` when no process serves it; what publishing says: the disk is then still served.
+/// `Missing` when no process serves it; the errors of publishing, after which the disk is still served.
 pub fn detach(
     place: &LivePlace,
     disk: &str,
@@ -121,7 +123,7 @@ fn detach_from(
 ) -> Result<Option<PublishReport>> {
     let mut serving = Vec::new();
     for process in processes {
-        // Only one that is written can be published or discarded.
+        // Only a writable disk can be published or discarded.
         let keeps = then.is_none_or(|then| then == OnDetach::Keep);
         let is_it = |it: &DiskStatus| it.disk == disk && (it.writable || keeps);
         serving.extend(process.disks()?.iter().any(is_it).then_some(process));

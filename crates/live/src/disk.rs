@@ -1,7 +1,7 @@
-//! One live disk: a version, above it the overlays of its writer, and the device that exports serve.
+//! One live disk: a version, the overlays of its writer above it, and the device that exports serve.
 //!
-//! While a disk is being published its overlay is frozen and another lies above it; afterwards that one stands on the
-//! new version, and the frozen one is gone. A failed publish leaves two: they are one disk all the same.
+//! While a disk is published, its overlay is frozen and another is put on top; afterwards the new one stands on the new
+//! version, and the frozen one is removed. After a failed publish there are two, which still form one disk.
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use super::overlays::{Overlays, boot_id};
 use super::place::LivePlace;
 use super::sources::Sources;
 
-/// Overlays above each other: as many tries to publish can fail while the disk is written in between, and later ones take what
-/// is frozen already.
+/// Most overlays on top of each other: this many attempts to publish can fail with writes in between; later ones reuse
+/// the frozen overlays.
 const OVERLAYS_MAX: usize = 16;
 
-/// A disk that is served.
+/// A served disk.
 pub(super) struct LiveDisk {
-    /// What exports call it.
+    /// Its name in exports.
     pub(super) name: String,
     length: u64,
     writing: Option<Writing>,
     layers: RwLock<Option<Layers>>,
-    /// Clients may use it. Changed under the lock on `layers`.
+    /// Whether clients may use it. Changed under the lock on `layers`.
     open: AtomicBool,
-    /// Held while it is published: one at a time.
+    /// Held during publishing, which is done once at a time.
     publishing: Mutex<()>,
 }
 
-/// The right to write, and where what is written lies.
+/// The right to write, and the overlays.
 pub(super) struct Writing {
     pub(super) image: ImageName,
     pub(super) edit_lock: EditLock,
     overlays: Mutex<Option<Overlays>>,
 }
 
-/// What the disk is made of, from the bottom.
+/// The layers of the disk, from the bottom.
 struct Layers {
     base: Base,
-    /// Their numbers, and they; the last is the one that is written.
+    /// The overlays with their numbers; the last one takes the writes.
     overlays: Vec<(u64, Arc<Overlay>)>,
 }
 
@@ -51,26 +51,27 @@ struct Layers {
 pub(super) struct Base {
     pub(super) score: Score,
     pub(super) device: Arc<dyn BlockDevice>,
-    /// What notices its boots, if something does; part of `device`.
+    /// Detects its boots, if enabled; part of `device`.
     watch: Option<Arc<BootWatch>>,
 }
 
-/// While this is held, nobody else publishes the disk.
+/// While this is held, no other thread publishes the disk.
 pub(super) struct Publishing<'a> {
     _one: MutexGuard<'a, ()>,
-    /// Publishing reads the disk, too.
+    /// Publishing also reads the disk, which must not count as a boot.
     _pause: Option<WatchPause>,
 }
 
-/// A disk as it was at one moment, which nobody writes any more.
+/// A frozen state of a disk, which is no longer written.
 pub(super) struct Frozen {
     pub(super) base: Score,
     pub(super) view: Arc<dyn BlockDevice>,
-    /// What was written above the base.
+    /// The changed ranges above the base.
     pub(super) changed: Extents,
-    /// What versions say that they were made of: the same for every try to publish these overlays, and for nothing else.
+    /// The source text of versions made from it: the same for every attempt to publish these overlays, and different
+    /// for everything else.
     pub(super) source: String,
-    /// Nothing was written above it yet.
+    /// Nothing has been written above it yet.
     pub(super) is_whole: bool,
 }
 
@@ -96,14 +97,14 @@ impl Layers {
     }
 }
 
-/// What was written to any of these overlays.
+/// The ranges that any of these overlays contains.
 fn changed(overlays: &[(u64, Arc<Overlay>)]) -> Extents {
     let dirty = overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
     Extents::from_unsorted(dirty.collect())
 }
 
 impl LiveDisk {
-    /// A disk that is only read.
+    /// Creates a read-only disk.
     pub(super) fn read_only(name: String, base: Base) -> Self {
         Self {
             name,
@@ -115,7 +116,8 @@ impl LiveDisk {
         }
     }
 
-    /// A disk that is written under that edit lock: above `score`, or above what the overlays that are there stand on.
+    /// Opens a writable disk under this edit lock: above `score`, or above the version on which the existing overlays
+    /// stand.
     pub(super) fn writable(
         name: String,
         place: &LivePlace,
@@ -127,7 +129,7 @@ impl LiveDisk {
         Self::on_overlays(name, overlays, sources, (image, edit_lock), score)
     }
 
-    /// The same, with the overlays locked before.
+    /// As [`LiveDisk::writable`], with locked overlays.
     pub(super) fn on_overlays(
         name: String,
         overlays: Overlays,
@@ -150,7 +152,7 @@ impl LiveDisk {
         self.writing.as_ref()
     }
 
-    /// The score at the bottom, and the bytes written above it.
+    /// Returns the score at the bottom, and the bytes written above it.
     pub(super) fn state(&self) -> Result<(Score, u64)> {
         let layers = self.layers();
         let layers = layers.as_ref().ok_or_else(detached)?;
@@ -162,15 +164,15 @@ impl LiveDisk {
         self.publishing.try_lock().is_none()
     }
 
-    /// Waits for another publishing to end, and keeps others waiting.
+    /// Waits for another thread's publishing to end, and blocks others.
     pub(super) fn publishing(&self) -> Publishing<'_> {
         let one = self.publishing.lock();
         let watch = self.layers().as_ref().and_then(|layers| layers.base.watch.clone());
         Publishing { _one: one, _pause: watch.map(|watch| watch.pause()) }
     }
 
-    /// Puts a new overlay above what was written so far, which then stays as it is. What was frozen before and is no version yet
-    /// is taken as it is, if nothing was written above it, or there are overlays enough.
+    /// Freezes the disk: puts a new overlay above the current writes. A frozen, unpublished overlay is reused if
+    /// nothing was written above it, or the limit of overlays is reached.
     pub(super) fn freeze(&self) -> Result<Frozen> {
         let writing =
             self.writing.as_ref().ok_or_else(|| Error::refused(format!("{} is read-only", self.name)))?;
@@ -202,7 +204,7 @@ impl LiveDisk {
         Ok(frozen(view, all, true))
     }
 
-    /// What was frozen is a version now: the disk stands on it, and the frozen overlays go.
+    /// Puts the disk above the new version that contains the frozen overlays, and removes these.
     pub(super) fn rebase(&self, base: Base) -> Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
         let mut layers = self.layers_mut();
@@ -216,7 +218,7 @@ impl LiveDisk {
         Ok(())
     }
 
-    /// Lets clients use it, or no longer: when this returns, no request is under way that was let in before.
+    /// Allows or forbids use by clients. On return, no request is under way that was admitted before.
     pub(super) fn set_open(&self, open: bool) {
         let _alone = self.layers_mut();
         self.open.store(open, Ordering::Relaxed);
@@ -227,7 +229,7 @@ impl LiveDisk {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Ends all use of it: requests fail from now on. What was written is durable.
+    /// Ends all use of the disk: requests fail from now on. Its writes are durable.
     pub(super) fn detach(&self) -> Result<()> {
         match self.layers_mut().take() {
             Some(layers) => layers.top().flush(),
@@ -254,7 +256,7 @@ impl LiveDisk {
 }
 
 impl Writing {
-    /// What versions say that they were made of, by the overlay that lies lowest.
+    /// The source text of versions made from this disk, derived from its lowest overlay.
     fn source(&self, lowest: u64) -> Result<String> {
         let id = self.with_overlays(|overlays| overlays.header(lowest))?.id;
         let id = u64::from_le_bytes(std::array::from_fn(|at| id[at]));
@@ -266,7 +268,7 @@ impl Writing {
         act(overlays.as_ref().ok_or_else(detached)?)
     }
 
-    /// Removes every overlay: what they hold is in a version, or not wanted.
+    /// Removes all overlays: their contents are in a version, or not wanted.
     pub(super) fn remove_overlays(&self) -> Result<()> {
         let overlays = self.overlays.lock().take();
         overlays.map_or(Ok(()), Overlays::remove_all)
@@ -288,7 +290,7 @@ fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Sc
         Some(last) => score_of(*last)?,
         None => score,
     };
-    // The newest stands on a version already: those below were published, and only not removed yet.
+    // The newest overlay already stands on a version: the lower ones were published, but not removed yet.
     let obsolete = |number: &u64| -> Result<bool> { Ok(score_of(*number)? != score) };
     while let Some(number) = numbers.first().copied().filter(|_| numbers.len() > 1) {
         if !obsolete(&number)? {

@@ -1,6 +1,6 @@
-//! One disk to serve, and how: what a command line says, what the control socket carries, and what is remembered of a disk.
+//! The request to serve one disk: from a command line, over the control socket, and in the memory of a node.
 //!
-//! Plain facts that can be written down and read again by another process. Owns no open file and no connection.
+//! Plain data that another process can read. Owns no open file and no connection.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,59 +9,59 @@ use serde::{Deserialize, Serialize};
 
 use super::address::NbdAddress;
 
-/// One disk to serve, and how.
+/// The request to serve one disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRequest {
     /// The version: a name, a name with a number, or a score.
     pub version: String,
-    /// Take its edit lock and let it be written. `None`: it is only read.
+    /// Take its edit lock and make it writable. `None`: read-only.
     #[serde(default)]
     pub write: Option<WriteRequest>,
-    /// Fetch every block of it, until it is fully local; for an origin's store with a cache.
+    /// Fetch every block of it, until it is fully local; only for an origin's store with a cache.
     #[serde(default)]
     pub fill: bool,
-    /// Record what is asked of it, in a new file.
+    /// Record its requests in a new file.
     #[serde(default)]
     pub record: Option<PathBuf>,
-    /// An NBD address for this disk alone, instead of the one that all disks of the process share.
+    /// An NBD address for this disk alone, instead of the shared one.
     #[serde(default)]
     pub nbd: Option<NbdAddress>,
 }
 
-/// How a disk is written.
+/// Options of a writable disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteRequest {
-    /// Who edits, for the others.
+    /// Name of the holder of the edit lock.
     pub holder: String,
-    /// Take the edit lock from whoever has it.
+    /// Take over the edit lock from its holder.
     #[serde(default)]
     pub steal: bool,
-    /// What becomes of what was written when the disk is detached.
+    /// What happens to the changes when the disk is detached.
     #[serde(default)]
     pub on_detach: OnDetach,
-    /// Publish it that often, if it was written.
+    /// Publish it at this interval, if it was written.
     #[serde(default)]
     pub publish_every: Option<Duration>,
-    /// A sentence for the versions that are published.
+    /// A note for the published versions.
     #[serde(default)]
     pub notes: String,
 }
 
-/// What becomes of what was written when a disk is detached.
+/// What happens to the changes when the disk is detached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDetach {
-    /// It is kept, with the edit lock: the disk can be attached again, published or discarded later.
+    /// They are kept, with the edit lock: the disk can be attached again, published or discarded later.
     #[default]
     Keep,
-    /// It becomes the next version.
+    /// They become the next version.
     Publish,
-    /// It is thrown away.
+    /// They are discarded.
     Discard,
 }
 
 impl DiskRequest {
-    /// A request to serve a version, read-only, where all disks of the process are served.
+    /// Creates a request to serve a version read-only, at the shared addresses.
     pub fn new(version: impl Into<String>) -> Self {
         Self { version: version.into(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What a process tells while it serves disks.
+//! Events of a process that serves disks.
 
 use platter_export::fuse::FuseEvent;
 use platter_export::nbd::NbdEvent;
@@ -8,39 +8,39 @@ use super::control::Attached;
 use super::publish_report::PublishReport;
 use super::record::RecordReport;
 
-/// What happens while disks are served.
+/// An event.
 #[derive(Debug)]
 pub enum LiveEvent<'a> {
     /// A disk is served.
     Attached(&'a Attached),
     /// A disk was published.
     Published(&'a PublishReport),
-    /// A disk is no longer served; what was written to it is kept when it says so.
+    /// A disk is no longer served; `kept` says whether its changes are kept.
     Detached {
-        /// What exports called it.
+        /// Its name in exports.
         disk: &'a str,
-        /// Whether what was written waits in its overlay.
+        /// Whether its changes are kept in its overlay.
         kept: bool,
     },
     /// All of a disk is held here, durably: it is fully local.
     Filled {
-        /// What exports call it.
+        /// Its name in exports.
         disk: &'a str,
     },
-    /// A disk's trace has ended.
+    /// A disk's recording has ended.
     Recorded(&'a RecordReport),
-    /// Something of a client of NBD.
+    /// An event of the NBD server.
     Nbd(&'a NbdEvent<'a>),
-    /// Something of the mounted tree.
+    /// An event of the mounted tree.
     Fuse(&'a FuseEvent<'a>),
-    /// Something of a client of 9P.
+    /// An event of the 9P server.
     Ninep(&'a NinepEvent<'a>),
-    /// Another process has all that is served here, and goes on as soon as this process has ended: it must end at once, without
-    /// closing anything.
+    /// A successor has received everything, and continues as soon as this process has ended: it must end at once,
+    /// without closing anything.
     HandedOver,
-    /// Something that a person should know.
+    /// A notice for people.
     Note(String),
 }
 
-/// Hears what happens, from many threads; must not wait.
+/// Receives events, from many threads; must not block.
 pub type OnEvent = Box<dyn Fn(&LiveEvent<'_>) + Send + Sync>;

@@ -11,7 +11,7 @@ use platter_api::FillStatus;
 use platter_fetch::OpenStore;
 use platter_fetch::{Fill, pin_name};
 
-/// By the names of their disks.
+/// Fills, by the names of their disks.
 pub(super) struct Fills {
     store: OpenStore,
     fills: Mutex<BTreeMap<String, Arc<Fill>>>,
@@ -22,17 +22,17 @@ impl Fills {
         Self { store, fills: Mutex::default() }
     }
 
-    /// How far the filling of that disk is, if it is filled.
+    /// Returns the progress of this disk's fill, if it has one.
     pub(super) fn status(&self, disk: &str) -> Option<FillStatus> {
         self.fills.lock().get(disk).map(|fill| fill.status())
     }
 
-    /// What is filled for that disk.
+    /// Returns the score that is filled for this disk.
     pub(super) fn score(&self, disk: &str) -> Option<Score> {
         self.fills.lock().get(disk).map(|fill| fill.score())
     }
 
-    /// Begins to fill a disk; tells `on_filled` when all of it is here.
+    /// Starts to fill a disk. Calls `on_filled` when all of it is local.
     ///
     /// # Errors
     /// `Refused` without a cache; `Io` when no thread can be started.
@@ -48,7 +48,7 @@ impl Fills {
         before.map_or(Ok(()), |before| self.end(&before))
     }
 
-    /// Ends the filling of a disk. What was pinned for it may go, unless another disk needs it.
+    /// Ends the fill of a disk. Its pins are removed, unless another disk needs them.
     ///
     /// # Errors
     /// `Io`.

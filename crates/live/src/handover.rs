@@ -1,8 +1,8 @@
-//! The side of a process that is replaced: it pauses its servers, gives what they have to its successor, and goes on as if
-//! nothing had been if that fails.
+//! The predecessor's side of a handover: pauses its servers, gives their state to its successor, and continues normally
+//! if that fails.
 //!
-//! The successor opens disks and caches by itself, as after a crash, when this process has ended: what was written before a
-//! reply is in the overlays. So nothing but sockets, devices and sessions moves, and no lock is ever held twice.
+//! After this process has ended, the successor opens disks and caches as after a crash: all acknowledged writes are in
+//! the overlays. So only sockets, devices and sessions move, and no lock is ever held twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -20,26 +20,26 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::NodesState;
 
-/// All servers have stopped by then, or one of them is given up, and with it the pause.
+/// Within this time all servers must have paused, otherwise the handover is abandoned.
 const PAUSE_TIME: Duration = Duration::from_secs(1);
 
-/// What is said to the successor first.
+/// The first message to the successor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Estate {
-    /// The servers, and the parcels of each, in the order in which they come.
+    /// The servers with their numbers of parcels, in the order of sending.
     pub(super) servers: Vec<(String, usize)>,
-    /// Where these servers listen or are mounted ([`super::address::ServersRequest::places`]).
+    /// The addresses and mount points of these servers ([`super::address::ServersRequest::places`]).
     pub(super) places: BTreeSet<String>,
-    /// The numbers of the tree's nodes.
+    /// The node numbers of the tree.
     pub(super) nodes: Option<NodesState>,
-    /// The process that ends when the successor has everything.
+    /// The process that ends once the successor has everything.
     pub(super) process: u32,
 }
 
 /// A server that can pause.
 pub(super) trait Pausable {
     fn run(&mut self, stop: &AtomicBool) -> Result<RunEnd>;
-    /// What its successor gets.
+    /// Returns the state for the successor.
     fn to_parcels(&mut self) -> Result<Vec<Parcel>>;
 }
 
@@ -67,11 +67,11 @@ impl Pausable for FuseServer {
 struct State {
     running: usize,
     paused: BTreeMap<String, Result<Vec<Parcel>>>,
-    /// Changes when servers are to go on.
+    /// Changes when servers should continue.
     round: u64,
 }
 
-/// The servers of this process, and the order to pause that they share.
+/// The servers of this process, and their common order to pause.
 pub(super) struct Handover {
     pub(super) pause: Arc<Pause>,
     state: Mutex<State>,
@@ -88,10 +88,10 @@ impl Handover {
         Ok(Self { pause, state: Mutex::default(), changed: Condvar::new(), handing: Mutex::default() })
     }
 
-    /// Runs a server of that name until `stop` says so, with a pause now and then.
+    /// Runs the server with this name until `stop` is set, with pauses for handovers.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's errors.
     pub(super) fn run(&self, name: &str, server: &mut dyn Pausable, stop: &AtomicBool) -> Result<()> {
         self.state.lock().running += 1;
         let result = self.run_and_pause(name, server, stop);
@@ -110,7 +110,7 @@ impl Handover {
                 }
             };
             let mut state = self.state.lock();
-            // An order that was lifted meanwhile is nobody's concern.
+            // An order that was lifted meanwhile has no effect.
             if self.pause.is_ordered() {
                 let round = state.round;
                 state.paused.insert(name.to_owned(), parcels);
@@ -120,11 +120,11 @@ impl Handover {
         }
     }
 
-    /// Gives everything to the process behind `stream`. When this returns without an error, that process has all, and this one
-    /// has to end at once.
+    /// Hands everything over to the process at the other end of `stream`. If this succeeds, this process has to end at
+    /// once.
     ///
     /// # Errors
-    /// `Transient` when requests take too long, or the successor goes away; the servers then go on.
+    /// `Transient` when requests take too long, or the successor disconnects; the servers then continue.
     pub(super) fn hand_over(
         &self,
         mut stream: &UnixStream,
@@ -142,7 +142,7 @@ impl Handover {
             let is_running = |state: &mut State| state.paused.len() < state.running;
             self.changed.wait_while_for(&mut state, is_running, PAUSE_TIME);
             if state.running == 0 {
-                return Err(Error::transient("the node begins or ends at this moment"));
+                return Err(Error::transient("the node is starting or ending"));
             }
             if state.paused.len() < state.running {
                 return Err(Error::transient("some requests have not been answered in time"));
@@ -157,7 +157,7 @@ impl Handover {
                 parcels.extend(of_server);
             }
             say(Estate { servers, places, nodes, process: std::process::id() })?;
-            let heard = |result: std::io::Result<()>| result.context(|| "hearing from the successor".into());
+            let heard = |result: std::io::Result<()>| result.context(|| "reading from the successor".into());
             heard(stream.read_exact(&mut [0]))?;
             parcels.iter().try_for_each(|parcel| parcel.send(stream))?;
             heard(stream.read_exact(&mut [0]))

@@ -1,4 +1,4 @@
-//! The hoard of a node: what its disks read of it, and how it follows the origin's revisions while the node runs.
+//! The hoard of a node: its disks read from it, and it follows the origin's revisions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ use platter_jobs::{HoardSyncRequest, Observer, hoard_place, hoard_sync_from};
 /// A hoard on this machine.
 pub(super) struct Hoarding {
     hoard: Option<Arc<Hoard>>,
-    /// It is being brought to a newer revision.
+    /// A sync is under way.
     under_way: AtomicBool,
     news: Arc<News>,
 }
 
-/// Whether this node should report to the origin now: the origin may have a newer revision, or this node has got one and says so.
+/// Whether this node should report to the origin now: the origin may have a newer revision, or this node has got one.
 #[derive(Default)]
 struct News(AtomicBool);
 
@@ -40,7 +40,7 @@ impl Listener for News {
 }
 
 impl Hoarding {
-    /// Opens the hoard that the request names.
+    /// Opens the requested hoard.
     pub(super) fn open(request: &AttachRequest) -> Result<Self> {
         let hoard = request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?;
         Ok(Self { hoard, under_way: AtomicBool::new(false), news: Arc::default() })
@@ -51,8 +51,8 @@ impl Hoarding {
         self.news.0.swap(false, Ordering::AcqRel)
     }
 
-    /// The recorder for boots of this node's disks. `None` if that is not wanted, and without a hoard: the node would not know which
-    /// boots are recorded already.
+    /// Returns the recorder for boots of this node's disks. `None` if recording is disabled, or without a hoard: the
+    /// node would not know which boots are already recorded.
     pub(super) fn boot_recorder(
         &self,
         store: &OpenStore,
@@ -68,14 +68,14 @@ impl Hoarding {
         self.hoard.as_ref()
     }
 
-    /// The revision that is whole here; 0 if none is.
+    /// The revision that is complete here; 0 if none is.
     pub(super) fn revision(&self) -> u64 {
         self.hoard.as_ref().map_or(0, |hoard| hoard.snapshot().revision)
     }
 }
 
 impl Served {
-    /// Listens to what the origin says of its hoard. Without that, a new revision is heard of at the next report.
+    /// Listens to the origin's hoard events. Without them, a new revision is noticed at the next report.
     pub(super) fn listen_for_revisions(&self) -> Result<()> {
         match self.store().remote() {
             Some(store) if self.hoarding.hoard.is_some() => {
@@ -85,8 +85,8 @@ impl Served {
         }
     }
 
-    /// Brings the hoard to the origin's revision, if that is another one: in a thread of its own, one at a time. What fails is
-    /// tried again when the origin is heard of the next time.
+    /// Syncs the hoard to the origin's revision if it differs: on a thread of its own, one at a time. A failed sync is
+    /// retried after the next message from the origin.
     pub(super) fn follow_hoard(self: &Arc<Self>, revision: u64) {
         let (StoreLocation::Remote(origin), Some(cache)) =
             (self.request().place.store(), &self.request().hoard)
@@ -96,13 +96,13 @@ impl Served {
         if revision == self.hoarding.revision() || self.hoarding.under_way.swap(true, Ordering::AcqRel) {
             return;
         }
-        // The cache is this process's already; what is hoarded needs none.
+        // The cache is already open in this process, and hoarded blocks need none.
         let store = StoreLocation::Remote(origin.uncached());
         let request = HoardSyncRequest { store, cache: cache.clone(), whole: false };
         let (served, before) = (self.clone(), self.hoarding.revision());
         let sync = move || {
             let near = |record: &BootSetRecord, options| match served.boots() {
-                // It is in the cache, where the boot left it.
+                // The boot's blocks are in the cache.
                 Some(boots) if boots.has_observed(record) => {
                     let source = served.store().cached_source(record.score, options)?;
                     Some(source as Arc<dyn Source>)
@@ -123,7 +123,7 @@ impl Served {
                 Err(error) => served.tell(&LiveEvent::Note(format!("hoard: {error}"))),
             }
             served.hoarding.under_way.store(false, Ordering::Release);
-            // The origin is told, and may have another one by now.
+            // The origin gets a report, and may have a newer revision by now.
             let is_newer = served.hoarding.revision() != before;
             served.hoarding.news.0.fetch_or(is_newer, Ordering::AcqRel);
         };

@@ -1,4 +1,4 @@
-//! The side of a process that replaces another one: it asks for what that one has, and waits for its end.
+//! The successor's side of a handover: requests the predecessor's state, and waits for its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -17,16 +17,16 @@ use super::control::ServingProcess;
 use super::handover::Estate;
 use super::tree::NodesState;
 
-/// Most bytes of one parcel: a session of 9P with all the fids that it may have.
+/// Most bytes of one parcel: a 9P session with the maximum of fids.
 const PARCEL_BYTES_MAX: usize = 320 << 20;
-/// How long a process is asked again that has requests that take long.
+/// How long the request is repeated while the predecessor has slow requests.
 const ASK_TIME: Duration = Duration::from_secs(30);
-/// From one try to the next: clients go on meanwhile.
+/// Pause between two attempts, in which clients continue.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// How long the other process may take to end.
+/// Longest time for the predecessor to end.
 const END_TIME: Duration = Duration::from_secs(30);
 
-/// What another process had.
+/// The state of a predecessor.
 #[derive(Default)]
 pub(super) struct Inherited {
     parcels: BTreeMap<String, Vec<Parcel>>,
@@ -34,11 +34,11 @@ pub(super) struct Inherited {
 }
 
 impl Inherited {
-    /// Takes over from the node of that directory, which has to have these servers, beside those of single disks; `None` when no
-    /// node answers there. The node has ended when this returns.
+    /// Takes over from the node in this directory, which must have the same shared servers; `None` when no node answers
+    /// there. The node has ended when this returns.
     ///
     /// # Errors
-    /// `Refused` when the node has other servers; `Transient` when its requests take too long. It then goes on.
+    /// `Refused` when the node has other servers; `Transient` when its requests take too long. The node then continues.
     pub(super) fn ask(dir: &Path, servers: &ServersRequest) -> Result<Option<Self>> {
         let until = Instant::now() + ASK_TIME;
         loop {
@@ -73,8 +73,7 @@ impl Inherited {
             let of_server = (0..count).map(|_| Parcel::receive(&stream, PARCEL_BYTES_MAX));
             parcels.insert(name, of_server.collect::<Result<Vec<_>>>()?);
         }
-        let ended =
-            Pid::from_raw(process as i32).ok_or_else(|| Error::corrupt("a process without a number"))?;
+        let ended = Pid::from_raw(process as i32).ok_or_else(|| Error::corrupt("invalid process id"))?;
         let ended = pidfd_open(ended, PidfdFlags::empty());
         let ended = ended.map_err(std::io::Error::from).context(|| "watching the other process".into())?;
         say(&mut stream)?;
@@ -82,22 +81,22 @@ impl Inherited {
         let time = Timespec { tv_sec: END_TIME.as_secs() as i64, tv_nsec: 0 };
         match poll(&mut polled, Some(&time)) {
             Ok(1) => Ok(Self { parcels, nodes }),
-            _ => Err(Error::refused(format!("process {process} was to end, and did not: end it"))),
+            _ => Err(Error::refused(format!("process {process} should have ended but still runs: end it"))),
         }
     }
 
-    /// What the server of that name had, if there was one.
+    /// Takes the state of the server with this name, if there is any.
     pub(super) fn take(&mut self, name: &str) -> Option<Vec<Parcel>> {
         self.parcels.remove(name)
     }
 
-    /// The numbers of the tree's nodes.
+    /// Takes the node numbers of the tree.
     pub(super) fn take_nodes(&mut self) -> Option<NodesState> {
         self.nodes.take()
     }
 }
 
-/// The name of the server of one disk.
+/// The name of a disk's own server.
 pub(super) fn own_server(disk: &str) -> String {
     format!("disk:{disk}")
 }

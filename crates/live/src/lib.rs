@@ -1,9 +1,9 @@
-//! Live disks: versions attached as virtual disks, read and written by others, and published as new versions.
+//! Live disks: versions that are attached as virtual disks, read and written by clients, and published as new versions.
 //!
-//! Owns the agent of a host: which disks a process serves, where their overlays lie, and the control socket over which other
-//! processes ask about them. Where the store is, here or behind an origin, only [`platter_fetch::OpenStore`] knows. A crate of
-//! its own because it is the only one that keeps running and serves disks; jobs begin and end. Must never let two processes
-//! write one disk, nor remove an overlay with unpublished contents unless the user said so.
+//! Owns the agent of a host: the disks that a process serves, the places of their overlays, and the control socket for
+//! other processes. Only [`platter_fetch::OpenStore`] knows whether the store is local or behind an origin. It is a
+//! crate of its own because it is the only one that keeps running and serves disks; jobs end. Must never let two
+//! processes write one disk, nor remove an overlay with unpublished changes unless the user requested that.
 
 mod address;
 mod agent;

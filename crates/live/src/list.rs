@@ -1,4 +1,4 @@
-//! Which live disks there are: those that processes serve, and those that were written and wait.
+//! Lists live disks: those that processes serve, and those with unpublished changes.
 
 use std::path::Path;
 
@@ -15,19 +15,19 @@ use super::sources::Sources;
 use platter_api::{DiskStatus, ListedDisk};
 use platter_fetch::OpenStore;
 
-/// All live disks of a store that have to do with this machine, or whose edit lock somebody holds.
+/// All live disks of a store on this machine, and those with a held edit lock.
 #[derive(Clone, Debug)]
 pub struct DiskList {
-    /// By name and edit lock.
+    /// The disks, ordered by name and edit lock.
     pub disks: Vec<ListedDisk>,
-    /// Why nothing was asked of the store: then nobody knows who holds an edit lock, nor which are lost.
+    /// Why the store could not be queried: then it is unknown who holds an edit lock, and which disks are lost.
     pub away: Option<String>,
 }
 
-/// Every disk that some process serves from that store, and those that were written and are not served now.
+/// Lists every disk that a process serves from this store, and those with unpublished changes that are not served.
 ///
 /// # Errors
-/// `Missing` when this is no store; what an origin says, but not that it is away; `Io`.
+/// `Missing` when there is no store; an origin's errors, except that it is down; `Io`.
 pub fn disks(place: &LivePlace) -> Result<DiskList> {
     let store = OpenStore::open_reader(place.store())?;
     let (edit_locks, away) = match store.edit_locks() {
@@ -58,7 +58,7 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         };
         found.push(DiskStatus { holder, ..status });
     }
-    // The others are written elsewhere, or were not written yet.
+    // The others are written elsewhere, or have no writes yet.
     for edit_lock in &edit_locks {
         if is_found(&found, edit_lock.number) {
             continue;
@@ -78,8 +78,8 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
     Ok(DiskList { disks: listed.collect(), away })
 }
 
-/// What [`disks`] tells as far as it can be known without opening any disk, for who looks often: of those that nobody
-/// serves, not how much was written.
+/// As [`disks`], but without opening any disk, for frequent calls: for disks that nobody serves, the written bytes are
+/// left out.
 ///
 /// # Errors
 /// As [`disks`].
@@ -109,7 +109,7 @@ pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
     Ok(listed.collect())
 }
 
-/// The processes that serve disks at that place, and at others of this machine for the same store.
+/// Returns the processes that serve disks at this place, and at other places of this machine for the same store.
 ///
 /// # Errors
 /// `Io`.
@@ -121,7 +121,8 @@ pub(super) fn processes(place: &LivePlace) -> Result<Vec<ServingProcess>> {
     Ok(all)
 }
 
-/// What is served in that directory by a node or by others, and what was written there and waits. Asks the store nothing.
+/// Lists the disks served in this directory by a node or by other processes, and those with unpublished changes there.
+/// Does not query the store.
 ///
 /// # Errors
 /// `Missing` when no process answers there; `Io`.
@@ -142,7 +143,7 @@ pub fn disks_of_node(dir: &Path) -> Result<Vec<DiskStatus>> {
     Ok(found)
 }
 
-/// The processes that answer in that directory, at least one; a node comes first.
+/// Returns the processes that answer in this directory, at least one; a node comes first.
 ///
 /// # Errors
 /// `Missing` when none does; `Io`.
@@ -169,7 +170,7 @@ fn is_lock(edit_lock: &EditLock, image: &str, number: u64) -> bool {
     edit_lock.image.as_str() == image && edit_lock.number == number
 }
 
-/// A disk that no process says it serves.
+/// The status of a disk that no process serves.
 fn waiting(image: &ImageName, edit_lock: u64, base: String) -> DiskStatus {
     DiskStatus {
         disk: image.to_string(),
@@ -187,10 +188,10 @@ fn waiting(image: &ImageName, edit_lock: u64, base: String) -> DiskStatus {
     }
 }
 
-/// Base, length and bytes written of a disk.
+/// Base, length and written bytes of a disk.
 type Known = (String, u64, Option<u64>);
 
-/// What is known of a disk that lies there; nothing if some process has it, or it cannot be opened.
+/// Returns the facts of an unserved disk; `None` if a process has it, or it cannot be opened.
 fn left_disk(
     place: &LivePlace,
     store: &OpenStore,
@@ -203,13 +204,13 @@ fn left_disk(
             let (base, written) = disk.state()?;
             Ok(Some((base.to_string(), disk.length(), Some(written))))
         }
-        // Damaged, in use, or just removed: the list still names it, or will not the next time.
+        // Damaged, in use, or just removed: the disk is still listed, or will be missing the next time.
         Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The same without the version below it, which is out of reach.
+/// As [`left_disk`], without the version below, which is not available.
 fn lying_there(dir: &Path, image: &ImageName, edit_lock: u64) -> Result<Option<Known>> {
     let lying = || -> Result<Option<Known>> {
         let overlays = Overlays::lock(dir, image, edit_lock)?;

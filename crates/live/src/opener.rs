@@ -1,7 +1,7 @@
-//! Opens the disks of a process: a version that somebody asks for, or a disk that was served before.
+//! Opens the disks of a process: a requested version, or a disk that was served before.
 //!
-//! Owns the edit locks while a disk is being opened: one that was taken for a disk that then cannot be opened is given back.
-//! Must never open a disk for writing above anything but the newest version, nor one edit lock's overlays at two places.
+//! Owns the edit locks while a disk is being opened: one that was taken for a disk that then cannot be opened is
+//! released. Must never open a disk for writing above an older version, nor put one edit lock's overlays in two places.
 
 use std::thread;
 use std::time::Duration;
@@ -17,41 +17,42 @@ use super::publish::open_left;
 use super::remembered::RememberedDisk;
 use super::sources::Sources;
 
-/// How often, and how many times, a remembered disk is tried that another process has open: one that lists disks has it for a
-/// moment.
+/// Pause and number of attempts to open a remembered disk that another process has open: a process that lists disks
+/// holds it briefly.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 const LOCKED_TRIES: u32 = 40;
 
-/// See above.
+/// Opens disks, see above.
 pub(super) struct Opener {
     pub(super) place: LivePlace,
     pub(super) sources: Sources,
 }
 
-/// A disk that was opened and is not served yet.
+/// An opened disk that is not served yet.
 pub(super) struct OpenedDisk {
     pub(super) disk: LiveDisk,
-    /// Its edit lock was taken for it just now.
+    /// Whether its edit lock was taken just now.
     pub(super) token_is_new: bool,
-    /// What a person should know of how it was opened.
+    /// A notice for people about the opening.
     pub(super) note: Option<String>,
 }
 
 impl Opener {
-    /// Makes sure that the disks of no other store are written at this place, and that commands find it by its store.
+    /// Makes sure that no other store's disks are written at this place, and that commands find the place by its store.
     ///
     /// # Errors
-    /// `Transient` when the origin is away and never said which store it has; as [`LivePlace::claim`].
+    /// `Transient` when the origin is down and its store's id is not stored; as [`LivePlace::claim`].
     pub(super) fn claim(&self) -> Result<()> {
         let store = self.sources.store.remote();
         store.map_or(Ok(()), |store| self.place.claim(store.origin().id()?))
     }
 
-    /// Opens a version. `check_name` is asked whether a disk may be served under a name before any edit lock is taken.
+    /// Opens a version. Before an edit lock is taken, `check_name` decides whether a disk may be served under a name.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when somebody else has the edit lock, the version is not the newest,
-    /// or `check_name` says so; `Transient` when the origin is away and the disk cannot be opened without it.
+    /// `Missing` when there is no such version; `Refused` when somebody else holds the edit lock, the version is not
+    /// the newest, or `check_name` refuses; `Transient` when the origin is down and the disk cannot be opened without
+    /// it.
     pub(super) fn open(
         &self,
         request: &DiskRequest,
@@ -82,11 +83,11 @@ impl Opener {
         }
     }
 
-    /// Opens a disk that was served before as it was: of the same version, or above the same overlays under the same edit lock, whose
-    /// holder is asked for when it is published.
+    /// Opens a disk as it was served before: the same version, or the same overlays under the same edit lock. The
+    /// lock's holder is checked at publishing.
     ///
     /// # Errors
-    /// `Missing` when it was written and its overlays are gone; `Transient` when the origin is away and has what is needed.
+    /// `Missing` when its overlays no longer exist; `Transient` when the origin is down and data is missing.
     pub(super) fn reopen(&self, remembered: &RememberedDisk) -> Result<OpenedDisk> {
         let Some((number, write)) = remembered.edit_lock.zip(remembered.request.write.as_ref()) else {
             return Ok(OpenedDisk::of(self.read_only(&remembered.name, remembered.base()?)?));
@@ -109,7 +110,8 @@ impl Opener {
         Ok(LiveDisk::read_only(name.to_owned(), Base::open(&self.sources, score)?))
     }
 
-    /// The image's edit lock: this holder's, if an earlier process left it, or a new one; and whether it is new.
+    /// Returns the image's edit lock, either left by an earlier process of this holder or newly taken, and whether it
+    /// is new.
     fn take_edit_lock(&self, image: &ImageName, write: &WriteRequest) -> Result<(EditLock, bool)> {
         let store = &self.sources.store;
         let held =
@@ -123,7 +125,7 @@ impl Opener {
     fn open_writable(&self, (image, edit_lock, is_new): (ImageName, EditLock, bool)) -> Result<OpenedDisk> {
         let open = || {
             self.claim()?;
-            // Somebody may have published until the edit lock was ours; nobody does from now on.
+            // Somebody may have published before the edit lock was taken; from now on nobody can.
             let score = self.sources.store.resolve(image.as_str())?.score;
             let place = overlays::place_of(&self.place, &image, edit_lock.number)?;
             let owner = (image.clone(), edit_lock.clone());
@@ -142,8 +144,8 @@ impl Opener {
         }
     }
 
-    /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its edit lock is still ours is
-    /// known when it is published.
+    /// Opens a disk with local writes while the origin is down, for the reason `error`. Whether the edit lock is still
+    /// held is checked at publishing.
     fn go_on(
         &self,
         version: &str,
@@ -153,7 +155,7 @@ impl Opener {
     ) -> Result<OpenedDisk> {
         let newest = match version.parse()? {
             VersionQuery::Named(image, NumberChoice::Latest) if !write.steal => {
-                // Edit lock numbers ascend: what lies there under lower ones is lost.
+                // Edit lock numbers ascend: overlays under lower ones are lost.
                 overlays::list_everywhere(&self.place)?.into_iter().rfind(|(name, _)| *name == image)
             }
             _ => None,
@@ -172,7 +174,7 @@ impl Opener {
         Ok(OpenedDisk { note: Some(note), ..OpenedDisk::of(disk) })
     }
 
-    /// What a version is, and what its disk is called when it is only read.
+    /// Resolves a version to its score and the name of its read-only disk.
     ///
     /// # Errors
     /// As [`Opener::open`].
@@ -180,8 +182,8 @@ impl Opener {
         self.named(version, self.sources.store.resolve(version))
     }
 
-    /// What a version is, and what its disk is called. While the origin is away, the hoard says it, or the list of versions that the
-    /// origin gave last.
+    /// Resolves a version to its score and its disk's name. While the origin is down, the hoard or the stored list of
+    /// versions is used.
     fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Score, String)> {
         match resolved {
             Err(error) if error.kind() == ErrorKind::Transient => self.known_version(version)?.ok_or(error),
@@ -217,7 +219,7 @@ impl OpenedDisk {
     }
 }
 
-/// The image whose newest version that is.
+/// Returns the image whose newest version this is.
 fn newest_image(sources: &Sources, asked: &str, resolved: Resolved) -> Result<ImageName> {
     let version = resolved.version.ok_or_else(|| {
         Error::refused(format!("{asked} is a bare score: clone it to a name to write to it"))
@@ -232,7 +234,7 @@ fn newest_image(sources: &Sources, asked: &str, resolved: Resolved) -> Result<Im
     Ok(image)
 }
 
-/// The version that a query stands for; of an image, the one of the highest number.
+/// Returns the version that a query names; for an image, the one with the highest number.
 fn newest<'a>(
     query: &VersionQuery,
     versions: impl Iterator<Item = (&'a VersionName, Score)>,

@@ -1,7 +1,7 @@
-//! Where the overlays of live disks lie in the directory of a [`LivePlace`], and the lock that keeps each with one process.
+//! The overlays of live disks in the directory of a [`LivePlace`], and the lock that reserves each for one process.
 //!
-//! `overlays/IMAGE.LOCK.NUMBER.overlay`, with `+` for each slash of the image's name; the number counts the overlays
-//! of one disk, which lie above each other while it is being published.
+//! `overlays/IMAGE.LOCK.NUMBER.overlay`, with `+` for each slash in the image's name. The number counts the overlays of
+//! one disk, which are on top of each other while it is published.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use super::place::LivePlace;
 
 const DIRECTORY: &str = "overlays";
 const SUFFIX: &str = ".overlay";
-/// The same of one that is being made.
+/// The suffix of an overlay under construction.
 const UNFINISHED_SUFFIX: &str = ".overlay.new";
 
-/// The disks whose overlays lie there: each by its image and the number of the edit lock that it was written under.
+/// Lists the disks with overlays in this directory: image and number of the edit lock.
 ///
 /// # Errors
 /// `Io`.
@@ -32,8 +32,8 @@ pub(super) fn list(dir: &Path) -> Result<BTreeSet<(ImageName, u64)>> {
     Ok(entries.iter().filter_map(|entry| disk_of(&entry.name)).collect())
 }
 
-/// Where the overlays of that image and edit lock lie: there, at another place of this machine for the same store, or nowhere yet:
-/// then there. So one edit lock never has overlays at two places.
+/// Returns the place of the overlays of this image and edit lock: this place, another place of this machine for the
+/// same store, or, if there are none yet, this place. So one edit lock never has overlays in two places.
 ///
 /// # Errors
 /// `Io`; as [`LivePlace::everywhere`].
@@ -46,7 +46,7 @@ pub(super) fn place_of(place: &LivePlace, image: &ImageName, edit_lock: u64) -> 
     Ok(place.clone())
 }
 
-/// The disks whose overlays lie at that place, or at another one of this machine for the same store.
+/// Lists the disks with overlays at this place, or at another one of this machine for the same store.
 ///
 /// # Errors
 /// As [`place_of`].
@@ -58,7 +58,7 @@ pub(super) fn list_everywhere(place: &LivePlace) -> Result<BTreeSet<(ImageName, 
     Ok(all)
 }
 
-/// Whose overlay a file of that name is.
+/// Parses a file's name as that of an overlay.
 fn disk_of(name: &str) -> Option<(ImageName, u64)> {
     let (disk, number) = name.strip_suffix(SUFFIX)?.rsplit_once('.')?;
     let (image, edit_lock) = disk.rsplit_once('.')?;
@@ -71,14 +71,14 @@ fn disk_of(name: &str) -> Option<(ImageName, u64)> {
 pub(super) struct Overlays {
     vfs: OsVfs,
     dir: PathBuf,
-    /// What all their names begin with.
+    /// The common prefix of their names.
     prefix: String,
-    /// Held as long as the disk is open: nobody else opens it.
+    /// Held while the disk is open, so that no other process opens it.
     _lock: Box<dyn VfsFile>,
 }
 
 impl Overlays {
-    /// Takes the lock on the overlays of that image and edit lock, in the directory of a place.
+    /// Locks the overlays of this image and edit lock, in the directory of a place.
     ///
     /// # Errors
     /// `Refused` when another process has it; `Io`.
@@ -100,17 +100,17 @@ impl Overlays {
         Ok(Self { vfs, dir, prefix, _lock: taken })
     }
 
-    /// The vfs they are reached through.
+    /// The file system that holds them.
     pub(super) fn vfs(&self) -> &dyn Vfs {
         &self.vfs
     }
 
-    /// Where the overlay of that number lies.
+    /// The path of the overlay with this number.
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(format!("{}{number}{SUFFIX}", self.prefix))
     }
 
-    /// The numbers of those that are there, ascending: the lowest lies at the bottom.
+    /// The numbers of the existing overlays, ascending: the lowest is at the bottom.
     pub(super) fn numbers(&self) -> Result<Vec<u64>> {
         let entries = self.vfs.list(&self.dir).context(|| format!("listing {}", self.dir.display()))?;
         let number = |name: &str| name.strip_prefix(&self.prefix)?.strip_suffix(SUFFIX)?.parse().ok();
@@ -119,7 +119,7 @@ impl Overlays {
         Ok(numbers)
     }
 
-    /// What the overlay of that number says of itself.
+    /// Reads the header of the overlay with this number.
     ///
     /// # Errors
     /// `Missing`, `Corrupt`, `Io`.
@@ -134,12 +134,12 @@ impl Overlays {
         self.sync()
     }
 
-    /// Removes what is left when nothing of them is needed any more.
+    /// Removes all remaining files, when none is needed any more.
     pub(super) fn remove_all(self) -> Result<()> {
         for number in self.numbers()? {
             self.remove(number)?;
         }
-        // What the making of an overlay left that was cut off.
+        // Files of interrupted creations of overlays.
         let entries = self.vfs.list(&self.dir).context(|| format!("listing {}", self.dir.display()))?;
         let is_unfinished = |name: &str| name.starts_with(&self.prefix) && name.ends_with(UNFINISHED_SUFFIX);
         for entry in entries.iter().filter(|entry| is_unfinished(&entry.name)) {
@@ -155,7 +155,7 @@ impl Overlays {
     }
 }
 
-/// The id of this boot of the machine: files that another boot left may lack what was not flushed.
+/// The id of this boot of the machine: files from another boot may lack unflushed data.
 pub(super) fn boot_id() -> Result<[u8; 16]> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).context(|| format!("reading {}", path.display()))?;
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_whose_an_overlay_is() {
+    fn names_of_overlays_are_parsed() {
         let disk = |image: &str, edit_lock| image.parse().ok().map(|image| (image, edit_lock));
         assert_eq!(disk_of("lab+debian12.7.1.overlay"), disk("lab/debian12", 7));
         assert_eq!(disk_of("a.12.9.8.3.overlay"), disk("a.12.9", 8));

@@ -1,4 +1,4 @@
-//! An NBD server for one disk alone, at an address of its own.
+//! An NBD server for a single disk, at its own address.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,20 +15,20 @@ use super::served::Served;
 use super::served_disk::ServedDisk;
 use super::servers::NbdPort;
 
-/// See above. Dropping it disconnects its clients and waits for the end.
+/// The server, see above. Dropping it disconnects its clients and waits for its end.
 pub(super) struct OwnServer {
     stop: Arc<AtomicBool>,
     running: Option<JoinHandle<()>>,
 }
 
-/// The one disk.
+/// The exported disk.
 struct OneDisk {
     disk: Weak<ServedDisk>,
     name: String,
 }
 
 impl OwnServer {
-    /// Serves a disk at an address that was taken before.
+    /// Serves a disk at an address that is already open.
     ///
     /// # Errors
     /// `Refused` when certificates cannot be used; `Io` when no thread can be started.

@@ -1,12 +1,13 @@
-//! Where live disks keep what is theirs on this machine: overlays, control sockets, files that are being imported.
+//! The local files of live disks: overlays, control sockets, files that are being imported.
 //!
-//! Of a store in a directory, that directory. Of an origin's store, one that belongs to that store alone: the one that the user
-//! names, or one that is called by the store's id. `origin.json` in it says which store that is, and at which
-//! addresses it was found: so what was written is found while the origin is away, and is never taken for that of
-//! another store, whose edit locks have the same numbers.
+//! For a store in a directory, the place is that directory. For an origin's store, it is a directory for that store
+//! alone: named by the user, or by the store's id. Its `origin.json` says which store that is, and at which addresses
+//! it was found. So local changes are found while the origin is down, and are never taken for those of another store,
+//! whose edit locks have the same numbers.
 //!
-//! A node keeps the disks that it writes in its own directory, and so does any process that serves disks through a cache. A link in the directory that belongs to the store, `nodes/HASH`,
-//! leads there, so that commands find the disks of all nodes of this machine without being told where they are.
+//! A node keeps its writable disks in its own directory, and so does any process that serves disks through a cache. A
+//! link in the store's directory refers to it, so that commands find the disks of all nodes of this machine by
+//! themselves.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind as IoErrorKind, Write};
@@ -22,50 +23,50 @@ use platter_client::{OriginStore, ServerAddress, ServerOptions};
 use platter_fetch::StoreLocation;
 
 const NOTE: &str = "origin.json";
-/// Most bytes of it.
+/// Most bytes of the note.
 const NOTE_LENGTH_MAX: u64 = 64 << 10;
-/// Addresses that are remembered, the last ones.
+/// Most stored addresses; the latest ones are kept.
 const ADDRESSES_MAX: usize = 16;
-/// Digits of a store's id in the name of a directory: paths of sockets are short.
+/// Digits of a store's id in a directory's name, because paths of sockets are short.
 const NAME_DIGITS: usize = 16;
-/// Links to the directories of nodes.
+/// Directory of links to the directories of nodes.
 const NODES: &str = "nodes";
-/// Nodes of one store on one machine that are looked for.
+/// Most nodes of one store on one machine.
 const NODES_MAX: usize = 64;
 
-/// A store, and where its live disks keep what is theirs on this machine.
+/// A store, and the place of its live disks on this machine.
 #[derive(Clone, Debug)]
 pub struct LivePlace {
     store: StoreLocation,
     dir: PathBuf,
-    /// Of an origin's store, where more than a cache is kept.
+    /// For an origin's store, unless only a cache is kept.
     note: Option<Note>,
-    /// The user named it: disks of the store that lie elsewhere are not meant.
+    /// Whether the user named it: then disks of the store elsewhere are ignored.
     is_named: bool,
 }
 
-/// What the directory of an origin's store says of that.
+/// The note in the directory of an origin's store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
-    /// Its id.
+    /// The store's id.
     store: String,
-    /// Where it was found, the last address at the end.
+    /// The addresses at which it was found, the latest at the end.
     addresses: Vec<String>,
 }
 
 impl LivePlace {
-    /// The place for that store: `overlays`, if the user names one, else where it belongs. Nothing is made yet.
+    /// Returns the place for this store: `overlays`, if the user names it, else the default. Creates nothing yet.
     ///
     /// # Errors
-    /// `Refused` when `overlays` belongs to another store, or is named for a store in a directory; `Transient` when the origin is away
-    /// and was never seen from here; what it says.
+    /// `Refused` when `overlays` belongs to another store, or is given for a store in a directory; `Transient` when the
+    /// origin is down and was never reached from here; the origin's errors.
     pub fn open(store: &StoreLocation, overlays: Option<&Path>) -> Result<Self> {
         match store {
             StoreLocation::Local(place) if overlays.is_none() => {
                 Ok(Self { store: store.clone(), dir: place.dir().to_owned(), note: None, is_named: false })
             }
             StoreLocation::Local(place) => Err(Error::refused(format!(
-                "the overlays of the disks of {} lie there: a place for them is named with an origin only",
+                "overlays of {} are in its directory: another place can only be named for an origin's store",
                 place.dir().display()
             ))),
             StoreLocation::Remote(location) => {
@@ -83,16 +84,16 @@ impl LivePlace {
         }
     }
 
-    /// The place of a node, or of a process that reads through a cache: the cache's directory. Nobody is asked whether it belongs
-    /// to the store: [`LivePlace::claim`] does that before a disk is written.
+    /// The place of a node, or of a process that reads through a cache: the cache's directory. Whether it belongs to
+    /// the store is checked by [`LivePlace::claim`] before a disk is written.
     pub fn of_cache(store: &StoreLocation, cache: &Path) -> Self {
         Self { store: store.clone(), dir: cache.to_owned(), note: None, is_named: false }
     }
 
-    /// The place of a node that does not run, for commands that do without it.
+    /// The place of a node that does not run, for commands that work without it.
     ///
     /// # Errors
-    /// `Missing` when the store is none of an origin: a node's disks are those of one.
+    /// `Missing` when the store is not behind an origin, because nodes serve disks of origins.
     pub fn of_node(store: &StoreLocation, dir: &Path) -> Result<Self> {
         match store {
             StoreLocation::Remote(_) => Ok(Self::of_cache(store, dir)),
@@ -109,7 +110,7 @@ impl LivePlace {
         &self.store
     }
 
-    /// Whether the store is behind an origin: others than this machine's processes edit its images.
+    /// Whether the store is behind an origin, so other machines edit its images as well.
     pub(super) fn is_far(&self) -> bool {
         matches!(self.store, StoreLocation::Remote(_))
     }
@@ -119,26 +120,26 @@ impl LivePlace {
         &self.dir
     }
 
-    /// Notes in a cache's directory that disks of the store of that id are written there, and makes it known as a node's. Durable
-    /// when it returns.
+    /// Notes in a cache's directory that disks of the store with this id are written there, and links it as a node's
+    /// directory. Durable on return.
     ///
     /// # Errors
     /// `Refused` when disks of another store are written there; `Io`.
     pub(super) fn claim(&self, store: StoreId) -> Result<()> {
         let StoreLocation::Remote(location) = &self.store else { return Ok(()) };
-        // One that was opened with its note was checked then.
+        // A place that was opened with its note is already checked.
         if self.note.is_some() {
             return Ok(());
         }
         let (dir, note) = of_store(store, &address(&location.server), Some(&self.dir))?;
         let claimed = Self { store: self.store.clone(), dir, note: Some(note), is_named: false };
         claimed.make()?;
-        // Without the link, commands have to name the directory: no reason not to serve the disk.
+        // Without the link, commands have to name the directory, but the disk can be served.
         let _ = claimed.link();
         Ok(())
     }
 
-    /// Whether disks of the store of that id may be written here.
+    /// Checks whether disks of the store with this id may be written here.
     ///
     /// # Errors
     /// `Refused` when disks of another store are written there.
@@ -160,7 +161,8 @@ impl LivePlace {
         }
     }
 
-    /// This place and, unless the user named it, every other one of this machine where disks of the same store are known to be written.
+    /// Returns this place and, unless the user named it, all other places of this machine where disks of the same store
+    /// are written.
     ///
     /// # Errors
     /// `Io`; `Corrupt` when a note is damaged.
@@ -188,14 +190,14 @@ impl LivePlace {
         Ok(places)
     }
 
-    /// Makes the directory, and notes what it is for. Durable when it returns.
+    /// Creates the directory with its note. Durable on return.
     ///
     /// # Errors
     /// `Io`.
     pub(super) fn make(&self) -> Result<()> {
         let Some(note) = &self.note else { return Ok(()) };
         let dir = &self.dir;
-        // What is written to disks is as private as they are.
+        // Overlays are as private as the disks.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.context(|| format!("making {}", dir.display()))?;
         if read_note(dir)?.as_ref() == Some(note) {
@@ -205,7 +207,7 @@ impl LivePlace {
     }
 }
 
-/// An address as it is remembered: the same from whatever directory it was named.
+/// An address in its stored form, which does not depend on the current directory.
 fn address(options: &ServerOptions) -> String {
     let absolute = match &options.address {
         ServerAddress::Unix(path) => std::path::absolute(path).ok().map(ServerAddress::Unix),
@@ -214,7 +216,7 @@ fn address(options: &ServerOptions) -> String {
     absolute.as_ref().unwrap_or(&options.address).to_string()
 }
 
-/// Where programs keep what is theirs on this machine beside origins' stores: `XDG_STATE_HOME/platter/far` if that is set; else
+/// The parent directory of places for origins' stores: `XDG_STATE_HOME/platter/far` if that is set; else
 /// `/var/lib/platter/far` for root, and `~/.local/state/platter/far` for others.
 fn default_far_dir() -> PathBuf {
     if cfg!(test) {
@@ -230,17 +232,17 @@ fn default_far_dir() -> PathBuf {
     home.join(".local/state/platter/far")
 }
 
-/// A variable of the environment that is set, and not to nothing.
+/// Returns an environment variable that is set and not empty.
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The directory that belongs to the store of that id.
+/// The directory of the store with this id.
 fn directory_of(store: &str) -> PathBuf {
     default_far_dir().join(store.get(..NAME_DIGITS).unwrap_or(store))
 }
 
-/// The directory for the store of that id, which is at that address now.
+/// The directory of the store with this id, which is now at this address.
 fn of_store(id: StoreId, address: &str, overlays: Option<&Path>) -> Result<(PathBuf, Note)> {
     let store = id.to_string();
     let dir = overlays.map_or_else(|| directory_of(&store), Path::to_owned);
@@ -260,7 +262,7 @@ fn of_store(id: StoreId, address: &str, overlays: Option<&Path>) -> Result<(Path
     Ok((dir, note))
 }
 
-/// The directory of the store that was at that address, which is away now as `error` says.
+/// The directory of the store that was last at this address, which is now down for the reason `error`.
 fn remembered(address: &str, overlays: Option<&Path>, error: Error) -> Result<(PathBuf, Note)> {
     let candidates = match overlays {
         Some(dir) => vec![dir.to_owned()],
@@ -270,14 +272,14 @@ fn remembered(address: &str, overlays: Option<&Path>, error: Error) -> Result<(P
     };
     for dir in candidates {
         let Some(note) = read_note(&dir)? else { continue };
-        // The last one wins: stores move from address to address.
+        // The latest address counts: stores move between addresses.
         if note.addresses.last().is_some_and(|last| last == address)
             || overlays.is_some() && note.addresses.iter().any(|known| known == address)
         {
             return Ok((dir, note));
         }
     }
-    Err(error.within("the origin is away, and no disk of its store was served from here"))
+    Err(error.within("the origin is down, and no disk of its store was served from here"))
 }
 
 fn read_note(dir: &Path) -> Result<Option<Note>> {
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_by_an_address_while_the_origin_is_away() {
+    fn a_place_is_found_by_an_address_while_the_origin_is_down() {
         let folder = tempfile::tempdir().unwrap();
         let away = || Error::transient("away");
         assert_eq!(remembered(HERE, Some(folder.path()), away()).unwrap_err().kind(), ErrorKind::Transient);
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_note_is_said_to_be() {
+    fn a_damaged_note_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(NOTE), "{").unwrap();
         assert_eq!(kept(folder.path(), 7, HERE).unwrap_err().kind(), ErrorKind::Corrupt);

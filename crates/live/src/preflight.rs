@@ -1,7 +1,7 @@
-//! What a successor checks while its predecessor still serves, so that a mistyped option costs no machine its disk.
+//! Checks of a successor while its predecessor still serves, so that a mistyped option disconnects no disk.
 //!
-//! The predecessor holds the locks of the cache and the overlays, so nothing here opens these. While the origin is away,
-//! nothing can be checked and nothing is refused. Must never change anything.
+//! The predecessor holds the locks of the cache and the overlays, so these are not opened here. While the origin is
+//! down, nothing can be checked and nothing is refused. Must never change anything.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn check(request: &AttachRequest) -> Result<()> {
     let StoreLocation::Remote(location) = request.place.store() else { return Ok(()) };
     match check_origin(request, location) {
         Err(error) if error.kind() == ErrorKind::Transient => Ok(()),
-        checked => checked.map_err(|error| error.within("the running node goes on")),
+        checked => checked.map_err(|error| error.within("the running node continues")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Publishing and discarding what was written to live disks, by whoever serves them, or by this process when none does.
+//! Publishes and discards the changes of live disks, in the process that serves them, or in this one if none does.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,22 @@ use platter_api::DiskStatus;
 use platter_fetch::OpenStore;
 use platter_jobs::Progress;
 
-/// Which disk to publish, and what to say of the version.
+/// The request to publish a disk.
 #[derive(Clone, Debug)]
 pub struct PublishRequest {
-    /// The store, and where what was written lies.
+    /// The store, and the place of the changes.
     pub place: LivePlace,
-    /// The image whose writable disk it is.
+    /// The image of the writable disk.
     pub disk: ImageName,
-    /// The edit lock that the disk was written under; the one that somebody holds if none is named.
+    /// The edit lock of the changes; the currently held one if not given.
     pub edit_lock: Option<u64>,
-    /// Publish it as the first version of this new image: a branch. Then the edit ends.
+    /// Publish it as the first version of this new image (a branch), which ends the edit.
     pub branch: Option<ImageName>,
-    /// Words of the user's.
+    /// Labels of the user.
     pub labels: BTreeMap<String, String>,
-    /// A sentence of the user's.
+    /// A note of the user.
     pub notes: String,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
@@ -48,19 +48,19 @@ impl PublishRequest {
     }
 }
 
-/// Publishes a disk: by the process that serves it, which goes on above the new version; or, when none does, here. Then
-/// the edit lock is given back. A branch ends the edit in both cases, and needs no edit lock: the disk of one that was
-/// lost may become one.
+/// Publishes a disk: in the process that serves it, which continues above the new version; or here, if none does, and
+/// then the edit lock is released. A branch ends the edit in both cases, and needs no edit lock: a disk whose lock was
+/// lost can become one.
 ///
 /// # Errors
-/// `Refused` when nothing was written, the edit lock was taken over, or the branch's name is another image's: what was
-/// written is kept. `Missing` when the image has no such disk. `Transient` when an origin is away: it can be tried again. What the
-/// store says.
+/// `Refused` when there are no changes, the edit lock was taken over, or the branch's name exists: the changes are
+/// kept. `Missing` when the image has no such disk. `Transient` when an origin is down: it can be retried. The store's
+/// errors.
 pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<PublishReport> {
     publish_from(&OpenStore::open_reader(request.place.store())?, request, progress)
 }
 
-/// The same, of a store that was opened before.
+/// The same, with an open store.
 pub(super) fn publish_from(
     store: &OpenStore,
     request: &PublishRequest,
@@ -81,7 +81,7 @@ pub(super) fn publish_from(
     }
     let sources = Sources::for_a_job(store.clone())?;
     let disk = wanted.open(place, &sources, image)?;
-    // Nobody reads it afterwards.
+    // Nobody uses the disk afterwards.
     disk.set_open(false);
     let mut report = publish_disk(&disk, &sources, &words, progress)?;
     end_editing(&disk, &sources.store)?;
@@ -89,8 +89,8 @@ pub(super) fn publish_from(
     Ok(report)
 }
 
-/// Throws away what was written to a disk that no process serves, and gives the edit lock back. `edit_lock` says which
-/// disk of the image, the held one if it says nothing.
+/// Discards the changes of a disk that no process serves, and releases the edit lock. `edit_lock` selects the disk of
+/// the image; by default, the one with the held lock.
 ///
 /// # Errors
 /// `Missing` when the image has no such disk; `Refused` when a process serves it.
@@ -98,7 +98,7 @@ pub fn discard(place: &LivePlace, image: &ImageName, edit_lock: Option<u64>) -> 
     discard_from(&OpenStore::open_reader(place.store())?, place, image, edit_lock)
 }
 
-/// The same, of a store that was opened before.
+/// The same, with an open store.
 pub(super) fn discard_from(
     store: &OpenStore,
     place: &LivePlace,
@@ -113,7 +113,7 @@ pub(super) fn discard_from(
     Ok(written)
 }
 
-/// The process that serves the disk of an image which is written under that edit lock.
+/// Returns the process that serves the image's disk under this edit lock.
 fn serving(
     place: &LivePlace,
     image: &ImageName,
@@ -128,11 +128,11 @@ fn serving(
     Ok(None)
 }
 
-/// Which disk of an image a person means.
+/// The disk of an image to publish or discard.
 enum Wanted {
-    /// The one of the edit lock that somebody holds.
+    /// The disk under the held edit lock.
     Held(EditLock),
-    /// One of an edit lock that nobody holds any more.
+    /// A disk under an edit lock that is no longer held.
     Lost(u64),
 }
 
@@ -142,7 +142,7 @@ impl Wanted {
         let of_image = overlays::list_everywhere(place)?.into_iter().filter(|(name, _)| name == image);
         let lost: Vec<u64> = of_image.map(|(_, number)| number).collect();
         if let Some(edit_lock) = held.filter(|held| number.is_none_or(|number| held.number == number)) {
-            // What others write to an origin's images lies elsewhere, and is not ours to end.
+            // Changes by others to an origin's images are elsewhere, and must not be ended from here.
             return match place.is_far() && !lost.contains(&edit_lock.number) {
                 true => Err(elsewhere(&edit_lock)),
                 false => Ok(Self::Held(edit_lock)),
@@ -167,7 +167,7 @@ impl Wanted {
         }
     }
 
-    /// Opens the disk, which was left when its process ended.
+    /// Opens the disk, whose process has ended.
     fn open(self, place: &LivePlace, sources: &Sources, image: &ImageName) -> Result<LiveDisk> {
         let place = &overlays::place_of(place, image, self.number())?;
         let edit_lock = match self {
@@ -180,10 +180,10 @@ impl Wanted {
     }
 }
 
-/// Opens what lies there of a disk whose edit lock nobody needs to hold; `holder` is who had it, as far as that is known.
+/// Opens a disk's overlays without requiring its edit lock; `holder` is the lock's holder, if known.
 ///
 /// # Errors
-/// `Missing` when nothing does; `Refused` when a process has it; what opening the overlays says.
+/// `Missing` when there are none; `Refused` when a process uses them; the errors of opening the overlays.
 pub(super) fn open_left(
     place: &LivePlace,
     sources: &Sources,
@@ -213,25 +213,25 @@ pub(super) fn nothing_written(disk: &str, base: &str) -> Error {
     Error::refused(format!("nothing was written to {disk} since {base}"))
 }
 
-/// The same error; of an origin that is away, with what that means for what was written.
+/// Adds to the error of an origin that is down that the changes are kept.
 pub(super) fn kept(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Transient => {
-            error.within("nothing was published, and what was written is kept: try again later")
+            error.within("nothing was published, and the changes are kept: try again later")
         }
         _ => error,
     }
 }
 
-/// Why nothing can be done with a disk that somebody writes on another machine.
+/// The error for a disk that is written on another machine.
 fn elsewhere(edit_lock: &EditLock) -> Error {
     Error::missing(format!(
-        "{} is edited elsewhere ({edit_lock}): nothing that was written under that edit lock lies here",
+        "{} is edited elsewhere ({edit_lock}): there are no changes under that edit lock here",
         edit_lock.image
     ))
 }
 
-/// Why a disk is not published, and what can be done with it.
+/// The error for a disk whose edit lock was lost, with what can be done.
 pub(super) fn lost_edit_lock(image: &ImageName, number: u64) -> Error {
     Error::refused(format!(
         "edit lock {number} of {image} was taken over or released: nothing was published, and the changes are kept. \
@@ -240,13 +240,13 @@ pub(super) fn lost_edit_lock(image: &ImageName, number: u64) -> Error {
     ))
 }
 
-/// The overlays go, and with them the edit lock.
+/// Removes the overlays, and releases the edit lock.
 pub(super) fn end_editing(disk: &LiveDisk, store: &OpenStore) -> Result<()> {
     let Some(writing) = disk.writing() else { return Ok(()) };
     disk.detach()?;
     writing.remove_overlays()?;
     match store.release_edit_lock(&writing.edit_lock) {
-        // Somebody took it over meanwhile: it is theirs.
+        // Somebody has taken it over meanwhile.
         Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Missing) => Ok(()),
         released => released.map_err(|error| {
             error.within(format!(

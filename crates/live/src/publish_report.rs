@@ -1,4 +1,4 @@
-//! What is told of a version that was published of a live disk.
+//! The report of a published version of a live disk.
 
 use platter_records::Consistency;
 use serde::{Deserialize, Serialize};
@@ -10,22 +10,22 @@ pub struct PublishReport {
     pub version: String,
     /// Its score.
     pub score: String,
-    /// The score it was written above.
+    /// The score of the version below the changes.
     pub base: String,
     /// `clean`: every filesystem was unmounted. `crash`: as after a power cut.
     pub consistency: Consistency,
-    /// Bytes written since the version before.
+    /// Bytes written since the previous version.
     pub written_bytes: u64,
-    /// Blocks that the store did not have, and their bytes.
+    /// Number of blocks that the store lacked, and their bytes.
     pub new_blocks: u64,
     /// See `new_blocks`.
     pub new_raw_bytes: u64,
-    /// Bytes that the store grew by for blocks and recipe.
+    /// Growth of the store in bytes, for blocks and recipe.
     pub new_stored_bytes: u64,
-    /// Whether the disk goes on, above the new version.
+    /// Whether the disk stays attached, above the new version.
     pub attached: bool,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What was odd, in sentences.
+    /// Notices, in sentences.
     pub notes: Vec<String>,
 }

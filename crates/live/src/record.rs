@@ -1,4 +1,4 @@
-//! A live disk's trace: recorded while it is served, and told in short afterwards.
+//! A live disk's trace: recording it, and a summary.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,16 +12,16 @@ use serde::Serialize;
 
 use platter_fetch::unix_ms;
 
-/// How a recording ended.
+/// The result of a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
-    /// The disk.
+    /// The disk's name.
     pub disk: String,
-    /// The trace.
+    /// The trace's file.
     pub file: PathBuf,
-    /// Requests in it.
+    /// Recorded requests.
     pub requests: u64,
-    /// Requests that came and are not in it.
+    /// Requests that were not recorded.
     pub lost: u64,
     /// Bytes that were read.
     pub bytes_read: u64,
@@ -37,10 +37,10 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a trace in a new file.
+    /// Starts a trace in a new file.
     ///
     /// # Errors
-    /// `Io`, also when the file is there already.
+    /// `Io`, also when the file exists.
     pub(super) fn start(file: &Path, disk: String, base_score: Score, disk_length: u64) -> Result<Self> {
         let opened =
             OsVfs.open(file, OpenMode::CreateNew).context(|| format!("making {}", file.display()))?;
@@ -48,7 +48,7 @@ impl Recorder {
         Ok(Self { disk, file: file.to_owned(), recording: Recording::start(opened, &header)? })
     }
 
-    /// Wraps the disk for one more client, so that the client's requests are recorded.
+    /// Wraps the disk for another client, whose requests are then recorded.
     pub(super) fn over(&self, disk: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
         Arc::new(Record::new(disk, self.recording.clone()))
     }
@@ -71,18 +71,18 @@ impl Recorder {
     }
 }
 
-/// A trace in short. Times are in seconds or, with names that say so, in microseconds.
+/// Summary of a trace. Times are in seconds or, if the name says so, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceSummary {
-    /// The version that was served when recording began.
+    /// The version that was served at the start.
     pub base: String,
     /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// When recording began.
+    /// Start of the recording.
     pub began_unix_ms: i64,
-    /// From the first request's arrival to the last one's answer.
+    /// Time from the first request's arrival to the last reply.
     pub seconds: f64,
-    /// Requests of each kind.
+    /// Number of requests of each kind.
     pub reads: u64,
     /// See `reads`.
     pub writes: u64,
@@ -90,11 +90,11 @@ pub struct TraceSummary {
     pub zeroes: u64,
     /// See `reads`.
     pub flushes: u64,
-    /// Requests of any kind that were answered with an error.
+    /// Number of failed requests of any kind.
     pub failed: u64,
-    /// Requests that came and were not recorded.
+    /// Requests that were not recorded.
     pub lost: u64,
-    /// Whether the trace has its end.
+    /// Whether the trace is complete.
     pub whole: bool,
     /// Bytes that were read.
     pub bytes_read: u64,
@@ -102,17 +102,17 @@ pub struct TraceSummary {
     pub distinct_bytes_read: u64,
     /// Bytes that were written.
     pub bytes_written: u64,
-    /// How long all reads took together.
+    /// Total duration of all reads.
     pub read_service_seconds: f64,
-    /// Half of the reads took at most so long.
+    /// Median duration of reads.
     pub read_p50_us: f64,
-    /// All but one in a hundred took at most so long.
+    /// 99th percentile of the duration of reads.
     pub read_p99_us: f64,
-    /// Reads by size: those of at most so many bytes, and more than the size before.
+    /// Reads by size: each entry counts reads of at most this many bytes, and more than the previous entry's.
     pub read_sizes: Vec<ReadSize>,
 }
 
-/// Reads of a size.
+/// Number of reads of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReadSize {
     /// A power of two.
@@ -121,10 +121,10 @@ pub struct ReadSize {
     pub reads: u64,
 }
 
-/// Tells a trace in short.
+/// Summarizes a trace.
 ///
 /// # Errors
-/// `Corrupt` when the file is none, or damaged; `Refused` when a later Platter made it; `Io`.
+/// `Corrupt` when the file is not a trace, or damaged; `Refused` when a newer Platter made it; `Io`.
 pub fn trace_summary(file: &Path) -> Result<TraceSummary> {
     let opened = File::open(file).context(|| format!("opening {}", file.display()))?;
     let trace = Trace::read(opened).map_err(|error| error.within(file.display().to_string()))?;
@@ -135,7 +135,7 @@ fn summary(trace: &Trace) -> TraceSummary {
     let requests = &trace.requests;
     let of = |kind: RequestKind| requests.iter().filter(move |request| request.kind == kind);
     let count = |kind| of(kind).count() as u64;
-    // Only the checksums of a trace are believed: any numbers may stand in it.
+    // A trace is only protected by checksums, so it may contain any numbers.
     let bytes = |kind| of(kind).fold(0, |sum: u64, request| sum.saturating_add(request.range.length));
     let begin = requests.first().map_or(0, |request| request.start_ns);
     let end = requests.iter().map(TracedRequest::end_ns).max().unwrap_or(begin);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_in_short() {
+    fn a_trace_is_summarized() {
         let read = |offset, length, start_ns| TracedRequest {
             kind: RequestKind::Read,
             failed: false,

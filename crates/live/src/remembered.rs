@@ -1,6 +1,7 @@
-//! The disks that a node serves, in a small file in its directory, so that they are served again after it ended, however it ended.
+//! The disks that a node serves, in a small file in its directory, so that they are served again after the node ended
+//! in any way.
 //!
-//! [`RememberedDisk`] is all that another process needs to go on with a disk: it is what is handed to a successor, too.
+//! [`RememberedDisk`] has everything that another process needs to continue with a disk; a successor gets it as well.
 
 use std::path::{Path, PathBuf};
 
@@ -15,47 +16,48 @@ const FILE: &str = "disks.json";
 /// Most bytes of the file.
 const FILE_LENGTH_MAX: u64 = 4 << 20;
 
-/// A disk that is served, and how.
+/// A served disk with its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RememberedDisk {
-    /// What exports call it.
+    /// Its name in exports.
     pub(super) name: String,
-    /// The score at the bottom when it was attached. A disk that is only read shows this again, not a newer version: a client that
-    /// comes back finds the bytes that it left. What one that is written stands on, its overlays know.
+    /// The score at the bottom when it was attached. A read-only disk keeps this version, not a newer one: a
+    /// reconnecting client finds the same bytes. For a writable disk, its overlays contain the version.
     pub(super) base: String,
-    /// The number of the edit lock that it is written under.
+    /// The number of its edit lock.
     pub(super) edit_lock: Option<u64>,
-    /// What was asked for.
+    /// The request.
     pub(super) request: DiskRequest,
 }
 
 impl RememberedDisk {
     /// # Errors
-    /// `Corrupt` when it is no score.
+    /// `Corrupt` when it is not a score.
     pub(super) fn base(&self) -> Result<Score> {
         let score = Score::from_hex(&self.base);
-        score.ok_or_else(|| Error::corrupt(format!("{}: {} is no score", self.name, self.base)))
+        score.ok_or_else(|| Error::corrupt(format!("{}: {} is not a score", self.name, self.base)))
     }
 }
 
-/// All of them.
+/// All remembered disks.
 pub(super) struct RememberedDisks {
     path: PathBuf,
     disks: Mutex<Vec<RememberedDisk>>,
 }
 
 impl RememberedDisks {
-    /// Those of an earlier process; none when there is no such file.
+    /// Reads the disks of an earlier process; none when there is no such file.
     ///
     /// # Errors
-    /// `Corrupt` when the file cannot be understood: a disk that somebody writes may be among those in it. `Io`.
+    /// `Corrupt` when the file is invalid, because a writable disk may be among its disks. `Io`.
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
         let read = read_whole(&OsVfs, &path, FILE_LENGTH_MAX);
         let disks = match read.context(|| format!("reading {}", path.display()))? {
             None => Vec::new(),
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-                let what = "the disks of this node cannot be read: remove the file to begin without them";
+                let what =
+                    "the list of this node's disks cannot be read: remove the file to start without them";
                 Error::corrupt(format!("{}: {what}", path.display())).with_source(error)
             })?,
         };
@@ -66,7 +68,7 @@ impl RememberedDisks {
         self.disks.lock().clone()
     }
 
-    /// Notes that a disk is served; durable when this returns.
+    /// Notes that a disk is served. Durable on return.
     ///
     /// # Errors
     /// `Io`.
@@ -77,7 +79,7 @@ impl RememberedDisks {
         })
     }
 
-    /// Notes that it is served no longer.
+    /// Notes that a disk is no longer served.
     ///
     /// # Errors
     /// `Io`.
@@ -93,7 +95,7 @@ impl RememberedDisks {
             return Ok(());
         }
         let bytes = serde_json::to_vec(&changed)
-            .map_err(|error| Error::bug("disks without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize disks").with_source(error))?;
         replace(&OsVfs, &self.path, &bytes).context(|| format!("writing {}", self.path.display()))?;
         *disks = changed;
         Ok(())

@@ -1,7 +1,7 @@
 //! The disks that this process serves, for all its servers: attaching, publishing and detaching them.
 //!
-//! Whether a disk is written is a property of that disk, not of the process. Owns the table of disks; how one is opened is in
-//! `opener`, what is asked by the control socket in `answering`.
+//! Whether a disk is writable is a property of the disk, not of the process. Owns the table of disks; `opener` opens
+//! disks, `answering` executes requests of the control socket.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -42,35 +42,35 @@ use platter_api::DiskStatus;
 use platter_fetch::OpenStore;
 use platter_jobs::Silent;
 
-/// How often it is looked whether a disk is to be published.
+/// Interval of checks whether a disk is due to be published.
 const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 
-/// What all servers of the process share.
+/// The state that all servers of the process share.
 pub(super) struct Served {
     request: AttachRequest,
     pub(super) opener: Opener,
-    /// Boot sets that are kept on this machine.
+    /// The hoard of this machine.
     pub(super) hoarding: Hoarding,
     disks: Mutex<BTreeMap<String, Arc<ServedDisk>>>,
     pub(super) fills: Fills,
-    /// What a node serves again when it is started again.
+    /// The disks that a node serves again after a restart.
     remembered: Option<RememberedDisks>,
     on_event: Arc<OnEvent>,
-    /// For each shared server: whether it is an NBD server, and what makes the URI of a disk there.
+    /// For each shared server: whether it is an NBD server, and the function for a disk's URI there.
     uris: OnceLock<Vec<(bool, Uri)>>,
-    /// What FUSE and 9P serve: one tree, as long as one of them does.
+    /// The tree that FUSE and 9P serve, while one of them does.
     tree: Mutex<Weak<dyn Tree>>,
-    /// The same, without what is in front of it.
+    /// The same tree without its access layers.
     image_tree: Mutex<Weak<ImageTree>>,
-    /// How a successor gets what is served.
+    /// The handover to a successor.
     pub(super) handover: Arc<Handover>,
-    /// What is left of that which a predecessor had.
+    /// The remaining state of a predecessor.
     pub(super) inherited: Mutex<Inherited>,
-    /// A tree is served, or this is a node, so this goes on without disks.
+    /// Whether the process continues without disks, because it serves a tree or is a node.
     goes_on: AtomicBool,
 }
 
-/// All disks: those that the tree shows.
+/// All disks, as shown in the tree.
 impl Exports for Served {
     fn list(&self) -> Vec<String> {
         self.disks().keys().cloned().collect()
@@ -81,7 +81,7 @@ impl Exports for Served {
     }
 }
 
-/// Those that are served at the NBD address that disks share.
+/// The disks at the shared NBD address.
 struct SharedDisks(Arc<Served>);
 
 impl Exports for SharedDisks {
@@ -100,10 +100,10 @@ impl Exports for SharedDisks {
 }
 
 impl Served {
-    /// Opens the store, to serve no disk yet.
+    /// Opens the store. Serves no disk yet.
     ///
     /// # Errors
-    /// `Refused` when this is a node without a cache; what opening the store and the hoard says.
+    /// `Refused` when this is a node without a cache; the errors of opening the store and the hoard.
     pub(super) fn open(request: AttachRequest, inherited: Inherited, on_event: OnEvent) -> Result<Arc<Self>> {
         let store = OpenStore::open_reader(request.place.store())?;
         if request.node.is_some() && store.cache().is_none() {
@@ -131,7 +131,7 @@ impl Served {
         }))
     }
 
-    /// Notes which servers there are.
+    /// Sets the servers.
     pub(super) fn set_servers(&self, servers: &[Server]) {
         let uris = || servers.iter().map(|server| (!server.has_tree, server.uri.clone())).collect();
         self.uris.get_or_init(uris);
@@ -147,17 +147,17 @@ impl Served {
         &self.opener.sources.store
     }
 
-    /// The blocks and pages of a recipe, as its disks read them.
+    /// Returns the source of a recipe's blocks and pages for its disks.
     pub(super) fn source(&self, score: Score) -> Arc<dyn Source> {
         self.opener.sources.of(score)
     }
 
-    /// What records the boots of the disks, if something does.
+    /// The recorder of boots, if there is one.
     pub(super) fn boots(&self) -> Option<&Arc<BootRecorder>> {
         self.opener.sources.boots()
     }
 
-    /// Set when all is to end.
+    /// Set to true to end everything.
     pub(super) fn stop(&self) -> &AtomicBool {
         &self.request.stop
     }
@@ -166,17 +166,17 @@ impl Served {
         &self.on_event
     }
 
-    /// Tells what happens.
+    /// Reports an event.
     pub(super) fn tell(&self, event: &LiveEvent<'_>) {
         (self.on_event)(event);
     }
 
-    /// What the shared NBD server serves.
+    /// Returns the disks for the shared NBD server.
     pub(super) fn shared_exports(self: &Arc<Self>) -> Arc<dyn Exports> {
         Arc::new(SharedDisks(self.clone()))
     }
 
-    /// The tree of all images, the same for all who serve it.
+    /// Returns the tree of all images, which all servers share.
     pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
         let mut kept = self.tree.lock();
         if let Some(tree) = kept.upgrade() {
@@ -216,47 +216,48 @@ impl Served {
         self.disks().contains_key(name)
     }
 
-    /// Nothing is served any more, and nothing keeps the process.
+    /// Whether nothing is served any more, and the process can end.
     pub(super) fn is_done(&self) -> bool {
         self.disks().is_empty() && !self.goes_on.load(Ordering::Relaxed)
     }
 
-    /// What a node served when it ended.
+    /// Returns the disks that a node served when it ended.
     pub(super) fn remembered(&self) -> Vec<RememberedDisk> {
         self.remembered.as_ref().map(RememberedDisks::all).unwrap_or_default()
     }
 
-    /// Serves a disk; gives its name. An edit lock that was taken for one that then cannot be served is given back.
+    /// Attaches a disk. Returns its name. An edit lock that was taken for a disk that then cannot be served is
+    /// released.
     ///
     /// # Errors
-    /// As [`Opener::open`]; `Refused` when it is attached already, or its own address is in use; `Io`.
+    /// As [`Opener::open`]; `Refused` when it is already attached, or its own address is in use; `Io`.
     pub(super) fn attach(self: &Arc<Self>, request: &DiskRequest) -> Result<String> {
         if request.fill && self.store().cache().is_none() {
             return Err(needs_a_cache());
         }
-        // Its address first: where that is in use, no edit lock is taken.
+        // Its address first: if it is in use, no edit lock is taken.
         let port = request.nbd.as_ref().map(|address| NbdPort::open(address, None)).transpose()?;
         let opened = self.opener.open(request, &|name| self.check_name(name))?;
         self.begin(opened, request.clone(), port)
     }
 
-    /// Serves a disk again that was served before.
+    /// Attaches a disk again that was served before.
     ///
     /// # Errors
     /// As [`Opener::reopen`].
     pub(super) fn reattach(self: &Arc<Self>, remembered: &RememberedDisk) -> Result<String> {
         self.check_name(&remembered.name)?;
-        // A trace is of one process: that file has its end, or never gets one.
+        // A trace belongs to one process: the file is complete, or never will be.
         let request = DiskRequest { record: None, ..remembered.request.clone() };
         let inherited = self.inherited.lock().take(&own_server(&remembered.name));
         let port = request.nbd.as_ref().map(|address| NbdPort::open(address, inherited)).transpose()?;
         self.begin(self.opener.reopen(remembered)?, request, port)
     }
 
-    /// Gives everything to the process behind that connection; this process then has to end.
+    /// Hands everything over to the process at the other end of this connection; this process then has to end.
     ///
     /// # Errors
-    /// `Transient` when something is under way that cannot move; this process then goes on.
+    /// `Transient` when something is under way that cannot move; this process then continues.
     pub(super) fn hand_over(&self, stream: &UnixStream) -> Result<()> {
         if let Some(disk) = self.all().iter().find(|disk| disk.disk.is_publishing()) {
             return Err(Error::transient(format!("{} is being published", disk.name())));
@@ -321,12 +322,12 @@ impl Served {
         begin().inspect_err(|_| {
             disk.end_own_server();
             self.disks().remove(name);
-            // What is remembered and cannot be served is tried again when the node is started again.
+            // A remembered disk that cannot be served is retried after a restart.
             let _ = self.forget(name);
         })
     }
 
-    /// Gives back an edit lock that was taken when the disk was attached, if nothing was written under it.
+    /// Releases an edit lock that was taken for this attachment, if nothing was written under it.
     fn release_unwritten(&self, disk: &ServedDisk) {
         disk.disk.set_open(false);
         if disk.token_is_new && disk.disk.state().is_ok_and(|(_, written)| written == 0) {
@@ -337,7 +338,7 @@ impl Served {
         }
     }
 
-    /// Notes that a node is to serve a disk again when it is started again.
+    /// Notes that a node should serve a disk again after a restart.
     pub(super) fn remember(&self, disk: &ServedDisk, fill: bool) -> Result<()> {
         let Some(all) = &self.remembered else { return Ok(()) };
         let mut remembered = disk.remembered()?;
@@ -345,12 +346,12 @@ impl Served {
         all.add(remembered)
     }
 
-    /// Notes that it is not.
+    /// Notes that a node should not serve a disk after a restart.
     pub(super) fn forget(&self, name: &str) -> Result<()> {
         self.remembered.as_ref().map_or(Ok(()), |all| all.remove(name))
     }
 
-    /// Has all of a disk fetched.
+    /// Starts to fill a disk.
     pub(super) fn fill(self: &Arc<Self>, name: &str, score: Score) -> Result<()> {
         let (served, disk) = (Arc::downgrade(self), name.to_owned());
         self.fills.start(name, score, move || {
@@ -368,7 +369,7 @@ impl Served {
         disk.attached(self.uris.get().map_or(&[], |uris| uris))
     }
 
-    /// What is told of every disk to those who ask. One that is detached at this moment is left out.
+    /// Returns the status of every disk. A disk that is just being detached is left out.
     pub(super) fn statuses(&self) -> Vec<DiskStatus> {
         let status = |disk: &Arc<ServedDisk>| Some(self.status(disk, self.attached_disk(disk).ok()?));
         self.all().iter().filter_map(status).collect()
@@ -402,18 +403,18 @@ impl Served {
         Ok(report)
     }
 
-    /// Stops serving a disk that is not to be served again. If it cannot be published, it is served on.
+    /// Detaches a disk. If publishing fails, it stays attached.
     pub(super) fn detach(
         self: &Arc<Self>,
         disk: &ServedDisk,
         then: OnDetach,
         words: &Words,
     ) -> Result<Option<PublishReport>> {
-        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
+        // First, so that no acknowledged write comes after the published state and is removed with the overlay.
         disk.disk.set_open(false);
         let publish = then == OnDetach::Publish && disk.disk.is_writable() && disk.disk.state()?.1 > 0;
         let last = publish.then(|| self.publish(disk, words)).transpose();
-        // Before the overlay goes: a disk that is remembered has one.
+        // Before the overlay is removed, because a remembered disk needs one.
         let report = last.and_then(|report| self.forget(disk.name()).map(|()| report));
         let report = report.inspect_err(|_| disk.disk.set_open(true))?;
         let kept = disk.disk.is_writable() && then == OnDetach::Keep;
@@ -426,7 +427,7 @@ impl Served {
         Ok(report)
     }
 
-    /// Ends all use of a disk. What was written to it is durable and stays.
+    /// Ends all use of a disk. Its writes are durable and stay.
     fn close(&self, disk: &ServedDisk) -> Result<()> {
         self.disks().remove(disk.name());
         disk.end_own_server();
@@ -437,8 +438,8 @@ impl Served {
         Ok(())
     }
 
-    /// Ends in good order. A node goes on with its disks when it is started again; of any other process, what its requests said
-    /// becomes of what was written.
+    /// Ends gracefully. A node keeps its disks for a restart; in other processes, each disk's `on_detach` decides about
+    /// its changes.
     ///
     /// # Errors
     /// The first error; all disks are tried.
@@ -459,8 +460,7 @@ impl Served {
         first
     }
 
-    /// Ends because something failed: what was written stays for the next process, and edit locks that were taken for nothing are
-    /// given back.
+    /// Ends because of a failure: changes stay for the next process, and edit locks without writes are released.
     pub(super) fn give_up(&self) {
         for disk in self.all() {
             self.release_unwritten(&disk);
@@ -470,7 +470,7 @@ impl Served {
         }
     }
 
-    /// What the request of a disk says of its versions.
+    /// Returns labels and notes from a disk's request.
     pub(super) fn words(&self, disk: &ServedDisk) -> Words {
         let notes = disk.write().map(|write| write.notes.clone()).unwrap_or_default();
         Words { notes, tool_version: self.request.tool_version.clone(), ..Words::default() }

@@ -1,4 +1,4 @@
-//! One disk that this process serves, with what belongs to it alone: how it was asked for, its recording, its own NBD server.
+//! One served disk with its own state: its request, its recording, its own NBD server.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,11 +16,11 @@ use super::record::Recorder;
 use super::remembered::RememberedDisk;
 use super::servers::Uri;
 
-/// See above.
+/// A served disk, see above.
 pub(super) struct ServedDisk {
     pub(super) disk: Arc<LiveDisk>,
     pub(super) request: DiskRequest,
-    /// Its edit lock was taken when it was attached.
+    /// Whether its edit lock was taken when it was attached.
     pub(super) token_is_new: bool,
     recorder: Option<Recorder>,
     own_server: Mutex<Option<OwnServer>>,
@@ -44,7 +44,7 @@ impl ServedDisk {
         &self.disk.name
     }
 
-    /// As one more client uses it.
+    /// Returns the device for another client.
     pub(super) fn opened(&self) -> Arc<dyn BlockDevice> {
         let disk = self.disk.clone();
         self.recorder.as_ref().map_or(disk.clone() as _, |recorder| recorder.over(disk))
@@ -58,7 +58,7 @@ impl ServedDisk {
         self.request.write.as_ref()
     }
 
-    /// What becomes of what was written when nobody says so at the end.
+    /// What happens to the changes at a detach without another instruction.
     pub(super) fn on_detach(&self) -> OnDetach {
         self.write().map_or(OnDetach::Keep, |write| write.on_detach)
     }
@@ -67,13 +67,13 @@ impl ServedDisk {
         *self.own_server.lock() = Some(server);
     }
 
-    /// Ends its own server, if it has one: its clients are disconnected when this returns.
+    /// Ends its own server, if it has one. On return, its clients are disconnected.
     pub(super) fn end_own_server(&self) {
         let server = self.own_server.lock().take();
         drop(server);
     }
 
-    /// Whether it is to be published now, as it is every so often; if so, not again until the next time.
+    /// Whether it is due to be published periodically; if so, sets the next time.
     pub(super) fn take_publish_due(&self, now: Instant) -> bool {
         let interval = self.write().and_then(|write| write.publish_every);
         let mut due = self.publish_due.lock();
@@ -84,8 +84,8 @@ impl ServedDisk {
         is_due
     }
 
-    /// What is told of it; `common` says how clients of the servers that all disks share write a disk, and whether the server is one
-    /// of NBD.
+    /// Returns its reported state. `common` has, for each shared server, whether it is an NBD server, and the function
+    /// for URIs.
     pub(super) fn attached(&self, common: &[(bool, Uri)]) -> Result<Attached> {
         let (base, written_bytes) = self.disk.state()?;
         let own = self.request.nbd.as_ref().map(|address| address.uri(self.name()));
@@ -101,7 +101,7 @@ impl ServedDisk {
         })
     }
 
-    /// What another process needs to go on with it.
+    /// Returns what another process needs to continue with it.
     ///
     /// # Errors
     /// `Refused` when it was detached.

@@ -1,8 +1,8 @@
-//! The servers that all disks of a process share: each takes its address first, then runs in a thread of its own until all are
-//! to stop.
+//! The servers that all disks of a process share. Each opens its address first, then runs on its own thread until all
+//! stop.
 //!
-//! Owns nothing of a protocol: a new one is a function here that gives a [`Server`], and a line in
-//! [`Server::open_all`]. Must never leave one running when another has ended.
+//! Contains no protocol: a new one is a function here that returns a [`Server`], and a line in [`Server::open_all`].
+//! Must never leave one running when another has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,23 +20,23 @@ use super::event::{LiveEvent, OnEvent};
 use super::handover::Handover;
 use super::served::Served;
 
-/// How clients of one server write the disk of a name.
+/// Returns the URI of a disk at one server.
 pub(super) type Uri = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// What a server does with the disks of the process.
+/// Runs a server with the disks of the process.
 pub(super) type Run = Box<dyn FnOnce(&Arc<Served>) -> Result<()> + Send>;
 
-/// A server whose address is taken: whoever connects before it runs, waits.
+/// A server with an open address: clients that connect before it runs wait.
 pub(super) struct Server {
     pub(super) uri: Uri,
-    /// It serves the tree of all images, so it is of use without a disk.
+    /// Whether it serves the tree of all images, which is useful without disks.
     pub(super) has_tree: bool,
-    /// Serves until the process is to stop.
+    /// Serves until the process stops.
     pub(super) run: Run,
 }
 
 impl Server {
-    /// Takes every address that is asked for.
+    /// Opens all requested addresses.
     ///
     /// # Errors
     /// `Refused` when one is in use; `Io`.
@@ -50,8 +50,8 @@ impl Server {
         servers.into_iter().flatten().collect()
     }
 
-    /// Runs them all, each in a thread, until `stop` says so. When one ends, with an error or without, the others are stopped;
-    /// gives the first error in the order of `servers`.
+    /// Runs all servers, each on a thread, until `stop` is set. When one ends, with or without an error, the others are
+    /// stopped. Returns the first error in the order of `servers`.
     pub(super) fn run_all(servers: Vec<Self>, served: &Arc<Served>) -> Result<()> {
         thread::scope(|scope| {
             let run = |server: Self| {
@@ -63,16 +63,14 @@ impl Server {
             let mut first = Ok(());
             for thread in threads {
                 let ended = thread.join();
-                first = first.and(
-                    ended.unwrap_or_else(|_| Err(Error::bug("a server broke in the middle of its work"))),
-                );
+                first = first.and(ended.unwrap_or_else(|_| Err(Error::bug("a server panicked"))));
             }
             first
         })
     }
 }
 
-/// Stops everything when it is dropped, also by a panic.
+/// Stops everything when it is dropped, also after a panic.
 struct StopAll<'a>(&'a AtomicBool);
 
 impl Drop for StopAll<'_> {
@@ -81,7 +79,7 @@ impl Drop for StopAll<'_> {
     }
 }
 
-/// Where clients come in, and those that came to a predecessor.
+/// Opens an address for clients, together with the clients of a predecessor.
 fn listener(address: &ServeAddress, inherited: Option<Vec<Parcel>>) -> Result<SocketHandover> {
     match inherited {
         Some(parcels) => SocketHandover::from_parcels(parcels),
@@ -89,10 +87,10 @@ fn listener(address: &ServeAddress, inherited: Option<Vec<Parcel>>) -> Result<So
     }
 }
 
-/// An NBD address that was taken.
+/// An open NBD address.
 pub(super) struct NbdPort {
     listener: Listener,
-    /// Of clients that came to a predecessor.
+    /// Sessions of a predecessor's clients.
     sessions: Vec<MovedSession>,
     tls: Option<NbdTls>,
     insecure_loopback: bool,
@@ -100,7 +98,7 @@ pub(super) struct NbdPort {
 
 impl NbdPort {
     /// # Errors
-    /// `Refused` when the address is in use, or the certificates cannot be used; `Missing` when they are not there; `Io`.
+    /// `Refused` when the address is in use, or the certificates are invalid; `Missing` when they do not exist; `Io`.
     pub(super) fn open(address: &NbdAddress, inherited: Option<Vec<Parcel>>) -> Result<Self> {
         let SocketHandover { listener, sessions } = listener(&address.address, inherited)?;
         Ok(Self {
@@ -111,7 +109,7 @@ impl NbdPort {
         })
     }
 
-    /// Serves these disks until `stop` says so.
+    /// Serves these disks until `stop` is set.
     ///
     /// # Errors
     /// As [`NbdServer::serve`].
@@ -200,7 +198,7 @@ mod tests {
         Ok(())
     }
 
-    /// Whichever ends, the others end too, and its error is told; a panic is one.
+    /// When one server ends, the others end too, and its error is returned; a panic counts as an error.
     #[test]
     fn one_that_ends_ends_all() {
         let (_folder, request) = crate::tests::request();

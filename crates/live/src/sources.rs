@@ -1,5 +1,5 @@
-//! What the disks of a process read from: one memory cache for all of them, the hoard of this machine if it has one, and the
-//! store. `platter_fetch` stacks these for each recipe.
+//! The sources of a process's disks: one memory cache for all of them, the hoard of this machine if there is one, and
+//! the store. `platter_fetch` stacks these for each recipe.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use platter_fetch::OpenStore;
 use platter_fetch::SourceOptions;
 use platter_fetch::memory_cache;
 
-/// How long an origin that is away is tried for: a client waits that long. Random readers request single blocks.
+/// How long requests to an origin that is down are retried; clients wait this long. Random readers request single
+/// blocks.
 const SOURCE_OPTIONS: SourceOptions =
     SourceOptions { retry_time_max: std::time::Duration::from_secs(30), exact: true };
-/// The same for filling a whole disk: whole frames are welcome.
+/// The same for fills: whole frames are welcome.
 pub(super) const FILL_OPTIONS: SourceOptions = SourceOptions { exact: false, ..SOURCE_OPTIONS };
 
-/// Memory of one job, in bytes.
+/// Memory cache of one job, in bytes.
 const JOB_BYTES: usize = 64 << 20;
 
-/// A store as disks read it. Clones are the same.
+/// A store with its caches. Clones share them.
 #[derive(Clone)]
 pub(super) struct Sources {
     pub(super) store: OpenStore,
@@ -31,7 +32,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Sources that read from that store, with a memory cache of that many bytes.
+    /// Creates sources for this store, with a memory cache of this many bytes.
     ///
     /// # Errors
     /// `Io` when threads cannot be started.
@@ -39,12 +40,12 @@ impl Sources {
         Ok(Self { store, memory: memory_cache(memory_bytes)?, hoard, boots: None })
     }
 
-    /// The same, with boots of its live disks recorded.
+    /// The same, with recording of boots.
     pub(super) fn recorded(self, boots: Option<Arc<BootRecorder>>) -> Self {
         Self { boots, ..self }
     }
 
-    /// For one job, which reads little twice.
+    /// Creates sources for one job, which reads few blocks twice.
     ///
     /// # Errors
     /// As [`Sources::new`].
@@ -52,12 +53,12 @@ impl Sources {
         Self::new(store, JOB_BYTES, None)
     }
 
-    /// The blocks and pages of a recipe, below what is in memory.
+    /// Returns the source of a recipe, below the memory cache.
     pub(super) fn of(&self, score: Score) -> Arc<dyn Source> {
         self.store.hoarded_source(self.hoard.as_ref(), score, SOURCE_OPTIONS)
     }
 
-    /// The disk of a recipe.
+    /// Opens the disk of a recipe.
     ///
     /// # Errors
     /// As [`RecipeDisk::open`].
@@ -65,7 +66,7 @@ impl Sources {
         RecipeDisk::open(score, self.of(score), self.memory.clone())
     }
 
-    /// What records the boots of live disks, if something does.
+    /// The recorder of boots, if there is one.
     pub(super) fn boots(&self) -> Option<&Arc<BootRecorder>> {
         self.boots.as_ref()
     }

@@ -1,15 +1,15 @@
-//! Turns what was written to a live disk into the next version of its image, by work that follows what changed.
+//! Publishes the changes of a live disk as the next version of its image, with work proportional to the changes.
 //!
-//! The filesystems of the frozen disk are asked as in a capture: of a clean one, files are cut along themselves and
-//! freed blocks are dropped; one that needs recovery counts whole, and the version says that it is as after a power
-//! cut (design: overlays). What was not written is taken over from the version below without being read.
+//! The filesystems of the frozen disk are surveyed as in a capture: a clean one is cut along its files, and freed
+//! blocks are dropped; one that needs recovery is stored in full, and the version is marked as crash-consistent
+//! (design: overlays). Unchanged ranges are taken from the version below without being read.
 //!
-//! Why nothing is dropped of a disk that is served on: it stands on the version afterwards, and must read as before. No file
-//! system on it can prove that nobody wants what it calls free: a guest that swaps there wants it back.
+//! Nothing is dropped from a disk that stays attached, because it stands on the new version afterwards and must read as
+//! before. Its file systems cannot prove that free space is unused: a guest may swap there.
 //!
-//! However often it is cut and tried again, it makes one version: what is published must follow the version that the disk
-//! stands on, whose number the commit compares, as it compares the edit lock's. Where a later one is there already,
-//! it is this very disk's, which its record tells, or the disk is not published.
+//! However often publishing is interrupted and retried, it creates one version: the new version must follow the version
+//! on which the disk stands, whose number the commit compares, like the number of the edit lock. If a later version
+//! already exists, it is either made from this disk, which its record shows, or the disk is not published.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ use platter_jobs::filesystems;
 use platter_records::PublishedVersion;
 use platter_records::Repairs;
 
-/// Publishes what was written to a disk so far, while it goes on.
+/// Publishes the current changes of a disk, which stays in use.
 pub(super) fn publish_disk(
     disk: &LiveDisk,
     sources: &Sources,
@@ -56,10 +56,10 @@ pub(super) fn publish_disk(
             return Err(nothing_written(&disk.name, &frozen.base.to_string()));
         }
         progress.begin("publishing", frozen.changed.total());
-        // Before the last turn, too: if that fails, clients have the disk again.
+        // Also before the last turn: if it fails, clients use the disk again.
         let is_served_on = words.branch.is_none() && (disk.is_open() || !frozen.is_whole);
         let mut report = match capture_frozen(sources, (&frozen, is_served_on), writing, words, progress) {
-            // It was taken over while the disk was read.
+            // The edit lock may have been taken over while the disk was read.
             Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {
                 check_edit_lock(&sources.store, writing)?;
                 return Err(error);
@@ -73,7 +73,8 @@ pub(super) fn publish_disk(
             })?;
         }
         let is_whole = frozen.is_whole;
-        // The last that has the frozen overlay's file open: a filesystem that discards takes seconds to give its space back.
+        // This drops the last reference to the frozen overlay's file: a filesystem that discards takes seconds to
+        // release its space.
         std::thread::spawn(move || drop(frozen));
         if is_whole || words.branch.is_some() {
             report.seconds = started.elapsed().as_secs_f64();
@@ -82,14 +83,14 @@ pub(super) fn publish_disk(
     }
 }
 
-/// Puts a disk above the version that was published of it.
+/// Puts a disk above the version that was published from it.
 fn stand_on(disk: &LiveDisk, sources: &Sources, report: &PublishReport) -> Result<()> {
     sources.store.refresh()?;
     let score = sources.store.resolve(&report.version)?.score;
     disk.rebase(Base::open(sources, score)?)
 }
 
-/// Refuses a disk whose edit_lock is another's by now, saying what can be done.
+/// Refuses a disk whose edit lock was taken over, with what can be done.
 fn check_edit_lock(store: &OpenStore, writing: &Writing) -> Result<()> {
     match store
         .check_edit_lock(&writing.image, platter_fetch::EditLockChoice::Number(writing.edit_lock.number))
@@ -101,7 +102,7 @@ fn check_edit_lock(store: &OpenStore, writing: &Writing) -> Result<()> {
     }
 }
 
-/// The version that a disk stands on: of its own image, if that has it.
+/// Returns the version on which a disk stands, preferably of its own image.
 pub(super) fn base_version(store: &OpenStore, image: &ImageName, base: Score) -> Result<Option<Version>> {
     let own = match store.history(image) {
         Err(error) if error.kind() == ErrorKind::Missing => Vec::new(),
@@ -113,19 +114,20 @@ pub(super) fn base_version(store: &OpenStore, image: &ImageName, base: Score) ->
     }
 }
 
-/// What is there already of the image that gets a version.
+/// The existing versions of the image to be published.
 struct Standing {
-    /// The number of its newest version; 0 when it has none.
+    /// Number of its newest version; 0 when it has none.
     newest: u64,
-    /// That version, if it was made of this very disk, by a try whose end nobody saw.
+    /// That version, if it was made from this disk, by an attempt whose result was lost.
     ours: Option<Version>,
 }
 
 impl Standing {
-    /// Looks at an image. `base` is what its newest version must be, unless it is ours; without it, there must be none.
+    /// Checks an image. `base` must be the score of its newest version, unless that is ours; without `base`, the image
+    /// must not exist.
     ///
     /// # Errors
-    /// `Refused` when another version is there.
+    /// `Refused` when there is another version.
     fn of(store: &OpenStore, image: &ImageName, base: Option<Score>, source: &str) -> Result<Self> {
         let newest = match store.resolve(image.as_str()) {
             Err(error) if error.kind() == ErrorKind::Missing => return Ok(Self { newest: 0, ours: None }),
@@ -142,7 +144,7 @@ impl Standing {
         Err(Error::refused(match base {
             Some(base) => format!(
                 "{} came after the version that this disk stands on ({base}), and publishing would undo it: nothing was \
-                 published, and what was written is kept; publish to a new name",
+                 published, and the changes are kept: publish to a new name",
                 newest.name
             ),
             None => {
@@ -151,15 +153,15 @@ impl Standing {
         }))
     }
 
-    /// The version that an earlier try made of the disk, if there is one.
+    /// Returns the version that an earlier attempt made from the disk, if there is one.
     ///
     /// # Errors
-    /// `Refused` when a new image was made of it, and more was written since.
+    /// `Refused` when an earlier attempt made a new image from it, and more was written since.
     fn published(&self, score: Score, base: Option<Score>) -> Result<Option<Version>> {
         match &self.ours {
             Some(version) if version.record.score == score => Ok(Some(version.clone())),
             Some(version) if base.is_none() => Err(Error::refused(format!(
-                "{} was published of this disk before more was written to it: publish to a new name",
+                "{} was published from this disk before further writes: publish to a new name",
                 version.name
             ))),
             _ => Ok(None),
@@ -167,7 +169,7 @@ impl Standing {
     }
 }
 
-/// What a frozen disk looks like.
+/// The survey of a frozen disk.
 struct Surveyed {
     consistency: Consistency,
     notes: Vec<String>,
@@ -175,7 +177,7 @@ struct Surveyed {
     regions: Vec<Region>,
 }
 
-/// What is on a frozen disk. Of one that is served on all of `data` is kept, whatever file systems say of it.
+/// Surveys a frozen disk. If it stays attached, all of `data` is kept, whatever its file systems consider free.
 fn survey_frozen(disk: &DiskView<'_>, data: &Extents, is_served_on: bool) -> Result<Surveyed> {
     let (surveyed, consistency) = match survey(disk, Some(data), &SurveyOptions::default()) {
         Err(error) if error.kind() == ErrorKind::Refused => {
@@ -192,7 +194,7 @@ fn survey_frozen(disk: &DiskView<'_>, data: &Extents, is_served_on: bool) -> Res
     })
 }
 
-/// What is kept of a region: all of `data` in it, too, if the disk is served on.
+/// Returns the kept part of a region; if the disk stays attached, also all of `data` in it.
 fn as_kept(region: Region, data: &Extents, is_served_on: bool) -> Region {
     if !is_served_on {
         return region;
@@ -211,7 +213,7 @@ fn capture_frozen(
     let (store, source) = (&sources.store, sources.of(frozen.base));
     let image = words.branch.as_ref().unwrap_or(&writing.image);
     let base = words.branch.is_none().then_some(frozen.base);
-    // Said before anything is read; it is looked at again when there is something to publish.
+    // Checked before anything is read, and again before publishing.
     Standing::of(store, image, base, &frozen.source)?;
     let below = base_version(store, &writing.image, frozen.base)?;
     let recipe = Recipe::open(frozen.base, &*source)?;
@@ -272,7 +274,8 @@ fn capture_frozen(
     })
 }
 
-/// A draft that says what the disk below says of what was left out of it or could not be read: that lacks still.
+/// Returns a draft that copies from the version below which parts were skipped or unreadable, because they are still
+/// missing.
 fn draft_above(below: Option<&Version>, frozen: &Frozen, image: &ImageName) -> VersionRecord {
     let draft = VersionRecord::draft(image.clone(), frozen.base, unix_ms());
     let Some(Version { record, .. }) = below else { return draft };
@@ -288,7 +291,7 @@ fn draft_above(below: Option<&Version>, frozen: &Frozen, image: &ImageName) -> V
     }
 }
 
-/// What may hold data: what did below, and what was written.
+/// Returns the ranges that may hold data: those of the version below, and the changes.
 fn data_of(recipe: &Recipe<impl PageSource>, changed: &Extents) -> Result<Extents> {
     let mut data = Vec::new();
     for entry in recipe.entries(Extent::new(0, recipe.root().disk_length)) {

@@ -1,4 +1,4 @@
-//! One question or answer as a line of JSON on a socket.
+//! One request or reply as a line of JSON on a socket.
 
 use std::io::ErrorKind::{ConnectionReset, TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,13 +17,13 @@ pub(crate) fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> std
 }
 
 /// # Errors
-/// `Transient` when nothing comes in time, or the other process ends; `Corrupt` when it is no such line; `Io`.
+/// `Transient` when nothing arrives in time, or the other process ends; `Corrupt` when the line is invalid; `Io`.
 pub(super) fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
     let mut line = Vec::new();
     let read = BufReader::new(stream.take(LINE_LENGTH_MAX)).read_until(b'\n', &mut line);
     match read {
         Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {
-            return Err(Error::transient("nothing came from a control socket in time"));
+            return Err(Error::transient("no data arrived from a control socket in time"));
         }
         Err(error) if error.kind() == ConnectionReset => return Err(ended()),
         read => read.context(|| "reading from a control socket".to_owned())?,
@@ -35,7 +35,7 @@ pub(super) fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Re
         .map_err(|error| Error::corrupt(format!("a control socket: {error}: another version of Platter?")))
 }
 
-/// The process on the other side ended before it answered: nothing that is stored is wrong.
+/// The other process ended before it replied. No stored data is wrong.
 pub(super) fn ended() -> Error {
     Error::transient("the process that serves the disk ended before it answered: try again")
 }

@@ -1,8 +1,8 @@
-//! The control socket of a process that serves disks: a line of JSON is asked, a line of JSON answers.
+//! The control socket of a process that serves disks: a request is a line of JSON, and so is the reply.
 //!
-//! Sockets lie in the `run` directory of the place where a process keeps its disks, for their owner only: `node.sock` of a
-//! node, which is the agent of that place, and `PID.sock` of any other process. A socket whose process is gone answers
-//! nobody and is removed by whoever notices.
+//! Sockets are in the `run` directory of the place where a process keeps its disks, accessible only to their owner:
+//! `node.sock` of a node, which is the agent of that place, and `PID.sock` of other processes. A socket whose process
+//! has ended is removed by the first process that notices it.
 
 mod line;
 mod process;

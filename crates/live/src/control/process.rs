@@ -1,4 +1,4 @@
-//! A process that serves disks, as others talk to it.
+//! The client side of the control socket of a process that serves disks.
 
 use std::fs::{read_dir, remove_file};
 use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
@@ -19,19 +19,19 @@ use crate::publish_report::PublishReport;
 use platter_api::DiskStatus;
 use platter_jobs::{CloneReport, CloneRequest};
 
-/// How long an answer may take: publishing a large disk takes minutes.
+/// Longest time for a reply: publishing a large disk takes minutes.
 const ANSWER_TIME: Duration = Duration::from_secs(3600);
-/// How long a process may take to say what it serves: one that does not, such as one that was stopped, is passed over.
+/// Longest time for the list of disks: a process that does not answer, such as a stopped one, is skipped.
 const DISKS_TIME: Duration = Duration::from_secs(5);
 
-/// See above.
+/// A process that serves disks.
 #[derive(Debug)]
 pub(crate) struct ServingProcess {
     socket: PathBuf,
 }
 
 impl ServingProcess {
-    /// The processes that answer in that directory; sockets of others are removed. A node comes first.
+    /// Returns the processes that answer in this directory, a node first. Sockets of ended processes are removed.
     ///
     /// # Errors
     /// `Io`.
@@ -52,7 +52,7 @@ impl ServingProcess {
         Ok(processes)
     }
 
-    /// The node of that directory, if it answers.
+    /// Returns the node of this directory, if it answers.
     ///
     /// # Errors
     /// `Io`.
@@ -60,12 +60,12 @@ impl ServingProcess {
         Self::at(dir.join(DIRECTORY).join(NODE_SOCKET))
     }
 
-    /// The process that listens at that socket, if one does.
+    /// Returns the process that listens at this socket, if one does.
     fn at(socket: PathBuf) -> Result<Option<Self>> {
         match UnixStream::connect(&socket) {
             Ok(_) => Ok(Some(Self { socket })),
             Err(error) if error.kind() == ConnectionRefused => {
-                // Whoever made it is gone.
+                // Its process has ended.
                 let _ = remove_file(&socket);
                 Ok(None)
             }
@@ -78,7 +78,7 @@ impl ServingProcess {
         self.socket.file_name() == Some(NODE_SOCKET.as_ref())
     }
 
-    /// Asks it to hand everything over: what it has, and the connection over which that comes.
+    /// Asks it to hand everything over. Returns its estate, and the connection for the parcels.
     pub(crate) fn take_over(&self) -> Result<(UnixStream, Estate)> {
         match self.ask_over(&Question::TakeOver, DISKS_TIME)? {
             (stream, Answer::Estate(estate)) => Ok((stream, estate)),
@@ -86,7 +86,7 @@ impl ServingProcess {
         }
     }
 
-    /// What it serves; nothing if it does not say in time.
+    /// Returns its disks; none if it does not answer in time.
     pub(crate) fn disks(&self) -> Result<Vec<DiskStatus>> {
         match self.ask(&Question::Disks, DISKS_TIME) {
             Ok(Answer::Disks(disks)) => Ok(disks),
@@ -168,7 +168,7 @@ impl ServingProcess {
         write_line(&stream, question).map_err(|error| self.gone_or(error))?;
         match read_line(&stream)? {
             Answer::Failed { kind, messages } => {
-                // A word of a newer Platter: that it failed is known, and what it says.
+                // An unknown kind from a newer Platter: the failure and its message are still known.
                 let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
                 Err(Error::from_messages(kind, messages))
             }
@@ -186,7 +186,7 @@ impl ServingProcess {
 }
 
 fn unexpected(answer: &Answer) -> Error {
-    Error::bug(format!("an answer to another question: {answer:?}"))
+    Error::bug(format!("a reply to another request: {answer:?}"))
 }
 
 #[cfg(test)]
@@ -214,9 +214,9 @@ mod tests {
         assert_eq!((error.kind(), error.messages()), (ErrorKind::Io, full().messages()));
     }
 
-    /// A process that is killed in the middle leaves half an answer, or none: that is no damage.
+    /// A process that is killed leaves half a reply, or none: that is not damage.
     #[test]
-    fn a_process_that_dies_is_no_damage() {
+    fn a_process_that_dies_is_not_damage() {
         for half in ["", "{\"published\":"] {
             let error = asked(move |mut stream| {
                 let mut byte = [0];

@@ -1,4 +1,4 @@
-//! What is asked over a control socket, and what is answered.
+//! Requests and replies of the control socket.
 
 use std::collections::BTreeMap;
 
@@ -13,60 +13,60 @@ use platter_api::DiskStatus;
 use platter_fetch::EditLockChoice;
 use platter_jobs::CloneReport;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
-    /// Hand everything over to the process that asks.
+    /// Hand everything over to the requesting process.
     TakeOver,
-    /// Which disks the process serves.
+    /// List the disks that the process serves.
     Disks,
     /// Serve another disk.
     Attach(DiskRequest),
     /// Publish a disk that the process serves.
     Publish { disk: String, words: Words },
-    /// Stop serving a disk. Without `then`, what its request said becomes of what was written.
+    /// Stop serving a disk. Without `then`, its `on_detach` decides about its changes.
     Detach { disk: String, then: Option<OnDetach>, words: Words },
-    /// Publish an image's disk, as the command does: served by this process or by another, or waiting.
+    /// Publish an image's disk like the command does, whether it is served by this process, by another, or by none.
     PublishImage { image: ImageName, edit_lock: Option<u64>, words: Words },
-    /// Throw away what was written to an image's disk that nobody serves, as the command does.
+    /// Discard the changes to an image's disk that nobody serves, like the command does.
     Discard { image: ImageName, edit_lock: Option<u64> },
-    /// Clone a version, as the command does.
+    /// Clone a version like the command does.
     Clone { version: String, name: ImageName, next: bool, edit_lock: EditLockChoice, tool_version: String },
 }
 
-/// What a user says of a version.
+/// Labels and notes of a user for a version.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Words {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) notes: String,
     pub(crate) tool_version: String,
-    /// Publish as the first version of this new image, not as the next one of the disk's own.
+    /// Publish as the first version of this new image, instead of the next version of the disk's image.
     #[serde(default)]
     pub(crate) branch: Option<ImageName>,
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// What is handed over. Each further step is a byte of the process that asks.
+    /// The estate to hand over. Each further step is triggered by a byte from the requesting process.
     Estate(Estate),
     Disks(Vec<DiskStatus>),
     Attached(Attached),
     Published(PublishReport),
     Detached(Option<PublishReport>),
-    /// Bytes that had been written.
+    /// Bytes that were discarded.
     Discarded(u64),
     Cloned(CloneReport),
-    /// An error: its kind as a word, what it says, and what its causes say.
+    /// An error: its kind as a word, its message, and those of its causes.
     Failed {
         kind: String,
         messages: Vec<String>,
     },
 }
 
-/// Reads a line as a question and as an answer, and writes what was understood again. For tests of the format.
+/// Parses a line as a request and as a reply, and serializes the results again. For tests of the format.
 pub fn read_control_line(line: &[u8]) -> [Option<String>; 2] {
     let question = serde_json::from_slice::<Question>(line).ok();
     let answer = serde_json::from_slice::<Answer>(line).ok();

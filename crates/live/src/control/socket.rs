@@ -1,4 +1,4 @@
-//! The control socket that this process listens at.
+//! The control socket of this process.
 
 use std::fs::{DirBuilder, Permissions, remove_file, rename, set_permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -17,9 +17,9 @@ use super::question::{Answer, Question};
 pub(super) const DIRECTORY: &str = "run";
 /// The socket of a node.
 pub(super) const NODE_SOCKET: &str = "node.sock";
-/// How long a question may take to arrive.
+/// Longest time for a request to arrive.
 const QUESTION_TIME: Duration = Duration::from_secs(5);
-/// Questions that are answered at once, each by a thread of its own. Publishing takes a thread for as long as it takes.
+/// Most requests executed at once, each on a thread of its own. Publishing occupies its thread.
 const QUESTIONS_MAX: usize = 256;
 
 /// The socket of this process, removed when dropped.
@@ -30,7 +30,7 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens in that directory: as its agent, if this is a node.
+    /// Listens in this directory: as its agent, if this is a node.
     ///
     /// # Errors
     /// `Io`.
@@ -43,20 +43,20 @@ impl ControlSocket {
         let path = dir.join(if is_node { NODE_SOCKET.to_owned() } else { format!("{pid}.sock") });
         let _ = remove_file(&new);
         let context = || format!("listening at {}", path.display());
-        // Nobody sees it before it is listened at: it would be taken for that of a process that is gone, and removed.
+        // Renamed into place after listening starts: before, others would remove it as the socket of an ended process.
         let listener = UnixListener::bind(&new).context(context)?;
         set_permissions(&new, Permissions::from_mode(0o600)).context(context)?;
         rename(&new, &path).context(context)?;
         Ok(Self { path, listener, open_questions: AtomicUsize::new(0) })
     }
 
-    /// Ends the wait for questions once.
+    /// Wakes the wait for requests once.
     pub(crate) fn wake(&self) -> std::io::Result<()> {
         UnixStream::connect(&self.path).map(drop)
     }
 
-    /// Has `act` answer questions, each in a thread, until `is_stopped` says so after a [`ControlSocket::wake`]. Returns when all
-    /// have been answered.
+    /// Lets `act` answer requests, each on a thread, until `is_stopped` returns true after a [`ControlSocket::wake`].
+    /// Returns when all are answered.
     pub(crate) fn answer_all(
         &self,
         is_stopped: &dyn Fn() -> bool,
@@ -69,7 +69,8 @@ impl ControlSocket {
                 }
                 if self.open_questions.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
                     self.open_questions.fetch_sub(1, Ordering::AcqRel);
-                    let busy = || Error::transient(format!("{QUESTIONS_MAX} questions are open: try again"));
+                    let busy =
+                        || Error::transient(format!("{QUESTIONS_MAX} requests are under way: try again"));
                     answer(&stream, &|_, _| Err(busy()));
                     continue;
                 }
@@ -91,7 +92,7 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Answers one question on a new connection. Nonsense is answered with an error; a client that hangs up is let go.
+/// Answers one request on a new connection. An invalid request gets an error; disconnecting clients are ignored.
 pub(super) fn answer(stream: &UnixStream, act: &dyn Fn(Question, &UnixStream) -> Result<Answer>) {
     let timed = stream
         .set_read_timeout(Some(QUESTION_TIME))

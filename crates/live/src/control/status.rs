@@ -1,27 +1,27 @@
-//! A disk that a process serves, as it is told to others.
+//! The reported state of a served disk.
 
 use platter_api::CacheStatus;
 use platter_vdisk::CacheCounters;
 use serde::{Deserialize, Serialize};
 
-/// A disk that is served now.
+/// A served disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attached {
-    /// What exports call it.
+    /// Its name in exports.
     pub disk: String,
-    /// The score at the bottom.
+    /// The score of the version below its writes.
     pub base: String,
     /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// Whether it takes writes.
+    /// Whether it is writable.
     pub writable: bool,
-    /// Bytes written above the base before, by a process that ended.
+    /// Bytes that an earlier process wrote above the base.
     pub written_bytes: u64,
-    /// Where it is served, as clients write it.
+    /// Its addresses, as clients write them.
     pub exports: Vec<String>,
 }
 
-/// The counters of a memory cache, as they are reported.
+/// The reported counters of a memory cache.
 pub(crate) fn cache_status(counters: CacheCounters) -> CacheStatus {
     CacheStatus { hits: counters.hits, misses: counters.misses, bytes_held: counters.bytes_held }
 }

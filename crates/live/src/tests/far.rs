@@ -1,4 +1,4 @@
-//! Disks of an origin's store: written here, published there.
+//! Tests of disks of an origin's store, which are written locally and published to the origin.
 
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use platter_testbed::{Lab, Origin, Running, kind, store_disk};
 const IMAGE: &str = "lab/disk";
 const KIB: usize = 2 << 10;
 
-/// An origin with one version of an image, and a directory of this machine.
+/// An origin with one version of an image, and a local directory.
 struct Far {
     lab: Lab,
     bytes: Vec<u8>,
@@ -132,7 +132,7 @@ fn publish_here(far: &Far, branch: Option<&str>, edit_lock: Option<u64>) -> Resu
 }
 
 #[test]
-fn what_is_written_here_becomes_a_version_there() {
+fn local_changes_become_a_version_at_the_origin() {
     let mut far = Far::new();
     let origin = far.run();
     let served = far.serve();
@@ -156,7 +156,7 @@ fn what_is_written_here_becomes_a_version_there() {
 }
 
 #[test]
-fn a_process_that_died_left_everything() {
+fn changes_of_a_killed_process_are_kept() {
     let mut far = Far::new();
     let _origin = far.run();
     disk(&far.serve()).write(&[7; 4096], 4096).unwrap();
@@ -173,9 +173,9 @@ fn a_process_that_died_left_everything() {
     assert_eq!(kind(publish_here(&far, None, None)), ErrorKind::Missing);
 }
 
-/// The origin is away before the publishing, and goes away in the middle of it.
+/// The origin goes down before or during publishing.
 #[test]
-fn a_publishing_that_fails_loses_nothing_and_is_tried_again() {
+fn a_failed_publish_loses_nothing_and_can_be_retried() {
     let mut far = Far::new();
     let origin = far.run();
     let served = far.serve();
@@ -198,7 +198,7 @@ fn a_publishing_that_fails_loses_nothing_and_is_tried_again() {
     for _ in 0..3 {
         assert_eq!(kind(ask_to_publish(&served)), ErrorKind::Io);
     }
-    assert_eq!(far.overlays(), 2, "what is frozen is not frozen again");
+    assert_eq!(far.overlays(), 2, "a frozen overlay is not frozen again");
     for n in 0..20 {
         live.write(&[n; 512], 16384 + u64::from(n) * 512).unwrap();
         assert_eq!(kind(ask_to_publish(&served)), ErrorKind::Io);
@@ -217,7 +217,7 @@ fn a_publishing_that_fails_loses_nothing_and_is_tried_again() {
 }
 
 #[test]
-fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
+fn a_suspended_holder_publishes_nothing_and_keeps_its_changes() {
     let mut far = Far::new();
     let origin = far.run();
     let served = far.serve();
@@ -231,7 +231,7 @@ fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
     far.bytes[..4096].fill(9);
     assert!(contents(&live) == far.bytes);
     drop((live, served));
-    // Nor is what the other writes elsewhere ended from here.
+    // The other holder's changes elsewhere cannot be ended from here.
     for result in [
         publish_here(&far, None, None).map(drop),
         discard(&far.place(), &IMAGE.parse().unwrap(), None).map(drop),
@@ -244,9 +244,9 @@ fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
     assert_eq!(far.newest().number, 1);
 }
 
-/// The edit lock is taken over, and given back, when all was asked and said and the version is about to be made.
+/// The edit lock is taken over and released after all checks, just before the commit.
 #[test]
-fn the_commit_itself_compares_the_token() {
+fn the_commit_itself_compares_the_edit_lock() {
     let far = Far::new();
     let stolen = AtomicBool::new(false);
     let before_publish = move |store: &Store, draft: &VersionRecord| {
@@ -263,7 +263,8 @@ fn the_commit_itself_compares_the_token() {
     assert_eq!((far.newest().number, far.overlays()), (1, 2));
 }
 
-/// Somebody publishes under the same edit lock, from a copy of the overlay or by another program, in the last moment.
+/// Somebody publishes under the same edit lock, from a copy of the overlay or with another program, just before the
+/// commit.
 #[test]
 fn the_commit_itself_compares_the_number() {
     let far = Far::new();
@@ -285,9 +286,9 @@ fn the_commit_itself_compares_the_number() {
     assert_eq!(contents(&live)[..4096], [9; 4096]);
 }
 
-/// The process died after the origin had the version and before it knew of that: the overlays are those of before.
+/// The process died after the origin had the version and before the process knew: the overlays are unchanged.
 #[test]
-fn published_again_it_is_one_version() {
+fn publishing_again_creates_no_second_version() {
     for more in [false, true] {
         let far = Far::new();
         let origin = far.run();
@@ -319,9 +320,9 @@ fn published_again_it_is_one_version() {
     }
 }
 
-/// The answer to the publication is lost: it is not made again.
+/// The response to the publication is lost: the version is not published twice.
 #[test]
-fn a_lost_answer_is_looked_for() {
+fn a_publish_with_a_lost_response_is_found() {
     let far = Far::new();
     let lost = AtomicBool::new(false);
     let spoil = move |path: &str, mut answer: Vec<u8>| {
@@ -338,7 +339,7 @@ fn a_lost_answer_is_looked_for() {
 }
 
 #[test]
-fn while_the_origin_is_away_what_is_here_goes_on() {
+fn local_data_stays_available_while_the_origin_is_down() {
     let mut far = Far::new();
     let origin = far.run();
     let served = far.serve();
@@ -360,7 +361,7 @@ fn while_the_origin_is_away_what_is_here_goes_on() {
     let list = disks(&far.place()).unwrap();
     assert!(list.away.is_some() && !list.disks[0].lost && list.disks[0].status.disk == IMAGE);
     drop((live, served));
-    // A process that comes meanwhile waits for the pages of the recipe, which are there.
+    // A process that starts meanwhile waits for pages of the recipe, which are cached.
     let notes = Arc::<Mutex<Vec<String>>>::default();
     let late = std::thread::scope(|scope| {
         let waits = scope.spawn(|| far.serve_noting(notes.clone()));

@@ -1,4 +1,4 @@
-//! The tree of images of an origin's store.
+//! Tests of the tree of an origin's store.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use platter_testbed::{Lab, Origin, Running, kind, store_disk};
 
 const KIB: usize = 1 << 10;
 
-/// An origin with a version of `lab/disk`, and a tree of it.
+/// An origin with a version of `lab/disk`, and its tree.
 struct Far {
     lab: Lab,
     bytes: Vec<u8>,
@@ -65,7 +65,7 @@ fn images_of_an_origin_are_files() {
     assert!(far.contents("lab/disk/1.raw") == far.bytes && far.contents("lab/disk/latest.raw") == far.bytes);
     far.tree.make_directory(far.node("import").unwrap(), "new").unwrap();
     far.import("import/new/disk.raw", &far.bytes[..KIB << 9]).unwrap();
-    assert!(far.contents("new/disk/1.raw") == far.bytes[..KIB << 9], "seen at once by whoever made it");
+    assert!(far.contents("new/disk/1.raw") == far.bytes[..KIB << 9], "visible at once to its creator");
     let (from, to) = (far.at("new/disk"), far.at("lab/other"));
     let before = far.node("new/disk").unwrap();
     far.tree.rename(from, to).unwrap();
@@ -77,9 +77,9 @@ fn images_of_an_origin_are_files() {
     assert_eq!(kind(far.origin.0.store.resolve("lab/other")), ErrorKind::Missing);
 }
 
-/// Also where no events come, as from this origin.
+/// Also without events, which this origin does not send.
 #[test]
-fn what_others_publish_appears_soon_and_open_files_stay() {
+fn versions_published_elsewhere_appear_soon_and_open_files_stay() {
     let far = Far::new();
     let open = far.tree.open(far.node("lab/disk/latest.raw").unwrap(), Access::Read).unwrap();
     let store = &far.origin.0.store;
@@ -100,7 +100,7 @@ fn what_others_publish_appears_soon_and_open_files_stay() {
 }
 
 #[test]
-fn a_file_that_cannot_be_imported_says_so_when_it_is_closed() {
+fn a_failed_import_is_reported_at_closing() {
     let far = Far::new();
     far.origin.0.store.take_edit_lock(&"lab/disk".parse().unwrap(), "somebody", 1).unwrap();
     let error = far.import("import/disk", &far.bytes).map_err(|error| error.kind());
@@ -109,9 +109,9 @@ fn a_file_that_cannot_be_imported_says_so_when_it_is_closed() {
     assert_eq!(Store::open_reader(&far.lab.place).unwrap().versions().unwrap().len(), 2);
 }
 
-/// While the origin is away, names stay as they were known, and nobody waits for them.
+/// While the origin is down, the last known names stay, and nothing waits for it.
 #[test]
-fn names_stay_while_the_origin_is_away() {
+fn names_stay_while_the_origin_is_down() {
     let Far { lab, tree, origin, bytes } = Far::new();
     let find = |path: &str| {
         path.split('/').try_fold(ROOT, |at, name| Ok::<_, platter_image::Error>(tree.lookup(at, name)?.id))
@@ -124,5 +124,5 @@ fn names_stay_while_the_origin_is_away() {
     assert!(find("lab/disk/latest.score").is_ok());
     read.fill(0);
     file.read(&mut read, 0).unwrap();
-    assert!(read == bytes, "what is in memory is read on");
+    assert!(read == bytes, "cached data is still readable");
 }

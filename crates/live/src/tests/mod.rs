@@ -1,4 +1,4 @@
-//! Disks and servers over a real store, here and behind an origin.
+//! Tests of disks and servers over a real store, local and behind an origin.
 
 mod far;
 mod far_tree;
@@ -25,7 +25,7 @@ use crate::servers::Server;
 use platter_fetch::EditLockChoice;
 use platter_jobs::{CaptureRequest, Silent, capture};
 
-/// A new store, and a request to serve nothing of it.
+/// A new store, and a request without disks for it.
 pub(crate) fn request() -> (TempDir, AttachRequest) {
     let folder = tempfile::tempdir().unwrap();
     let store = StorePlace::on_system(folder.path());
@@ -34,7 +34,7 @@ pub(crate) fn request() -> (TempDir, AttachRequest) {
     (folder, request_at(place))
 }
 
-/// A request to serve nothing of a store.
+/// A request without disks for a store.
 fn request_at(place: LivePlace) -> AttachRequest {
     AttachRequest {
         place,
@@ -49,21 +49,21 @@ fn request_at(place: LivePlace) -> AttachRequest {
     }
 }
 
-/// A request to serve a disk to be written.
+/// A request to serve a writable disk.
 pub(crate) fn written(version: &str) -> DiskRequest {
     let write = WriteRequest { holder: "test@here".into(), ..WriteRequest::default() };
     DiskRequest { write: Some(write), ..DiskRequest::new(version) }
 }
 
-/// The same process, of whose tree all can be changed.
+/// The same request, with a fully writable tree.
 fn with_tree(request: AttachRequest) -> AttachRequest {
     let servers = ServersRequest { tree_access: TreeAccess::Names, ..request.servers };
     AttachRequest { servers, ..request }
 }
 
-/// Answers as the process does.
+/// Executes a request like the process does.
 fn answer(served: &Arc<Served>, question: Question) -> Result<Answer> {
-    // Only a successor says more than its question.
+    // Only a successor sends more than its request.
     let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     crate::answering::answer(served, &Agent::open(served)?, question, &stream)
 }
@@ -91,9 +91,9 @@ pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
     capture(&request, &Silent).unwrap();
 }
 
-/// Without its last disk a process has nothing to do, unless it serves the tree.
+/// After its last disk, a process ends unless it serves the tree.
 #[test]
-fn detaching_the_last_disk_ends_what_serves_no_tree() {
+fn detaching_the_last_disk_ends_a_process_without_a_tree() {
     let (_folder, request) = request();
     capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
     for has_tree in [false, true] {
@@ -110,7 +110,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
     }
 }
 
-/// A disk that is served, written, published and detached, seen through the tree.
+/// A disk that is served, written, published and detached, as seen in the tree.
 #[test]
 fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
@@ -137,9 +137,9 @@ fn a_served_disk_is_in_the_tree() {
     assert!(find("lab/disk/live.raw").is_err() && live.write(&[9; 512], 0).is_err());
 }
 
-/// What was left out of a disk, or could not be read, is no more there when something else of it was written.
+/// Ranges that were skipped or unreadable in a version are still missing after other parts were written.
 #[test]
-fn what_a_version_lacks_the_next_one_lacks_too() {
+fn missing_ranges_of_a_version_are_missing_in_the_next_one() {
     let (_folder, request) = request();
     let place = request.place.store().local("this").unwrap().clone();
     capture_bytes(&place, "lab/disk", &[7; 64 << 10]);
@@ -171,9 +171,9 @@ fn what_a_version_lacks_the_next_one_lacks_too() {
     answer(&served, Question::Detach { disk: "lab/disk".into(), then, words: Words::default() }).unwrap();
 }
 
-/// What is served to be read can be seen, and is changed by nobody.
+/// A read-only tree can be read, and nobody can change it.
 #[test]
-fn a_tree_that_is_not_served_to_be_written_is_read_only() {
+fn a_tree_is_read_only_by_default() {
     let (_folder, request) = request();
     let store = request.place.store().local("this").unwrap().clone();
     capture_bytes(&store, "lab/disk", &[7; 4096]);
@@ -195,9 +195,9 @@ fn a_tree_that_is_not_served_to_be_written_is_read_only() {
     assert_eq!(Store::open_reader(&store).unwrap().versions().unwrap().len(), 1);
 }
 
-/// A client that lists sockets removes those of processes that are gone, and no other.
+/// A client that lists sockets removes only those of ended processes.
 #[test]
-fn a_socket_that_is_just_made_is_not_taken_for_one_that_nobody_listens_at() {
+fn a_new_socket_is_not_taken_for_that_of_an_ended_process() {
     let (_folder, request) = request();
     let has_ended = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

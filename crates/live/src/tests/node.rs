@@ -1,4 +1,4 @@
-//! A node: disks that are written beside others that are read, served again after it was killed.
+//! Tests of a node: writable disks beside read-only ones, served again after a kill.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use platter_testbed::{Lab, Origin, Running, kind, store_disk};
 
 const KIB: usize = 1 << 10;
 
-/// An origin with two images, and the directory of a node.
+/// An origin with two images, and a node's directory.
 struct Host {
     lab: Lab,
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ impl Host {
         }
     }
 
-    /// A node as it is started: it serves what it served before.
+    /// Starts a node, which serves its earlier disks.
     fn node(&self) -> Arc<Served> {
         let served = self.open();
         Agent::open(&served).unwrap().attach_at_start().unwrap();
@@ -78,7 +78,7 @@ impl Host {
     }
 }
 
-/// What `open` gives once its cache is free: the threads of a node that was dropped keep it open until they have ended.
+/// Retries `open` until its cache is free: the threads of a dropped node keep it open until they have ended.
 fn once_closed<T>(open: impl Fn() -> Result<T>) -> Result<T> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -101,7 +101,7 @@ fn contents(served: &Arc<Served>, disk: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_node_that_is_killed_goes_on_with_all_of_its_disks_without_its_origin() {
+fn a_killed_node_continues_with_all_of_its_disks_without_its_origin() {
     let host = Host::new();
     let origin = host.run_origin();
     let served = host.node();
@@ -113,7 +113,7 @@ fn a_node_that_is_killed_goes_on_with_all_of_its_disks_without_its_origin() {
     disk.write(&[9; 4096], 8192).unwrap();
     let mut expected = host.bytes.clone();
     expected[8192..12288].fill(9);
-    // Both are in the cache as a whole.
+    // Both are completely cached.
     assert!(contents(&served, "lab/read") == host.bytes && contents(&served, "lab/written") == expected);
     served.store().cache().unwrap().cache().sync().unwrap();
     drop((disk, served, origin));
@@ -137,12 +137,12 @@ fn a_node_that_is_killed_goes_on_with_all_of_its_disks_without_its_origin() {
     assert_eq!((report.version.as_str(), host.edit_locks()), ("lab/written@2", 0));
     drop((disk, served));
     let served = host.node();
-    assert_eq!(served.list(), ["lab/read"], "what was detached is not served again");
+    assert_eq!(served.list(), ["lab/read"], "a detached disk is not served again");
     answer(&served, Question::Attach(DiskRequest::new("lab/written"))).unwrap();
     assert!(contents(&served, "lab/written") == expected);
 }
 
-/// A disk that waits in a node's directory is found by who names its store only.
+/// Unpublished changes in a node's directory are found by commands that name only the store.
 #[test]
 fn disks_of_a_node_are_found_without_its_directory() {
     let host = Host::new();
@@ -160,7 +160,7 @@ fn disks_of_a_node_are_found_without_its_directory() {
     assert_eq!(contents(&plain, "lab/written")[..4096], [9; 4096], "above the same overlay");
 }
 
-/// An edit lock that was taken for a disk that then cannot be served is given back, and its overlay goes.
+/// An edit lock that was taken for a disk that cannot be served is released, and its overlay removed.
 #[test]
 fn a_disk_that_cannot_be_served_keeps_no_edit_lock() {
     let host = Host::new();

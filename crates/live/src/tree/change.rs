@@ -1,4 +1,4 @@
-//! What is done to names in the tree, and so to images: made, forgotten, renamed, imported.
+//! Changes of names in the tree, and so of images: create, forget, rename, import.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::spool::Spool;
 use super::spool_file::SpoolFile;
 use platter_fetch::EditLockChoice;
 
-/// Most directories that this process keeps in memory.
+/// Most directories without images, which are kept in memory.
 const MADE_MAX: usize = 1 << 16;
-/// Most remembered files that went with another one and can still be removed by name (see `State::gone`).
+/// Most remembered files that were removed with another file and can still be removed by name (see `State::gone`).
 const GONE_MAX: usize = 1 << 10;
 /// Most files that are imported at once.
 const SPOOLS_MAX: usize = 1 << 10;
 
 impl State {
-    /// The place in a directory that has no such name yet.
+    /// Returns the place of a new name in a directory.
     fn vacant(&self, directory: NodeId, name: &str) -> Result<Place> {
         let at = self.place(directory)?;
         match self.find(&at, name) {
@@ -30,13 +30,13 @@ impl State {
         }
     }
 
-    /// What is there, and where.
+    /// Returns the place of an existing name.
     fn present(&self, directory: NodeId, name: &str) -> Result<Place> {
         let at = self.place(directory)?;
         self.find(&at, name).ok_or_else(|| Error::missing(format!("there is no {name}")))
     }
 
-    /// A directory stays where images were: whoever removes all that is in it, removes it too.
+    /// Keeps directories after their images were removed: a recursive removal removes them itself.
     fn keep_directories(&mut self, path: &str) {
         self.made.extend(upwards(path).filter(|path| !path.is_empty()).map(str::to_owned));
     }
@@ -49,7 +49,7 @@ impl State {
     }
 }
 
-/// An image's name that can be in the tree.
+/// Checks that an image's name can be in the tree.
 fn image_name(path: &str) -> Result<ImageName> {
     let image = path.parse()?;
     hidden(path).map_or(Ok(image), |why| Err(Error::refused(format!("{path}: {why}"))))
@@ -60,7 +60,7 @@ impl ImageTree {
         let mut state = self.state()?;
         let at = state.vacant(directory, name)?;
         if state.made.len() + state.import_made.len() >= MADE_MAX {
-            return Err(Error::refused(format!("{MADE_MAX} directories without images are enough")));
+            return Err(Error::refused(format!("at most {MADE_MAX} directories without images are allowed")));
         }
         let place = match &at {
             Place::Images(path) => {
@@ -75,7 +75,7 @@ impl ImageTree {
                 state.import_made.insert(path.clone());
                 Place::Import(path)
             }
-            _ => return Err(Error::refused("directories are made where images are, and in import/")),
+            _ => return Err(Error::refused("directories can only be created among images and in import/")),
         };
         drop(state);
         let mut state = self.state()?;
@@ -101,18 +101,18 @@ impl ImageTree {
                     return Err(not_empty(&path));
                 }
                 if !state.import_made.remove(&path) {
-                    return Err(Error::refused(format!("{path} is there as long as its images are")));
+                    return Err(Error::refused(format!("{path} cannot be removed while it has images")));
                 }
                 Ok(())
             }
             Place::Days | Place::Import(_) | Place::Year(_) | Place::Month(..) | Place::Day(..) => {
-                Err(Error::refused(format!("{name} is always there")))
+                Err(Error::refused(format!("{name} cannot be removed")))
             }
             _ => Err(Error::refused(format!("{name} is a file"))),
         }
     }
 
-    /// Forgets the version behind a file. What goes with it can be removed once more.
+    /// Forgets the version behind a file. Files that are removed with it can still be removed by name once.
     pub(super) fn forget(&self, directory: NodeId, name: &str) -> Result<()> {
         let mut state = self.state()?;
         let (image, number) = match state.present(directory, name)? {
@@ -134,12 +134,12 @@ impl ImageTree {
                 )));
             }
             Place::Spool(path) => {
-                return Err(Error::refused(format!("{path} goes by itself when nobody has it open")));
+                return Err(Error::refused(format!("{path} disappears when it is closed")));
             }
-            Place::DayVersion { .. } => return Err(Error::refused("the past is not changed")),
+            Place::DayVersion { .. } => return Err(Error::refused("files in by-date cannot be removed")),
             _ => return Err(Error::refused(format!("{name} is a directory"))),
         };
-        // First, so that the directory is there without its last version, too.
+        // First, so that the directory stays without its last version.
         state.keep_directories(&image);
         drop(state);
         self.keep.sources.store.forget(&image.parse()?, Some(number))?;
@@ -157,10 +157,10 @@ impl ImageTree {
     pub(super) fn rename_images(&self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<()> {
         let mut state = self.state()?;
         let Place::Images(old) = state.present(from.0, from.1)? else {
-            return Err(Error::refused(format!("{} is no image, and keeps its name", from.1)));
+            return Err(Error::refused(format!("{} is not an image and cannot be renamed", from.1)));
         };
         let Place::Images(above_new) = state.vacant(to.0, to.1)? else {
-            return Err(Error::refused(format!("{} cannot be there: images have names of their own", to.1)));
+            return Err(Error::refused(format!("{} is not a valid place for an image", to.1)));
         };
         let new = join(&above_new, to.1);
         let (from, to) = (image_name(&old)?, image_name(&new)?);
@@ -177,7 +177,7 @@ impl ImageTree {
         let rename = || store.rename(&from, &to);
         let renamed = if has_images { store.when_unlocked(rename).map(drop) } else { Ok(()) };
         self.keep.catalog.changed();
-        // Not the catalog as it is now: first the numbers move.
+        // Without reading the catalog, because the node numbers must move first.
         let mut state = self.state_as_it_was();
         state.renames -= 1;
         renamed?;
@@ -202,7 +202,9 @@ impl ImageTree {
     ) -> Result<(Node, Arc<dyn OpenFile>)> {
         let mut state = self.state()?;
         let Place::Import(path) = state.vacant(directory, name)? else {
-            return Err(Error::refused("new disks are written to import/, and become versions there"));
+            return Err(Error::refused(
+                "new files can only be created in import/, where they become versions",
+            ));
         };
         let path = join(&path, name);
         let image = image_name(path.strip_suffix(Form::Raw.suffix()).unwrap_or(&path))?;
@@ -214,7 +216,7 @@ impl ImageTree {
         if state.spools.len() >= SPOOLS_MAX {
             return Err(Error::refused(format!("{SPOOLS_MAX} files are being imported already")));
         }
-        // Said before a disk is copied in vain; what counts is asked again when it is published.
+        // Checked early, before a disk is copied in vain; publishing checks again.
         self.keep.sources.store.check_edit_lock(&image, EditLockChoice::Free)?;
         let spool = Arc::new(Spool::create(self.keep.clone(), image, format!("import/{path}"))?);
         state.spools.insert(path.clone(), Arc::downgrade(&spool));

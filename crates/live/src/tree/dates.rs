@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// A day: how many lie between it and the first one of 1970.
+/// A day, counted from 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Day(i64);
 
 impl Day {
-    /// The day of a time. `None` for times whose year has not four digits: nobody took a disk then.
+    /// Returns the day of a time. `None` for times whose year does not have four digits.
     pub(super) fn of(unix_ms: i64) -> Option<Self> {
         let day = Self(unix_ms.div_euclid(DAY_MS));
         day.date().filter(|date| (0..=9999).contains(&date.year())).map(|_| day)
     }
 
-    /// The first millisecond after it.
+    /// Returns the first millisecond after it.
     pub(super) fn end_unix_ms(self) -> i64 {
         (self.0 + 1).saturating_mul(DAY_MS)
     }
@@ -32,14 +32,14 @@ impl Day {
         self.date().map_or(0, Date::month)
     }
 
-    /// The day that directories of those names lead to, if it is one of `days`.
+    /// Returns the day with these directory names, if it is one of `days`.
     pub(super) fn find(days: &BTreeSet<Self>, year: i16, month: i8, name: &str) -> Option<Self> {
         let date = Date::new(year, month, digits(name, 2)?.try_into().ok()?).ok()?;
         let start = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
         Some(Self(start.div_euclid(DAY_MS))).filter(|day| days.contains(day))
     }
 
-    /// The name of its directory: the day of the month.
+    /// Returns the name of its directory: the day of the month.
     pub(super) fn name(self) -> String {
         format!("{:02}", self.date().map_or(0, Date::day))
     }
@@ -50,17 +50,17 @@ impl Day {
     }
 }
 
-/// The year that a directory of that name holds.
+/// Parses a directory's name as a year.
 pub(super) fn year(name: &str) -> Option<i16> {
     digits(name, 4)?.try_into().ok()
 }
 
-/// The month that a directory of that name holds.
+/// Parses a directory's name as a month.
 pub(super) fn month(name: &str) -> Option<i8> {
     digits(name, 2)?.try_into().ok()
 }
 
-/// A number of exactly so many digits.
+/// Parses a number with exactly this many digits.
 fn digits(text: &str, count: usize) -> Option<u32> {
     let is_number = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_have_no_day() {
+    fn times_out_of_range_have_no_day() {
         for time in [i64::MIN, i64::MAX, -62_167_219_200_001] {
             assert_eq!(Day::of(time), None, "{time}");
         }

@@ -1,4 +1,4 @@
-//! Open files that are not written into the store: a version's disk, a score, the live disk.
+//! Open files other than imports: a version's disk, a score, the live disk.
 
 use std::io;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
 
 use super::view::Contents;
 
-/// The disk of a version. It stays what it is, whatever becomes of the version's name.
+/// The disk of a version. Its contents never change, even if the version is renamed or forgotten.
 pub(super) struct VersionFile {
-    /// Held for the node's number, which is known while this is open.
+    /// Held to keep the node's number known while this is open.
     pub(super) contents: Arc<Contents>,
     pub(super) disk: RecipeDisk,
 }
@@ -65,7 +65,7 @@ impl OpenFile for ScoreFile {
     }
 }
 
-/// The disk that this process serves.
+/// The live disk of an image.
 pub(super) struct LiveFile {
     disk: Arc<dyn BlockDevice>,
     image: String,
@@ -76,15 +76,15 @@ impl LiveFile {
     pub(super) fn open(image: &str, disk: Arc<dyn BlockDevice>, access: Access) -> Result<Self> {
         let is_writable = access != Access::Read;
         if is_writable && !disk.is_writable() {
-            return Err(Error::refused(format!("{image} is served read only: attach it with --write")));
+            return Err(Error::refused(format!("{image} is served read-only: attach it with --write")));
         }
         Ok(Self { disk, image: image.to_owned(), is_writable })
     }
 
-    /// Whether a range may be written.
+    /// Checks whether a range may be written.
     fn check(&self, range: Extent) -> Result<()> {
         if !self.is_writable {
-            return Err(Error::refused(format!("the disk of {} was opened to be read", self.image)));
+            return Err(Error::refused(format!("the disk of {} was opened read-only", self.image)));
         }
         let length = self.disk.length();
         if range.length > length || range.offset > length - range.length {

@@ -1,4 +1,4 @@
-//! A tree whose names are fixed, over any other tree: files in it can be written that can be written, but nothing is made, removed
+//! A layer over another tree that fixes its names: writable files can be written, but nothing can be created, removed
 //! or renamed.
 
 use std::io;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use platter_export::tree::{Access, Node, NodeId, NodeKind, OpenFile, Room, Tree};
 use platter_image::{Error, Result};
 
-/// See above.
+/// The layer, see above.
 pub(crate) struct FixedNames(Arc<dyn Tree>);
 
 impl FixedNames {
-    /// Over that tree.
+    /// Wraps a tree.
     pub(crate) fn over(tree: Arc<dyn Tree>) -> Self {
         Self(tree)
     }

@@ -1,4 +1,4 @@
-//! Holes in a plain file: found, and made.
+//! Finds and makes holes in a plain file.
 
 use std::fs::File;
 use std::io;
@@ -8,11 +8,11 @@ use platter_image::{Error, Extent, Extents, Result};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
-/// Where the file has data inside `range`. Where nobody can tell, everywhere.
+/// Returns where the file has data in `range`; the whole range if the file system cannot tell.
 pub(super) fn data(file: &File, range: Extent) -> Result<Extents> {
     let mut found = Extents::new();
     let mut offset = range.offset;
-    let failed = |error: Errno| Error::io("looking for the data of a file that is imported", error.into());
+    let failed = |error: Errno| Error::io("looking for data in an imported file", error.into());
     while offset < range.end() {
         let start = match seek(file, SeekFrom::Data(offset)) {
             Ok(start) => start,
@@ -23,7 +23,7 @@ pub(super) fn data(file: &File, range: Extent) -> Result<Extents> {
         if start >= range.end() {
             break;
         }
-        // A file that shrinks meanwhile has no hole after its data any more.
+        // A file that shrinks meanwhile has no more holes after its data.
         let end = seek(file, SeekFrom::Hole(start)).map_or(range.end(), |end| end.max(start + 1));
         found.push(Extent::between(start, end.min(range.end())));
         offset = end;

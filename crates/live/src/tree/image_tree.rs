@@ -1,8 +1,8 @@
-//! The tree: what has which name now, and what is behind it.
+//! The tree: its current names, and the files behind them.
 //!
-//! Names come from a [`View`] of the catalog, which is looked at again at every question about names: asking whether
-//! it has changed is cheap, also where the store is far away, and only when it has, a view is made. Files that are being imported, and directories
-//! nothing is in yet, are known to this process alone.
+//! Names come from a [`View`] of the catalog, which is checked at every query of names: checking for changes is cheap,
+//! also for a remote store, and a new view is made only after a change. Only this process knows files that are being
+//! imported, and directories that are still empty.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,23 +32,23 @@ pub struct ImageTree {
     state: Mutex<State>,
 }
 
-/// What this process alone knows, and the view it has of the rest.
+/// The state that only this process knows, and its view of the rest.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) nodes: Nodes,
     pub(super) view: Arc<View>,
-    /// What the view was made of.
+    /// The catalog's state of the view.
     seen: Option<Seen>,
     versions: Vec<Listed>,
-    /// Directories that were made here, or lost their last image here.
+    /// Directories that were created here, or whose last image was removed here.
     pub(super) made: BTreeSet<String>,
-    /// Files that went with another, and can be removed once more; the oldest first.
+    /// Files that were removed with another and can still be removed by name once; the oldest first.
     pub(super) gone: VecDeque<String>,
-    /// Directories that were made in `import`.
+    /// Directories that were created in `import`.
     pub(super) import_made: BTreeSet<String>,
-    /// Files there, while somebody has them open.
+    /// Files in `import`, while they are open.
     pub(super) spools: BTreeMap<String, Weak<Spool>>,
-    /// Renames under way: until they are done, no number is let go, for it will be moved.
+    /// Number of renames under way: until they are done, no node number is released, because they will move it.
     pub(super) renames: usize,
 }
 
@@ -60,13 +60,13 @@ struct Seen {
 }
 
 impl State {
-    /// The place of a node.
+    /// Returns the place of a node.
     pub(super) fn place(&self, node: NodeId) -> Result<Place> {
         let place = self.nodes.place(node).cloned();
-        place.ok_or_else(|| Error::missing(format!("node {node} is no more")))
+        place.ok_or_else(|| Error::missing(format!("node {node} no longer exists")))
     }
 
-    /// What has that name in a directory.
+    /// Looks up a name in a directory.
     pub(super) fn find(&self, at: &Place, name: &str) -> Option<Place> {
         match at {
             Place::Import(path) => {
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// All names in a directory.
+    /// Returns all names in a directory.
     fn names(&self, at: &Place) -> Vec<String> {
         let Place::Import(path) = at else { return self.view.names(at) };
         let below = |all: &mut dyn Iterator<Item = &String>| -> Vec<String> {
@@ -107,7 +107,8 @@ impl State {
             Place::Gone(path) => self.gone.contains(path),
             Place::Spool(path) => self.spool(path).is_some(),
             Place::Import(path) if path.is_empty() => true,
-            // What is only an image is no directory there: a file of its name is imported as its next version.
+            // An image without images below it is no directory here: a file with its name is imported as its next
+            // version.
             Place::Import(path) => {
                 let holds_images = |path: &String| {
                     self.view.directory(path).is_some_and(|directory| !directory.names.is_empty())
@@ -124,7 +125,7 @@ impl State {
 }
 
 impl ImageTree {
-    /// The tree of a store that was opened to be read. `disks` are those served, by the names of their images.
+    /// Opens the tree of a store. `disks` are the served disks, by the names of their images.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -142,10 +143,10 @@ impl ImageTree {
         Ok(tree)
     }
 
-    /// The numbers of nodes, for another process.
+    /// Returns the node numbers, for another process.
     ///
     /// # Errors
-    /// `Transient` while a file is being imported, for that stays in this process.
+    /// `Transient` while a file is being imported, which cannot move.
     pub(crate) fn nodes(&self) -> Result<NodesState> {
         let state = self.state_as_it_was();
         match state.spools.values().any(|spool| spool.strong_count() > 0) {
@@ -154,17 +155,17 @@ impl ImageTree {
         }
     }
 
-    /// Goes on with the numbers that another process gave.
+    /// Continues with the node numbers of another process.
     pub(crate) fn restore_nodes(&self, nodes: NodesState) {
         self.state_as_it_was().nodes = Nodes::restored(nodes);
     }
 
-    /// The state, without a look at the catalog.
+    /// Returns the state without checking the catalog.
     pub(super) fn state_as_it_was(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// The state, with a view of the catalog as it is now.
+    /// Returns the state with a current view of the catalog.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, State>> {
         let mut live = self.disks.list();
         live.retain(|disk| disk.parse::<ImageName>().is_ok() && hidden(disk).is_none());
@@ -188,10 +189,10 @@ impl ImageTree {
         Ok(guard)
     }
 
-    /// The node of a place.
+    /// Returns the node of a place.
     pub(super) fn node_of(&self, state: &mut State, place: &Place) -> Result<Node> {
         let id = state.nodes.number(place);
-        let missing = || Error::missing("it is no more");
+        let missing = || Error::missing("it no longer exists");
         let contents = || match place {
             Place::Version { image, number, .. } | Place::DayVersion { image, number, .. } => {
                 state.view.contents(image, *number).cloned().or_else(|| state.nodes.contents(id))
@@ -217,7 +218,8 @@ impl ImageTree {
         Ok(Node { id, kind, writable, modified_unix_ms })
     }
 
-    /// Kind, whether it can be written, and time. Others may write it by other ways: its time is always now.
+    /// Returns kind, writability, and time of a live disk. The time is always now, because others may write it in other
+    /// ways.
     fn live_node(&self, state: &State, image: &str) -> Result<(NodeKind, bool, i64)> {
         let disk = self.disks.open(image)?;
         let length = disk.length();
@@ -268,7 +270,7 @@ impl Tree for ImageTree {
         let mut nodes = Vec::with_capacity(names.len());
         for name in names {
             let Some(place) = state.find(&at, &name) else { continue };
-            // A disk that is detached in this moment is left out.
+            // A disk that is just being detached is left out.
             if let Ok(node) = self.node_of(&mut state, &place) {
                 nodes.push((name, node));
             }
@@ -278,7 +280,7 @@ impl Tree for ImageTree {
 
     fn open(&self, id: NodeId, access: Access) -> Result<Arc<dyn OpenFile>> {
         let mut state = self.state()?;
-        let missing = || Error::missing(format!("node {id} is no more"));
+        let missing = || Error::missing(format!("node {id} no longer exists"));
         match state.place(id)? {
             Place::Version { image, number, form, .. } | Place::DayVersion { image, number, form, .. } => {
                 let contents =
@@ -324,7 +326,7 @@ impl Tree for ImageTree {
 
     fn room(&self) -> Room {
         let dir = self.keep.place.dir();
-        // Who asks before writing is told by the writing, if this cannot be said.
+        // If this fails, a later write reports the error.
         rustix::fs::statvfs(dir).map_or(Room::default(), |room| Room {
             total: room.f_blocks.saturating_mul(room.f_frsize),
             free: room.f_bavail.saturating_mul(room.f_frsize),

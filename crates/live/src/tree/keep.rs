@@ -1,10 +1,10 @@
-//! What every file of the tree is made with.
+//! The context of all files of the tree.
 
 use crate::place::LivePlace;
 use crate::sources::Sources;
 use platter_fetch::Catalog;
 
-/// The store, wherever it is, and what is on this machine.
+/// The store, and the place on this machine.
 pub(super) struct Keep {
     pub(super) place: LivePlace,
     pub(super) sources: Sources,

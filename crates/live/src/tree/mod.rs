@@ -11,17 +11,17 @@
 //! Score files are the pointer files of vdiskfs (Liguori and Van Hensbergen, "Experiences with Content Addressable
 //! Storage and Virtual Disks", 2008).
 //!
-//! What is done to names is done to images. `mkdir` makes a directory in the memory of this process. `mv` renames an
-//! image, or all images below a directory, in one commit. `rm 7.raw` forgets version 7, and `7.score` goes with it.
-//! `rm 7.score` alone is refused, and so is `rm latest.raw` while there is a version; yet `rm -r` works, since a file
-//! that went with another can be removed once more: it is not listed, only found. Directories stay, empty, until
-//! they are removed.
+//! Changes of names change images. `mkdir` makes a directory in the memory of this process. `mv` renames an image, or
+//! all images below a directory, in one commit. `rm 7.raw` forgets version 7 and removes `7.score` with it. `rm
+//! 7.score` alone is refused, and so is `rm latest.raw` while there is a version. Still, `rm -r` works, because a file
+//! that was removed with another can be removed once more: it is not listed, but can be looked up. Empty directories
+//! stay until they are removed.
 //!
 //! Images whose name begins with `by-date` or `import`, or has a part that ends in `.raw` or `.score`, are not in the
-//! tree: such a part would be taken for a file. They can be reached by all other means. `lab` and `lab/debian12` can both be
-//! images: the versions of one lie beside the directory of the other.
+//! tree, because such a part would look like a file. They are accessible in all other ways. `lab` and `lab/debian12`
+//! can both be images: the versions of one are beside the directory of the other.
 //!
-//! Must never change what an open file shows, nor ask the catalog when one is read or written.
+//! Must never change the contents of an open version, nor query the catalog when a file is read or written.
 
 mod change;
 mod dates;

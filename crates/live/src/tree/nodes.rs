@@ -1,6 +1,6 @@
-//! The numbers of nodes: given when a name is first found, kept by renames, never given twice.
+//! The numbers of nodes: assigned when a name is first looked up, kept across renames, never reused.
 //!
-//! As many are kept as there are names, and open files whose names are gone.
+//! There are at most as many as names and open files without names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::place::Place;
 use super::view::Contents;
 
-/// What is known by a number.
+/// A numbered node.
 #[derive(Debug)]
 struct Known {
     place: Place,
-    /// The contents of a version that was opened: they stay known while it is open, whatever becomes of its name.
+    /// The contents of an opened version: they stay known while it is open, even without a name.
     contents: Weak<Contents>,
 }
 
-/// All numbers, as another process goes on with them.
+/// All numbers, for another process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodesState {
     next: NodeId,
@@ -45,7 +45,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// The number of a place that there is.
+    /// Returns the number of an existing place.
     pub(super) fn number(&mut self, place: &Place) -> NodeId {
         if let Some(number) = self.numbers.get(place) {
             return *number;
@@ -57,13 +57,13 @@ impl Nodes {
         number
     }
 
-    /// For another process.
+    /// Returns the numbers for another process.
     pub(super) fn state(&self) -> NodesState {
         let known = self.known.iter().map(|(number, known)| (*number, known.place.clone()));
         NodesState { next: self.next, known: known.collect() }
     }
 
-    /// The numbers that another process gave.
+    /// Restores the numbers of another process.
     pub(super) fn restored(state: NodesState) -> Self {
         let mut nodes = Self::default();
         for (number, place) in state.known {
@@ -74,12 +74,12 @@ impl Nodes {
         nodes
     }
 
-    /// The place of that number.
+    /// Returns the place with this number.
     pub(super) fn place(&self, number: NodeId) -> Option<&Place> {
         self.known.get(&number).map(|known| &known.place)
     }
 
-    /// The contents of an open version of that number.
+    /// Returns the contents of the open version with this number.
     pub(super) fn contents(&self, number: NodeId) -> Option<Arc<Contents>> {
         self.known.get(&number)?.contents.upgrade()
     }
@@ -102,7 +102,7 @@ impl Nodes {
         });
     }
 
-    /// Gives every number a place that `moved` names, if it names one.
+    /// Moves every number to the place that `moved` returns, if any.
     pub(super) fn rename(&mut self, moved: impl Fn(&Place) -> Option<Place>) {
         for (number, known) in &mut self.known {
             let Some(place) = moved(&known.place) else { continue };

@@ -1,4 +1,4 @@
-//! What a node of the tree is, by name.
+//! The places in the tree, by name.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub(super) const BY_DATE: &str = "by-date";
 /// The directory where files become versions, in the root.
 pub(super) const IMPORT: &str = "import";
 
-/// In which form a version is a file.
+/// The form of a version as a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Form {
     /// Its disk.
@@ -25,13 +25,13 @@ impl Form {
         Self::ALL[self as usize].1
     }
 
-    /// A file's name without its suffix, and the form that it says.
+    /// Splits a file's name into its stem and form.
     pub(super) fn split(name: &str) -> Option<(&str, Self)> {
         Self::ALL.into_iter().find_map(|(form, suffix)| Some((name.strip_suffix(suffix)?, form)))
     }
 }
 
-/// A place in the tree. Paths are parts with slashes between them, and the empty one is the top.
+/// A place in the tree. Paths are parts separated by slashes; the empty path is the top.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Place {
     /// The directory of an image, or of images below it.
@@ -43,9 +43,9 @@ pub(super) enum Place {
         form: Form,
         is_latest: bool,
     },
-    /// The disk that this process serves.
+    /// The live disk of an image.
     Live(String),
-    /// A file that went when another was removed.
+    /// A file that was removed with another one.
     Gone(String),
     /// All years.
     Days,
@@ -60,14 +60,14 @@ pub(super) enum Place {
         number: u64,
         form: Form,
     },
-    /// Where files are written that become versions.
+    /// A directory for files that become versions.
     Import(String),
-    /// One of these files.
+    /// A file that becomes a version.
     Spool(String),
 }
 
 impl Place {
-    /// The directory that a directory is in.
+    /// Returns the parent of a directory.
     pub(super) fn parent(&self) -> Self {
         match self {
             Self::Images(path) | Self::Live(path) => Self::Images(above(path).to_owned()),
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Where it is once the images at and below `from` are at and below `to`; `None` if it stays where it is.
+    /// Returns its place after the images at and below `from` moved to `to`; `None` if it does not move.
     pub(super) fn moved(&self, from: &str, to: &str) -> Option<Self> {
         let mut moved = self.clone();
         let path = match &mut moved {
@@ -97,33 +97,33 @@ impl Place {
     }
 }
 
-/// A path once what is at and below `from` is at and below `to`; `None` if it is neither.
+/// Returns a path after `from` and everything below moved to `to`; `None` if it does not move.
 pub(super) fn moved_path(path: &str, from: &str, to: &str) -> Option<String> {
     let rest = path.strip_prefix(from)?;
     (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
 }
 
-/// The path of a name in a directory.
+/// Returns the path of a name in a directory.
 pub(super) fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
-/// The directory that a path is in.
+/// Returns the parent of a path.
 pub(super) fn above(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(above, _)| above)
 }
 
-/// The path and every one above it, the top last.
+/// Returns the path and all its parents, the top last.
 pub(super) fn upwards(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| (!path.is_empty()).then(|| above(path)))
 }
 
-/// Why no image of that name is in the tree; `None` if it can be.
+/// Returns why an image with this name cannot be in the tree; `None` if it can.
 pub(super) fn hidden(path: &str) -> Option<String> {
     let first = path.split('/').next().unwrap_or_default();
     if first == BY_DATE || first == IMPORT {
         return Some(format!("{first} is a directory of this tree's own"));
     }
     let file = path.split('/').find(|part| Form::split(part).is_some())?;
-    Some(format!("{file} would be taken for a file: the names of images have no .raw or .score here"))
+    Some(format!("{file} would look like a file: image names ending in .raw or .score are not in this tree"))
 }

@@ -1,13 +1,13 @@
-//! A file that is being written and becomes the next version of an image when it is closed.
+//! A file that is being written, and becomes the next version of an image when it is closed.
 //!
-//! Its bytes lie in a plain file without a name in the directory of the [`LivePlace`], which is gone with the last that has it open, or
-//! with the process. What is copied from a version (`take_over`) is only remembered, as long as it can be: when it
-//! turns out to be all of that version, a clone is published and nothing was copied. Anything else first writes down
-//! what was remembered.
+//! Its bytes are in a plain file without a name, in the directory of the [`LivePlace`], which disappears when it is
+//! closed everywhere, or with the process. Ranges that are copied from a version (`take_over`) are only remembered as
+//! long as possible: if all of that version was copied, a clone is published and no data is copied. Any other access
+//! first writes the remembered ranges to the file.
 //!
-//! Where the kernel writes to the plain file by itself, nothing is counted here: whether it was written is asked of
-//! the file. If it wrote to a page of which a part is remembered, nobody can tell which of its zeros were meant, and
-//! closing says so instead of guessing.
+//! If the kernel writes to the plain file directly, changes are not counted here: the file's times tell whether it was
+//! written. If it wrote to a page that is partly remembered, it is unknown which of its zeros were written, and closing
+//! fails instead of guessing.
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -31,28 +31,28 @@ use platter_jobs::capture_as;
 use platter_jobs::{CaptureRequest, CloneRequest, Silent, clone};
 
 const DIRECTORY: &str = "spool";
-/// Most remembered ranges that do not touch.
+/// Most separate remembered ranges.
 const TAKEN_MAX: usize = 1 << 20;
-/// What is copied at once.
+/// Bytes copied at a time.
 const COPY_LENGTH: u64 = 1 << 20;
-/// The file, whoever has it open.
+/// The file, shared by all its openings.
 pub(super) struct Spool {
     keep: Arc<Keep>,
     image: ImageName,
-    /// What is said of it: `import/lab/debian12.raw`.
+    /// Its name in messages: `import/lab/debian12.raw`.
     pub(super) path: String,
     pub(super) file: File,
-    /// The kernel may write to the file by itself.
+    /// Whether the kernel may write to the file directly.
     pub(super) is_backing: AtomicBool,
-    /// Changes that were made here.
+    /// Number of changes through this process.
     changes: AtomicU64,
-    /// Changed with nobody writing: whoever writes has it read-locked and has seen that nothing is remembered.
+    /// Only changed while nobody writes: writers hold the read lock and have checked that nothing is remembered.
     pub(super) taken: RwLock<Option<Taken>>,
-    /// What the file was when it last became a version. Locked while it does.
+    /// The file's state when it last became a version. Locked during that.
     published: Mutex<Option<Stamp>>,
 }
 
-/// What is remembered of one version.
+/// Remembered ranges of one version.
 pub(super) struct Taken {
     score: Score,
     disk: RecipeDisk,
@@ -65,7 +65,7 @@ impl Taken {
     }
 }
 
-/// What changes when the file does.
+/// A state of the file, which changes with its contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     length: u64,
@@ -74,7 +74,7 @@ struct Stamp {
 }
 
 impl Spool {
-    /// A new, empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
     /// `Io`.
@@ -86,7 +86,7 @@ impl Spool {
         let name = dir.join(format!("{:032x}", u128::from_be_bytes(number)));
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
         let file = file.context(|| format!("making {}", name.display()))?;
-        // Without a name it cannot outlive this process.
+        // Without a name, it cannot outlive this process.
         std::fs::remove_file(&name).context(|| format!("removing the name of {}", name.display()))?;
         Ok(Self {
             keep,
@@ -100,11 +100,11 @@ impl Spool {
         })
     }
 
-    /// Removes what processes left that ended between making a file and taking its name away.
+    /// Removes files of processes that ended between creating a file and removing its name.
     pub(super) fn clean(place: &LivePlace) {
         let Ok(left) = std::fs::read_dir(place.dir().join(DIRECTORY)) else { return };
         for entry in left.flatten() {
-            // Its process may be at it, too.
+            // Its process may be removing it as well.
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -113,7 +113,7 @@ impl Spool {
         &self.image
     }
 
-    /// Bytes of the file, bytes that are kept for it, and when it last changed.
+    /// Returns the file's length, its allocated bytes, and the time of its last change.
     pub(super) fn facts(&self) -> Result<(u64, u64, i64)> {
         let metadata = self.file.metadata().context(|| format!("looking at {}", self.path))?;
         let modified =
@@ -131,7 +131,7 @@ impl Spool {
         self.taken.write()
     }
 
-    /// Does what reads or changes bytes, with nothing remembered any more.
+    /// Runs an access to the file's bytes, after writing remembered ranges to it.
     pub(super) fn on_file<T>(
         &self,
         act: impl FnOnce(&File) -> io::Result<T>,
@@ -147,7 +147,7 @@ impl Spool {
         }
     }
 
-    /// Writes what is remembered into the file.
+    /// Writes remembered ranges to the file.
     fn write_down(&self, taken: &mut Option<Taken>) -> Result<()> {
         let Some(remembered) = taken.as_ref() else { return Ok(()) };
         let ranges = remembered.extents();
@@ -166,7 +166,7 @@ impl Spool {
         let torn = written.iter().flat_map(|extent| ranges.clip(*extent)).next();
         torn.map_or(Ok(()), |extent| {
             Err(Error::refused(format!(
-                "{}: {} bytes at {} were copied from a version and then written over: copy to a plain file first",
+                "{}: {} bytes at {} were copied from a version and then overwritten: copy to a plain file first",
                 self.path, extent.length, extent.offset
             )))
         })
@@ -191,7 +191,7 @@ impl Spool {
         Ok(())
     }
 
-    /// The version that this is a copy of, if all of its data was taken over and nothing else has happened.
+    /// Returns the version of which this is a complete, unchanged copy, if it is one.
     fn cloned(&self, taken: &Option<Taken>) -> Result<Option<Score>> {
         let Some(taken) = taken else { return Ok(None) };
         let whole = Extent::new(0, taken.disk.length());
@@ -207,7 +207,7 @@ impl Spool {
         Ok(missing.is_empty().then_some(taken.score))
     }
 
-    /// Makes the next version of it.
+    /// Publishes it as the next version.
     fn publish(&self) -> Result<Stamp> {
         let keep = &self.keep;
         let mut taken = self.taken_mut();
@@ -255,7 +255,7 @@ impl Spool {
         let mut published = self.published.lock();
         let stamp = self.stamp()?;
         if stamp.length > 0 && *published != Some(stamp) {
-            let what = format!("{} does not become a version of {}", self.path, self.image);
+            let what = format!("{} was not imported as a version of {}", self.path, self.image);
             *published = Some(self.publish().map_err(|error| error.within(what))?);
         }
         Ok(())
@@ -269,7 +269,7 @@ impl Spool {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remembers a range of a version; says whether it does.
+    /// Remembers a range of a version. Returns whether it was possible.
     pub(super) fn take_over(&self, score: Score, range: Extent) -> Result<bool> {
         let mut taken = self.taken_mut();
         if taken.as_ref().is_some_and(|taken| taken.score != score || taken.ranges.len() >= TAKEN_MAX) {

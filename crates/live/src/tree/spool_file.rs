@@ -1,4 +1,4 @@
-//! One opening of a file that is being written and becomes a version.
+//! One opening of a file that becomes a version.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,7 +20,7 @@ pub(super) struct SpoolFile {
 }
 
 impl SpoolFile {
-    /// Opens it once more. Who reads it finds the bytes in the file.
+    /// Opens it once more. Readers find the bytes in the file.
     pub(super) fn open(spool: Arc<Spool>, access: Access) -> Result<Self> {
         if access != Access::Write {
             spool.on_file(|_| Ok(()), String::new)?;
@@ -30,7 +30,7 @@ impl SpoolFile {
 
     fn check_writable(&self) -> Result<()> {
         match self.access {
-            Access::Read => Err(Error::refused(format!("{} was opened to be read", self.spool.path))),
+            Access::Read => Err(Error::refused(format!("{} was opened read-only", self.spool.path))),
             Access::Write | Access::ReadWrite => Ok(()),
         }
     }

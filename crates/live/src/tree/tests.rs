@@ -1,4 +1,4 @@
-//! The tree over a real store: names, contents, and what is done to them.
+//! Tests of the tree over a real store: names, contents, and changes.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::tests::capture_bytes;
 use platter_fetch::{EditLockChoice, OpenStore};
 use platter_jobs::{CloneRequest, clone};
 
-/// Disks that a process serves, in memory.
+/// Served disks, in memory.
 #[derive(Default)]
 struct Disks(Mutex<BTreeMap<String, Arc<Memory>>>);
 
@@ -90,7 +90,7 @@ impl Lab {
         names.into_iter().try_fold(ROOT, |at, name| Ok(self.tree.lookup(at, name)?.id))
     }
 
-    /// The directory of a path, and the name there.
+    /// Returns the directory of a path, and the name in it.
     fn at<'a>(&self, path: &'a str) -> (NodeId, &'a str) {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         (self.node(directory).unwrap(), name)
@@ -143,7 +143,7 @@ impl Lab {
         store.version(&image.parse().unwrap(), NumberChoice::Latest).unwrap()
     }
 
-    /// Removes what is there as `rm -r` does: it lists once, and everything it found must go.
+    /// Removes everything like `rm -r`: it lists once, and everything listed must be removable.
     fn remove_all(&self, path: &str) {
         let node = self.node(path).unwrap();
         for (name, found) in self.tree.list(node).unwrap() {
@@ -215,7 +215,7 @@ fn versions_are_files() {
     }
 }
 
-/// What is open stays what it is: a new version has another node, and the old one is known while it is open.
+/// Open versions do not change: a new version has another node, and the old one stays known while it is open.
 #[test]
 fn latest_never_changes_under_an_open_file() {
     let lab = Lab::new();
@@ -246,7 +246,7 @@ fn a_forgotten_version_is_read_while_it_is_open() {
     assert_eq!(kind(lab.tree.node(node)), ErrorKind::Missing);
 }
 
-/// Names have numbers as long as they are there; asking for what is not there leaves none behind.
+/// Names have numbers while they exist; looking up a missing name leaves none.
 #[test]
 fn numbers_are_never_used_again_and_bounded() {
     let lab = Lab::new();
@@ -289,7 +289,7 @@ fn an_image_may_be_a_directory_of_images() {
     assert_eq!(lab.tree.parent(ROOT).unwrap(), ROOT);
 }
 
-/// Publishes the disk of `source` as the next version of `image`, made at that time.
+/// Publishes the disk of `source` as the next version of `image`, with this time.
 fn publish_at(lab: &Lab, source: &str, image: &str, time_unix_ms: i64) {
     let record = lab.newest(source).record;
     let store = Store::open_writer(&lab.place).unwrap();
@@ -312,7 +312,7 @@ fn days_end_at_midnight_in_utc() {
     assert_eq!(lab.contents("by-date/2001/11/21/lab/a.raw"), disk(2));
     assert_eq!(lab.names("by-date/2001/11/21"), ["lab"]);
     assert_eq!(lab.names("by-date/2001/11/21/lab"), ["a.raw", "a.score"]);
-    assert_eq!(lab.names("by-date/2001/11/26/lab").len(), 4, "what came before is there, too");
+    assert_eq!(lab.names("by-date/2001/11/26/lab").len(), 4, "earlier images are there as well");
     for path in
         ["by-date/2001/11/22", "by-date/2001/1", "by-date/02001", "by-date/2001/13", "by-date/2001/11/20/one"]
     {

@@ -1,6 +1,6 @@
-//! What names there are, as of one state of the catalog: the part of the tree that is made of images.
+//! The names for one state of the catalog: the part of the tree that consists of images.
 //!
-//! A view is made anew whenever something has changed, and is never changed itself.
+//! A new view is made after every change; a view itself never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ pub(super) struct Contents {
     pub(super) score: Score,
     /// Bytes of the disk.
     pub(super) length: u64,
-    /// Bytes that somebody can read.
+    /// Readable bytes.
     pub(super) allocated: u64,
-    /// When it was made, milliseconds since 1970.
+    /// Time of publishing, in milliseconds since 1970.
     pub(super) modified: i64,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// A version, if its image is in the tree.
+    /// Returns a version, if its image is in the tree.
     pub(super) fn of(version: &Version) -> Option<Self> {
         let record = &version.record;
         let image = record.image.to_string();
@@ -46,18 +46,18 @@ impl Listed {
     }
 }
 
-/// What is in the directory of an image, or of images below it.
+/// The contents of the directory of an image, or of images below it.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// Names of the directories in it.
+    /// Names of its subdirectories.
     pub(super) names: BTreeSet<String>,
-    /// Versions of the image that has this very name.
+    /// Versions of the image with exactly this name.
     pub(super) versions: BTreeMap<u64, Arc<Contents>>,
-    /// This process serves its disk.
+    /// Whether this process serves its disk.
     pub(super) is_live: bool,
-    /// The last time at which a version here or below was made.
+    /// Time of the latest version here or below.
     pub(super) modified: i64,
-    /// The first one; no version was made after the end of time.
+    /// Time of the earliest version; `i64::MAX` if there is none.
     first: i64,
 }
 
@@ -69,17 +69,17 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// Nothing is in it.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.versions.is_empty() && !self.is_live
     }
 
-    /// The version of the highest number.
+    /// Returns the version with the highest number.
     pub(super) fn newest(&self) -> Option<(u64, &Arc<Contents>)> {
         self.versions.last_key_value().map(|(number, contents)| (*number, contents))
     }
 
-    /// The version of the highest number of those made before the end of that day.
+    /// Returns the highest number of the versions made before the end of this day.
     fn newest_of(&self, day: Day) -> Option<u64> {
         let versions = self.versions.iter().rev();
         versions
@@ -89,7 +89,7 @@ impl Directory {
     }
 }
 
-/// All names made of images.
+/// All names that consist of images.
 #[derive(Debug, Default)]
 pub(super) struct View {
     directories: BTreeMap<String, Directory>,
@@ -97,7 +97,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// What follows from the versions, the images whose disks are served, and the directories that were made.
+    /// Builds the view from the versions, the images of served disks, and created directories.
     pub(super) fn new(versions: &[Listed], live: &[String], made: &BTreeSet<String>) -> Self {
         let mut view = Self::default();
         view.directories.entry(String::new()).or_default();
@@ -116,7 +116,7 @@ impl View {
         view
     }
 
-    /// The directory of that path, made with those above it, when one is missing.
+    /// Returns the directory of this path; creates it and its parents if they are missing.
     fn enter(&mut self, path: &str, time: Option<i64>) -> &mut Directory {
         let mut below: Option<&str> = None;
         for path in upwards(path) {
@@ -134,22 +134,22 @@ impl View {
         self.directories.entry(path.to_owned()).or_default()
     }
 
-    /// The directory of images at that path.
+    /// Returns the directory of images at this path.
     pub(super) fn directory(&self, path: &str) -> Option<&Directory> {
         self.directories.get(path)
     }
 
-    /// Whether a version is at that path, or below it.
+    /// Whether there is a version at or below this path.
     pub(super) fn has_images(&self, path: &str) -> bool {
         self.directory(path).is_some_and(|directory| directory.first < i64::MAX)
     }
 
-    /// The contents of a version.
+    /// Returns the contents of a version.
     pub(super) fn contents(&self, image: &str, number: u64) -> Option<&Arc<Contents>> {
         self.directory(image)?.versions.get(&number)
     }
 
-    /// Whether there is such a place. Of what is made of no image, it says no.
+    /// Whether a place exists. False for places that do not consist of images.
     pub(super) fn has(&self, place: &Place) -> bool {
         match place {
             Place::Images(path) => self.directory(path).is_some(),
@@ -167,7 +167,7 @@ impl View {
         }
     }
 
-    /// The last time at which anything in a directory changed.
+    /// Returns the time of the last change in a directory.
     pub(super) fn modified(&self, place: &Place) -> i64 {
         let path = match place {
             Place::Images(path) | Place::Day(_, path) | Place::Live(path) => path,
@@ -176,7 +176,7 @@ impl View {
         self.directory(path).map_or(0, |directory| directory.modified)
     }
 
-    /// What has that name in a directory.
+    /// Looks up a name in a directory.
     pub(super) fn find(&self, at: &Place, name: &str) -> Option<Place> {
         let place = match at {
             Place::Images(path) => return self.find_image(path, name),
@@ -220,7 +220,7 @@ impl View {
         }
     }
 
-    /// All names in a directory.
+    /// Returns all names in a directory.
     pub(super) fn names(&self, at: &Place) -> Vec<String> {
         let both = |stem: &str| [Form::Raw, Form::Score].map(|form| format!("{stem}{}", form.suffix()));
         match at {
@@ -260,7 +260,7 @@ impl View {
         self.days.iter().copied().filter(move |day| (day.year(), day.month()) == (year, month))
     }
 
-    /// Whether an image below a path had a version at the end of that day.
+    /// Whether an image below a path had a version at the end of this day.
     fn had_below(&self, day: Day, path: &str) -> bool {
         let Some(directory) = self.directory(path) else { return false };
         let had = |name: &String| self.directory(&join(path, name)).map(|below| below.first);
@@ -268,7 +268,7 @@ impl View {
     }
 }
 
-/// Each name once, in order.
+/// Returns each name once, in order.
 fn named(names: impl Iterator<Item = String>) -> Vec<String> {
     names.collect::<BTreeSet<String>>().into_iter().collect()
 }

@@ -1,9 +1,9 @@
-//! Files written to `import`.
+//! Tests of files written to `import`.
 
 use super::*;
 
 #[test]
-fn what_is_written_becomes_a_version() {
+fn a_written_file_becomes_a_version() {
     let lab = Lab::new();
     capture_bytes(&lab.place, "lab/old", &disk(1));
     lab.import("import/lab/new.raw", &disk(4)).unwrap();
@@ -21,7 +21,7 @@ fn what_is_written_becomes_a_version() {
 }
 
 #[test]
-fn it_is_in_import_as_long_as_somebody_has_it_open() {
+fn a_file_is_in_import_while_it_is_open() {
     let lab = Lab::new();
     let one = lab.create("import/a.raw").unwrap();
     let two = lab.open("import/a.raw", Access::ReadWrite).unwrap();
@@ -43,12 +43,12 @@ fn it_is_in_import_as_long_as_somebody_has_it_open() {
     assert_eq!(lab.names("import"), [""; 0]);
     assert_eq!(kind(lab.node("import/a.raw")), ErrorKind::Missing);
     drop(lab.create("import/b.raw").unwrap());
-    assert_eq!(lab.names(""), ["a", "by-date", "import"], "what nobody wrote is nothing");
+    assert_eq!(lab.names(""), ["a", "by-date", "import"], "an unwritten file becomes no version");
 }
 
-/// The kernel writes to the file by itself.
+/// The kernel writes to the file directly.
 #[test]
-fn whether_it_was_written_is_asked_of_the_file() {
+fn the_file_tells_whether_it_was_written() {
     let lab = Lab::new();
     let file = lab.create("import/a.raw").unwrap();
     let kernel = std::fs::File::from(
@@ -65,7 +65,7 @@ fn whether_it_was_written_is_asked_of_the_file() {
 }
 
 #[test]
-fn a_capture_that_fails_is_told_at_closing() {
+fn a_failed_capture_is_reported_at_closing() {
     let lab = Lab::new();
     capture_bytes(&lab.place, "a", &disk(1));
     let store = Store::open_reader(&lab.place).unwrap();
@@ -79,14 +79,14 @@ fn a_capture_that_fails_is_told_at_closing() {
     assert!(error.to_string().contains("imported already"), "{error}");
     store.release_edit_lock(&edit_lock).unwrap();
     file.close().unwrap();
-    assert_eq!(lab.newest("a").name.number, 2, "tried again, it works");
+    assert_eq!(lab.newest("a").name.number, 2, "the retry succeeds");
     drop(file);
     store.take_edit_lock(&"a".parse().unwrap(), "somebody", 1).unwrap();
     assert!(lab.create("import/a").map(drop).unwrap_err().to_string().contains("somebody"));
 }
 
 #[test]
-fn names_that_no_image_can_have_are_refused() {
+fn invalid_image_names_are_refused() {
     let lab = Lab::new();
     for name in ["A", ".a.swp", "a b", "é", "x.score", "x.raw.raw", "import", "by-date.raw", &"a".repeat(64)]
     {
@@ -101,7 +101,7 @@ fn names_that_no_image_can_have_are_refused() {
     assert_eq!(kind(lab.create("lab/x.raw")), ErrorKind::Refused);
 }
 
-/// What `cp` does: data by data, where it is, then the length.
+/// Copies like `cp`: each range of data at its position, then the length.
 fn take_over(source: &dyn OpenFile, target: &dyn OpenFile) {
     let mut runs = Vec::new();
     let whole = Extent::new(0, source.length());
@@ -135,7 +135,7 @@ fn a_copy_of_a_version_is_a_clone() {
     assert_eq!(lab.contents("b/latest.raw"), disk(1));
 }
 
-/// A version that is copied from, and another.
+/// A version to copy from, and another one.
 struct Copies {
     lab: Lab,
     source: Arc<dyn OpenFile>,
@@ -144,7 +144,7 @@ struct Copies {
 
 /// The last data of [`disk`].
 const LAST: Extent = Extent::new((1 << 20) - 8192, 8192);
-/// The first, and zeros behind it.
+/// The first data of [`disk`], and zeros after it.
 const FIRST: Extent = Extent::new(0, 73_728);
 
 impl Copies {
@@ -156,7 +156,7 @@ impl Copies {
         Self { lab, source, other }
     }
 
-    /// What `act` makes is captured, and holds what was copied and what was written.
+    /// Checks that the file written by `act` is imported with the expected bytes.
     fn check(&self, act: impl Fn(&dyn OpenFile), expected: &[u8]) {
         let file = self.lab.create("import/b.raw").unwrap();
         act(&*file);
@@ -177,7 +177,7 @@ fn changed(at: std::ops::Range<usize>, byte: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_that_was_written_is_no_clone() {
+fn a_modified_copy_is_not_a_clone() {
     let copies = Copies::new();
     let copy = |file: &dyn OpenFile| take_over(&*copies.source, file);
     let write_one = |file: &dyn OpenFile| {
@@ -201,7 +201,7 @@ fn a_copy_that_was_written_is_no_clone() {
 }
 
 #[test]
-fn a_copy_of_a_part_is_no_clone() {
+fn a_partial_copy_is_not_a_clone() {
     let copies = Copies::new();
     let take_first = |file: &dyn OpenFile| {
         assert!(copies.take(file, FIRST));
@@ -220,7 +220,7 @@ fn a_copy_of_a_part_is_no_clone() {
 }
 
 #[test]
-fn a_copy_of_two_versions_or_to_another_place_is_no_clone() {
+fn a_copy_of_two_versions_or_to_another_offset_is_not_a_clone() {
     let copies = Copies::new();
     let mix = |file: &dyn OpenFile| {
         assert!(copies.take(file, FIRST));
@@ -237,7 +237,7 @@ fn a_copy_of_two_versions_or_to_another_place_is_no_clone() {
 }
 
 #[test]
-fn who_reads_a_copy_finds_its_bytes() {
+fn a_copy_can_be_read() {
     let lab = Lab::new();
     capture_bytes(&lab.place, "a", &disk(1));
     let source = lab.open("a/1.raw", Access::Read).unwrap();
@@ -246,12 +246,12 @@ fn who_reads_a_copy_finds_its_bytes() {
     assert_eq!(lab.contents("import/b.raw"), disk(1));
     target.close().unwrap();
     assert_eq!(lab.newest("b").record.cloned_from, None);
-    assert_eq!(lab.newest("b").record.score, source.score().unwrap(), "the same disk all the same");
+    assert_eq!(lab.newest("b").record.score, source.score().unwrap(), "still the same disk");
 }
 
-/// The kernel wrote where a version was copied to: nobody can tell what was meant, so nothing is published.
+/// The kernel wrote into a copied range: the intended bytes are unknown, so nothing is published.
 #[test]
-fn what_the_kernel_wrote_over_a_copy_is_not_guessed() {
+fn writes_of_the_kernel_over_a_copy_are_not_guessed() {
     let lab = Lab::new();
     capture_bytes(&lab.place, "a", &disk(1));
     let source = lab.open("a/1.raw", Access::Read).unwrap();
@@ -267,10 +267,10 @@ fn what_the_kernel_wrote_over_a_copy_is_not_guessed() {
     write("c", 300_000).unwrap();
     let mut beside = disk(1);
     beside[300_000] = 8;
-    assert!(lab.contents("c/1.raw") == beside, "beside the copy it is known");
+    assert!(lab.contents("c/1.raw") == beside, "writes beside the copy are known");
 }
 
-/// Many write one file and many read versions meanwhile.
+/// Many threads write one file while many read versions.
 #[test]
 fn many_threads_at_once() {
     let lab = Lab::new();

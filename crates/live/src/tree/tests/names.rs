@@ -1,4 +1,4 @@
-//! What is done to names.
+//! Tests of changes of names.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn removing_a_file_forgets_its_version() {
     assert_eq!(lab.contents("lab/a/latest.raw"), disk(2));
     assert_eq!(kind(lab.remove("lab/a/3.raw")), ErrorKind::Missing);
     capture_bytes(&lab.place, "lab/a", &disk(4));
-    assert_eq!(lab.newest("lab/a").name.number, 4, "3 is never used again");
+    assert_eq!(lab.newest("lab/a").name.number, 4, "number 3 is never used again");
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn names_are_not_replaced_and_must_fit() {
     assert_eq!(lab.names(""), ["a", "b", "by-date", "import", "lab", "n"]);
 }
 
-/// Another process' changes are seen at once.
+/// Changes by another process are visible at once.
 #[test]
-fn others_are_followed() {
+fn changes_by_other_processes_are_followed() {
     let lab = Lab::new();
     capture_bytes(&lab.place, "a", &disk(1));
     let other = open_tree(&lab.place, &lab.disks);
