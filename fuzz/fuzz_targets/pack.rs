@@ -7,8 +7,8 @@ use std::io;
 
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::{bug_free, xxh3};
+use platter_pack::read_directory;
 use platter_records::{PackId, StoreId, VersionRecord};
-use platter_store::read_directory;
 use platter_vfs::VfsFile;
 
 /// Bytes of the header and of the trailer; the last eight are a checksum of the others.

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use platter_cache::{decode_pins, encode_pins};
 use platter_fuzz::{bug_free, xxh3};
-use platter_store::cache::{decode_pins, encode_pins};
 
 const CHECKSUM_LENGTH: usize = 8;
 

@@ -10,12 +10,11 @@
 //! Whoever makes blocks can choose their ids to some degree, so the table's hash is salted.
 
 use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use platter_image::frame::ListedBlock;
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, Result};
+use platter_pack::IdHash;
 
 /// Maximum number of blocks: ordinals have 32 bits.
 const BLOCKS_MAX: usize = u32::MAX as usize;
@@ -277,30 +276,6 @@ impl Index {
 /// Returns the number of the frame that holds the block with that ordinal.
 fn number_of(frames: &[IndexedFrame], ordinal: u32) -> usize {
     frames.partition_point(|frame| frame.first_block <= ordinal) - 1
-}
-
-/// Returns the ids of listed blocks.
-pub(crate) fn ids(blocks: &[ListedBlock]) -> impl Iterator<Item = BlockId> + '_ {
-    blocks.iter().map(|block| block.id)
-}
-
-/// A salted hash function for ids: nobody can choose ids that collide in the table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IdHash([u64; 2]);
-
-impl IdHash {
-    /// Makes a hash function with a random salt.
-    pub(crate) fn new() -> Self {
-        let random = RandomState::new();
-        Self([random.hash_one(0_u8), random.hash_one(1_u8) | 1])
-    }
-
-    /// Hashes by a folded multiplication of salted halves. Ids are already uniformly distributed.
-    pub(crate) fn of(self, id: &BlockId) -> u64 {
-        let half = |at: usize| (0..8).fold(0_u64, |value, n| value | u64::from(id.0[at + n]) << (8 * n));
-        let product = u128::from(half(0) ^ self.0[0]) * u128::from(half(8) ^ self.0[1]);
-        (product as u64) ^ (product >> 64) as u64
-    }
 }
 
 #[cfg(test)]

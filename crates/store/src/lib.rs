@@ -9,7 +9,6 @@
 //! SQLite. SQLite is given the name of an SQLite VFS, so that both can run on a simulated disk.
 
 mod block_lengths;
-pub mod cache;
 mod catalog;
 mod check;
 mod edit_lock;
@@ -19,8 +18,9 @@ mod health;
 mod hoard;
 mod index;
 mod known;
-mod pack;
+mod mend;
 mod pack_set;
+mod pack_writer;
 mod place;
 mod presence;
 mod published;
@@ -40,7 +40,6 @@ pub use health::{Condition, Observation, Observations, decode_health};
 pub use hoard::{Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
 pub use index::Index;
 pub use known::KnownCheck;
-pub use pack::{PackDirectory, read_directory};
 pub use place::{PACK_LENGTH_TARGET, StorePlace};
 pub use presence::missing_blocks;
 pub use published::{Published, Repaired};

@@ -9,8 +9,8 @@ use platter_image::{Error, FrameAddress, IoContext, Pin, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::PackState;
-use crate::pack::read_frame;
 use crate::place::StorePlace;
+use platter_pack::read_frame;
 use platter_records::PackId;
 
 /// Maximum number of pack files that are open for reading.
@@ -103,7 +103,7 @@ impl PackSet {
         Ok(file)
     }
 
-    /// Reads a frame, or its start, after the ids that [`lay_ids`](crate::pack::lay_ids) put into `stored` ([`read_frame`]).
+    /// Reads a frame, or its start, after the ids that [`lay_ids`](platter_pack::lay_ids) put into `stored` ([`read_frame`]).
     pub(crate) fn read_frame(&self, address: FrameAddress, blocks: usize, stored: &mut [u8]) -> Result<()> {
         let file = self.file(address.pack)?;
         read_frame(&*file, address.offset, address.length as usize, blocks, stored).map_err(|error| {

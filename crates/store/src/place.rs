@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
-use platter_vfs::{OpenMode, OsVfs, Vfs};
+use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
 use serde::{Deserialize, Serialize};
 
 use platter_records::{PackId, StoreId};
@@ -168,10 +168,7 @@ impl StorePlace {
 
     /// Removes a file if it exists.
     pub(crate) fn remove_if_there(&self, path: &Path) -> Result<()> {
-        match self.vfs.remove(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            removed => removed.context(|| format!("removing {}", path.display())),
-        }
+        remove_if_there(&*self.vfs, path).context(|| format!("removing {}", path.display()))
     }
 
     pub(crate) fn sync_dir(&self, dir: &Path) -> Result<()> {
@@ -180,22 +177,7 @@ impl StorePlace {
 
     /// Creates a directory and its missing parents. All of their names are durable on return.
     pub(crate) fn create_dirs(&self, dir: &Path) -> Result<()> {
-        if self.vfs.exists(dir).context(|| format!("looking for {}", dir.display()))? {
-            return Ok(());
-        }
-        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
-            self.create_dirs(above)?;
-        }
-        match self.vfs.create_dir(dir) {
-            // Another process created it meanwhile.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => made.context(|| format!("making the directory {}", dir.display()))?,
-        }
-        match dir.parent() {
-            Some(above) if above.as_os_str().is_empty() => self.sync_dir(Path::new(".")),
-            Some(above) => self.sync_dir(above),
-            None => Ok(()),
-        }
+        create_dirs(&*self.vfs, dir).context(|| format!("making the directory {}", dir.display()))
     }
 
     /// Writes `store.json`, which makes the directory a store.
@@ -241,33 +223,5 @@ impl StorePlace {
             )));
         }
         StoreId::from_hex(&format.id).ok_or_else(corrupt)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn threads_can_create_the_same_directory_concurrently() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = StorePlace::on_system(dir.path());
-        let together = Barrier::new(4);
-        let make_all = || -> Vec<Result<()>> {
-            let dirs = (0..200).map(|number| dir.path().join(format!("{number}/packs")));
-            let make = |dir: PathBuf| {
-                together.wait();
-                place.create_dirs(&dir)
-            };
-            dirs.map(make).collect()
-        };
-        let made: Vec<Result<()>> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..4).map(|_| scope.spawn(make_all)).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-        });
-        made.into_iter().for_each(Result::unwrap);
     }
 }

@@ -26,11 +26,12 @@ use crate::catalog::{
     Catalog, Change, Past, Sources, State, create_new_log, first_name, remove_catalog, remove_journals,
 };
 use crate::health::{Condition, Health, Observation};
-use crate::pack::{SealedPack, read_directory, read_header, read_row};
+use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::store::{Store, WRITER_LOCK_TRIES, describe, take_lock};
+use platter_pack::{read_directory, read_header, read_row};
 use platter_records::Version;
 use platter_records::VersionName;
 use platter_records::VersionRecord;

@@ -24,10 +24,12 @@ use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{Change, PackState};
 use crate::index::Index;
-use crate::pack::{PackDirectory, Scanned, SealedPack, mend, read_directory, read_header, read_row, scan};
+use crate::mend::mend;
+use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::session::Session;
 use crate::store::Store;
+use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::BootSetHead;
 use platter_records::PackId;
 use platter_records::VersionRecord;

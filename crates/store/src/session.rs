@@ -20,12 +20,14 @@ use platter_image::{
 
 use crate::catalog::{Change, PackState};
 use crate::health::Observation;
-use crate::index::{Index, ids};
+use crate::index::Index;
 use crate::known::{KnownCheck, KnownFrames};
-use crate::pack::{PackWriter, SealedPack, lay_ids};
+use crate::pack_writer::{PackWriter, SealedPack};
 use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
 use crate::store::{Shared, page_of};
+use platter_pack::ids;
+use platter_pack::lay_ids;
 use platter_records::PackId;
 use platter_records::Version;
 use platter_records::VersionRecord;

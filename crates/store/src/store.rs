@@ -19,12 +19,13 @@ use platter_vfs::VfsFile;
 
 use crate::catalog::{Catalog, PackRow, PackState, create_log, remove_catalog};
 use crate::health::Health;
-use crate::index::{Index, ids};
-use crate::pack::{PackDirectory, lay_ids, read_directory, scan};
+use crate::index::Index;
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
+use platter_pack::ids;
+use platter_pack::{PackDirectory, lay_ids, read_directory, scan};
 use platter_records::{PackId, StoreId};
 
 /// How often to try a lock that is held. Writers try for half a second: a change of an edit lock is shorter than that. Changes of

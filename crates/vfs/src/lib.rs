@@ -8,6 +8,7 @@
 //! As on POSIX, [`VfsFile::sync`] makes a file's bytes and length durable, and [`Vfs::sync_dir`] makes the
 //! names in a directory durable (a new file, a rename, a removal). Neither replaces the other.
 
+mod directories;
 mod os;
 pub mod simulated;
 mod whole;
@@ -16,6 +17,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 
+pub use directories::{create_dirs, remove_if_there};
 pub use os::OsVfs;
 pub use whole::{read_whole, replace};
 

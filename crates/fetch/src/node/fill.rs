@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use platter_api::FillStatus;
+use platter_cache::{Cache, PinName};
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, IoContext, Kind, Result, Score};
-use platter_store::cache::{Cache, PinName};
 
 use super::source::{CachedSource, Want};
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use platter_api::NodeCounters;
+use platter_cache::{Cache, CacheOptions};
 use platter_client::{Answers, SharingRights};
 use platter_image::frame::FrameHeader;
 use platter_image::{BlockId, Kind, Result};
-use platter_store::cache::{Cache, CacheOptions};
 use platter_vfs::{OsVfs, Vfs};
 
 use super::audience::Audience;

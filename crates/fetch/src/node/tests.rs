@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use platter_cache::CacheOptions;
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, Error, ErrorKind, FrameIndex, Kind, Result, Score};
-use platter_store::cache::CacheOptions;
 use platter_store::{Store, StorePlace};
 use platter_testbed::store_disk;
 use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk};

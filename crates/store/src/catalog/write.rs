@@ -8,7 +8,7 @@ use super::query::meta;
 use super::row::RowChange;
 use super::table::{IMAGES, LOG, META, PACKS, Seals, VERSIONS, digest, logged, number, text, version_row};
 use super::{Catalog, PackState, failed, log};
-use crate::pack::SealedPack;
+use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use platter_records::Version;
 use platter_records::{ImageName, VersionName};

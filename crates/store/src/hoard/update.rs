@@ -19,9 +19,10 @@ use serde::Serialize;
 
 use super::replica::{Hoard, OWNER, ReplicaFacts, open_directory};
 use super::replica_file::{self, ReplicaState};
-use crate::index::ids;
-use crate::pack::{PackDirectory, PackWriter, read_row};
+use crate::pack_writer::PackWriter;
 use crate::place::StorePlace;
+use platter_pack::ids;
+use platter_pack::{PackDirectory, read_row};
 use platter_records::HoardSnapshot;
 use platter_records::PackId;
 use platter_records::{BootBlock, BootSet, BootSetHead};

@@ -13,9 +13,10 @@ use platter_vfs::OpenMode;
 use super::Session;
 use crate::catalog::PackState;
 use crate::index::Index;
-use crate::pack::{SealedPack, read_directory};
+use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::store::Store;
+use platter_pack::read_directory;
 use platter_records::PackId;
 
 /// Suffix of a parked pack's file name, after pack id, owner and time.

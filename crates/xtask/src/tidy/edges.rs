@@ -34,7 +34,22 @@ const RULES: &[Rule] = &[
         own: &["platter-image", "platter-records"],
         foreign: Some(&["schemars", "serde", "serde_json"]),
     },
-    Rule { name: "platter-store", own: &["platter-image", "platter-records", "platter-vfs"], foreign: None },
+    Rule {
+        name: "platter-pack",
+        own: &["platter-image", "platter-records", "platter-vfs"],
+        foreign: Some(&["twox-hash"]),
+    },
+    // A cache has no database.
+    Rule {
+        name: "platter-cache",
+        own: &["platter-image", "platter-pack", "platter-records", "platter-vfs"],
+        foreign: Some(&["hashbrown", "parking_lot", "serde", "serde_json", "twox-hash"]),
+    },
+    Rule {
+        name: "platter-store",
+        own: &["platter-image", "platter-pack", "platter-records", "platter-vfs"],
+        foreign: None,
+    },
     // The protocol is pure: nothing in its manifest can open a socket or file, or read a clock.
     Rule {
         name: "platter-cast",
@@ -59,6 +74,7 @@ const RULES: &[Rule] = &[
         own: &[
             "platter-admission",
             "platter-api",
+            "platter-cache",
             "platter-cast",
             "platter-client",
             "platter-image",
@@ -145,6 +161,8 @@ const RULES: &[Rule] = &[
             "platter-vfs",
             "platter-disk",
             "platter-store",
+            "platter-pack",
+            "platter-cache",
             "platter-transport",
             "platter-cast",
             "platter-vdisk",

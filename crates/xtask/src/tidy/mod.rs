@@ -11,6 +11,7 @@ mod lengths;
 mod paths;
 mod purity;
 mod rings;
+mod shares;
 mod source_text;
 mod tree;
 mod violation;
@@ -42,6 +43,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     }
     violations.extend(documents::check(&files, &crates));
     violations.extend(rings::check(&files));
+    violations.extend(shares::check(&files));
     violations.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     Ok(Report { files: files.len(), violations })
 }

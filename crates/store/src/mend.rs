@@ -7,9 +7,9 @@
 use platter_image::{IoContext, Result};
 use platter_vfs::OpenMode;
 
-use super::SealedPack;
-use super::format::{PackDirectory, encode_end, encode_header};
+use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
+use platter_pack::{PackDirectory, encode_end, encode_header};
 use platter_records::{PackId, StoreId};
 
 /// Truncates the pack after the last frame of `directory`, and writes a matching footer and header, durably.

@@ -4,8 +4,8 @@ use platter_image::{ErrorKind, IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::place::pack_id;
-use crate::index::ids;
-use crate::pack::{HEADER_LENGTH, PackDirectory, read_directory, read_header, scan};
+use platter_pack::ids;
+use platter_pack::{HEADER_LENGTH, PackDirectory, read_directory, read_header, scan};
 use platter_records::StoreId;
 
 /// The contents of a segment.

@@ -19,7 +19,7 @@ const TRAILER_MAGIC: [u8; 4] = *b"PLpt";
 const FORMAT_VERSION: u16 = 1;
 
 /// Length of the header, before the first frame.
-pub(crate) const HEADER_LENGTH: u64 = 64;
+pub const HEADER_LENGTH: u64 = 64;
 /// Length of the trailer, at the very end of a sealed pack.
 pub(crate) const TRAILER_LENGTH: u64 = 64;
 const FOOTER_HEAD_LENGTH: u64 = 16;
@@ -30,38 +30,38 @@ const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64;
 const END_PIECE_ROWS: usize = 16 << 10;
 
 /// Maximum number of frames in a pack.
-pub(crate) const PACK_FRAMES_MAX: usize = 1 << 18;
+pub const PACK_FRAMES_MAX: usize = 1 << 18;
 /// Maximum number of blocks in a pack. A writer needs 32 bytes of memory for each.
-pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 19;
+pub const PACK_BLOCKS_MAX: usize = 1 << 19;
 
 /// The entry of one frame in a pack's footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameRow {
+pub struct FrameRow {
     /// Byte offset of the frame in the pack.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Bytes of the frame in the pack, where it lacks the ids of its blocks.
-    pub(crate) packed_length: u32,
+    pub packed_length: u32,
     /// Total bytes of its blocks before compression.
-    pub(crate) raw_length: u32,
+    pub raw_length: u32,
     /// The kind of its blocks.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// The number of its blocks.
-    pub(crate) blocks: u32,
+    pub blocks: u32,
 }
 
 impl FrameRow {
     /// Returns the length of the whole frame, including the ids of its blocks.
-    pub(crate) fn whole_length(&self) -> usize {
+    pub fn whole_length(&self) -> usize {
         self.packed_length as usize + self.blocks as usize * BlockId::LEN
     }
 
     /// Returns its address, given the number of the pack.
-    pub(crate) fn address(&self, pack: u32) -> FrameAddress {
+    pub fn address(&self, pack: u32) -> FrameAddress {
         FrameAddress { pack, offset: self.offset, length: self.whole_length() as u32 }
     }
 
     /// Returns the offset of the first byte after it.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.offset + u64::from(self.packed_length)
     }
 }
@@ -69,10 +69,12 @@ impl FrameRow {
 /// The contents of a pack: its frames, and the ids of all blocks in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackDirectory {
-    pub(crate) frames: Vec<FrameRow>,
-    pub(crate) ids: Vec<BlockId>,
+    /// The frames, in the order in which they stand.
+    pub frames: Vec<FrameRow>,
+    /// The ids of all blocks, frame by frame.
+    pub ids: Vec<BlockId>,
     /// Whether the footer was written after all frames had been proven and synced.
-    pub(crate) is_proven: bool,
+    pub is_proven: bool,
 }
 
 impl PackDirectory {
@@ -87,24 +89,24 @@ impl PackDirectory {
     }
 
     /// Returns the end of the last frame.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.frames.last().map_or(HEADER_LENGTH, FrameRow::end)
     }
 
     /// Drops all frames after the first `frames`.
-    pub(crate) fn truncate(&mut self, frames: usize) {
+    pub fn truncate(&mut self, frames: usize) {
         self.frames.truncate(frames);
         self.ids.truncate(self.frames.iter().map(|row| row.blocks as usize).sum());
     }
 
     /// Appends a frame with the ids of its blocks.
-    pub(crate) fn push(&mut self, row: FrameRow, ids: impl Iterator<Item = BlockId>) {
+    pub fn push(&mut self, row: FrameRow, ids: impl Iterator<Item = BlockId>) {
         self.frames.push(row);
         self.ids.extend(ids);
     }
 
     /// Returns the frames, each with the ids of its blocks.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&FrameRow, &[BlockId])> {
+    pub fn iter(&self) -> impl Iterator<Item = (&FrameRow, &[BlockId])> {
         let mut start = 0;
         self.frames.iter().map(move |row| {
             let ids = &self.ids[start..start + row.blocks as usize];
@@ -115,7 +117,7 @@ impl PackDirectory {
 }
 
 /// Encodes a pack's header.
-pub(crate) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
+pub fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH as usize);
     out.extend_from_slice(&HEADER_MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -128,14 +130,14 @@ pub(crate) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
 }
 
 /// Parses a pack's header. Returns the ids of pack and store.
-pub(super) fn decode_header(bytes: &[u8; HEADER_LENGTH as usize]) -> Result<(PackId, StoreId)> {
+pub(crate) fn decode_header(bytes: &[u8; HEADER_LENGTH as usize]) -> Result<(PackId, StoreId)> {
     check_fixed("header", HEADER_MAGIC, bytes)?;
     Ok((PackId(array_at(bytes, 16)), StoreId(array_at(bytes, 32))))
 }
 
 /// Encodes footer and trailer of a pack whose frames end at `footer_offset`. Calls `write` piece by piece, because a footer can
 /// be long.
-pub(crate) fn encode_end(
+pub fn encode_end(
     pack: PackId,
     footer_offset: u64,
     directory: &PackDirectory,
@@ -186,9 +188,9 @@ pub(crate) fn encode_end(
 
 /// The contents of a trailer: where the footer is, and its counts and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trailer {
-    pub(super) footer_offset: u64,
-    pub(super) footer_length: u64,
+pub(crate) struct Trailer {
+    pub(crate) footer_offset: u64,
+    pub(crate) footer_length: u64,
     frames: u32,
     blocks: u32,
     footer_checksum: u64,
@@ -196,7 +198,7 @@ pub(super) struct Trailer {
 }
 
 /// Parses the trailer of a pack of `pack_length` bytes. Its values must add up to exactly that length.
-pub(super) fn decode_trailer(
+pub(crate) fn decode_trailer(
     bytes: &[u8; TRAILER_LENGTH as usize],
     pack: PackId,
     pack_length: u64,
@@ -227,7 +229,7 @@ pub(super) fn decode_trailer(
 }
 
 /// Parses the footer to which the trailer points.
-pub(super) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirectory> {
+pub(crate) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirectory> {
     let corrupt = |what: String| Error::corrupt(format!("pack footer: {what}"));
     if bytes.len() as u64 != trailer.footer_length || XxHash3_64::oneshot(bytes) != trailer.footer_checksum {
         return Err(corrupt("checksum mismatch".into()));
@@ -275,7 +277,7 @@ fn decode_row(row: &[u8]) -> Option<FrameRow> {
 }
 
 /// Returns the length of footer and trailer together.
-pub(crate) fn end_length(frames: usize, blocks: usize) -> u64 {
+pub fn end_length(frames: usize, blocks: usize) -> u64 {
     footer_length(frames as u32, blocks as u32) + TRAILER_LENGTH
 }
 

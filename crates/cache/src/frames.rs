@@ -16,7 +16,7 @@ use platter_vfs::VfsFile;
 use super::changes::{CacheChanges, Changes};
 use super::options::CacheCounts;
 use super::pins::{PinName, Pins};
-use crate::index::IdHash;
+use platter_pack::IdHash;
 
 /// Number of dropped frames that are remembered.
 const GAIN_PART: u64 = 4;

@@ -3,15 +3,15 @@
 
 use std::path::PathBuf;
 
-use platter_image::frame::{EncodedFrame, packed_length, to_packed};
+use platter_image::frame::{EncodedFrame, packed_length};
 use platter_image::{IoContext, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use super::format::{
-    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
-};
-use crate::index::ids;
 use crate::place::StorePlace;
+use platter_pack::{
+    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header, ids,
+    write_frame,
+};
 use platter_records::{PackId, StoreId};
 
 /// A pack that is being written.
@@ -105,14 +105,4 @@ impl PackWriter {
             blocks: self.directory.ids.len() as u64,
         })
     }
-}
-
-/// Writes a whole frame in the form it has in a pack. Returns its length there. Uses two writes to avoid copying the payload.
-pub(crate) fn write_frame(file: &dyn VfsFile, offset: u64, stored: &[u8]) -> Result<u32> {
-    let (header, payload) = to_packed(stored)?;
-    let length = header.len() + payload.len();
-    file.write_all_at(&header, offset)
-        .and_then(|()| file.write_all_at(payload, offset + header.len() as u64))
-        .context(|| format!("writing {length} bytes at {offset}"))?;
-    Ok(length as u32)
 }

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_image::{Error, IoContext, Result};
-use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole, replace};
+use platter_vfs::{OpenMode, Vfs, VfsFile, create_dirs, read_whole, remove_if_there, replace};
 use serde::{Deserialize, Serialize};
 
 use super::pins::{FILE_LENGTH_MAX, PinName};
-use crate::place::StorePlace;
 use platter_records::{PackId, StoreId};
 
 /// Format version of directory layout and files together.
@@ -30,17 +29,16 @@ struct FormatFile {
 #[derive(Clone, Debug)]
 pub(super) struct CachePlace {
     vfs: Arc<dyn Vfs>,
-    /// Used for creating and syncing directories.
-    files: StorePlace,
+    dir: PathBuf,
 }
 
 impl CachePlace {
     pub(super) fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
-        Self { files: StorePlace::new(vfs.clone(), dir), vfs }
+        Self { vfs, dir: dir.into() }
     }
 
     pub(super) fn dir(&self) -> &Path {
-        self.files.dir()
+        &self.dir
     }
 
     fn segments_dir(&self) -> PathBuf {
@@ -61,14 +59,14 @@ impl CachePlace {
 
     /// Creates the directories and takes the lock. Returns it with the cache's id, which is created the first time.
     pub(super) fn open(&self) -> Result<(Box<dyn VfsFile>, StoreId)> {
-        self.files.create_dirs(self.dir())?;
+        self.create_dirs(self.dir())?;
         let path = self.dir().join("lock");
         let lock = self.vfs.lock(&path).context(|| format!("locking {}", path.display()))?;
         let lock = lock.ok_or_else(|| {
             Error::refused(format!("the cache in {} is in use by another process", self.dir().display()))
         })?;
-        self.files.create_dirs(&self.segments_dir())?;
-        self.files.create_dirs(&self.pins_dir())?;
+        self.create_dirs(&self.segments_dir())?;
+        self.create_dirs(&self.pins_dir())?;
         let path = self.dir().join(FORMAT_FILE);
         let read = read_whole(&*self.vfs, &path, FORMAT_FILE_LENGTH_MAX);
         let id = match read.context(|| format!("reading {}", path.display()))? {
@@ -125,12 +123,12 @@ impl CachePlace {
     }
 
     pub(super) fn remove_segment(&self, number: u32) -> Result<()> {
-        self.files.remove_if_there(&self.segment(number))
+        self.remove_if_there(&self.segment(number))
     }
 
     /// Makes the names of segments durable.
     pub(super) fn sync_segment_names(&self) -> Result<()> {
-        self.files.sync_dir(&self.segments_dir())
+        self.sync_dir(&self.segments_dir())
     }
 
     /// Returns the names of all sets of pins.
@@ -151,8 +149,20 @@ impl CachePlace {
     }
 
     pub(super) fn remove_pins(&self, set: &PinName) -> Result<()> {
-        self.files.remove_if_there(&self.pins(set))?;
-        self.files.sync_dir(&self.pins_dir())
+        self.remove_if_there(&self.pins(set))?;
+        self.sync_dir(&self.pins_dir())
+    }
+
+    fn create_dirs(&self, dir: &Path) -> Result<()> {
+        create_dirs(&*self.vfs, dir).context(|| format!("making the directory {}", dir.display()))
+    }
+
+    fn remove_if_there(&self, path: &Path) -> Result<()> {
+        remove_if_there(&*self.vfs, path).context(|| format!("removing {}", path.display()))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.vfs.sync_dir(dir).context(|| format!("syncing the directory {}", dir.display()))
     }
 }
 

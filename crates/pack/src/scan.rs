@@ -15,17 +15,19 @@ use super::reader::{read, read_frame};
 const SEARCH_LENGTH: usize = 1 << 20;
 
 /// A frame that was proven: all of its blocks were hashed.
-pub(crate) struct Scanned<'a> {
-    pub(crate) row: FrameRow,
-    pub(crate) blocks: &'a [ListedBlock],
+pub struct Scanned<'a> {
+    /// Where it stands.
+    pub row: FrameRow,
+    /// Its blocks.
+    pub blocks: &'a [ListedBlock],
     /// The whole frame.
-    pub(crate) stored: &'a [u8],
+    pub stored: &'a [u8],
     /// Whether bytes before it in this pack are not a valid frame: something was lost there.
-    pub(crate) after_hole: bool,
+    pub after_hole: bool,
 }
 
 /// Calls `visit` with every valid frame of the pack, in order. Does not need the pack's header.
-pub(crate) fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>) -> Result<()> {
+pub fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>) -> Result<()> {
     let length = file.length().context(|| "reading a pack's length".into())?;
     let (mut offset, mut after_hole) = (HEADER_LENGTH, false);
     let (mut decoder, mut stored) = (FrameDecoder::new()?, Vec::new());

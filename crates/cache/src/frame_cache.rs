@@ -20,7 +20,7 @@ use super::pins::{self, PINS_MAX, PinName};
 use super::place::CachePlace;
 use super::segment;
 use super::writer::{Newest, Writer};
-use crate::pack::{lay_ids, read_frame};
+use platter_pack::{lay_ids, read_frame};
 use platter_records::StoreId;
 
 /// Maximum number of notes that wait to be collected.
@@ -92,7 +92,7 @@ impl Cache {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Returns its directory. Other code may keep small files there, under names that [`crate::cache`] does not use.
+    /// Returns its directory. Other code may keep small files there, under names that this crate does not use.
     pub fn dir(&self) -> &Path {
         self.0.place.dir()
     }

@@ -13,8 +13,8 @@ use platter_vfs::{OpenMode, VfsFile};
 
 use super::frame_cache::Shared;
 use super::place::pack_id;
-use crate::index::ids;
-use crate::pack::{
+use platter_pack::ids;
+use platter_pack::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
     end_length, write_frame,
 };

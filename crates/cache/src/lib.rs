@@ -10,6 +10,8 @@
 //! and never exceed its limit by more than one segment. The layout is `docs/formats/cache.md`. Ids of blocks and of pages
 //! never coincide, so one index has both.
 //!
+//! A crate of its own because it shares the format of packs with stores, and nothing else: it has no database.
+//!
 //! - `frame_cache`: the public interface
 //! - `frames`: the index in memory, and all decisions
 //! - `writer`: the newest segment, and eviction

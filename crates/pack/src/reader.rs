@@ -1,7 +1,7 @@
 //! Reads the directory of a sealed pack, trusting none of its values, and reads frames. In a pack, frames lack the ids of their
 //! blocks; reading completes a frame with the ids from the directory.
 
-use platter_image::frame::{make_whole, whole_header_length};
+use platter_image::frame::{ListedBlock, make_whole, whole_header_length};
 use platter_image::{BlockId, Error, IoContext, Result};
 use platter_vfs::VfsFile;
 
@@ -35,7 +35,7 @@ pub fn read_directory(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Resul
 }
 
 /// Reads a pack's header. Returns the ids of pack and store.
-pub(crate) fn read_header(file: &dyn VfsFile) -> Result<(PackId, StoreId)> {
+pub fn read_header(file: &dyn VfsFile) -> Result<(PackId, StoreId)> {
     let mut header = [0; HEADER_LENGTH as usize];
     read(file, &mut header, 0, "pack header")?;
     decode_header(&header)
@@ -43,7 +43,7 @@ pub(crate) fn read_header(file: &dyn VfsFile) -> Result<(PackId, StoreId)> {
 
 /// Prepares `stored` for [`read_frame`]: puts the ids of the frame's blocks at its start, and sets its length to `length`, but at
 /// least to the length of the whole frame's header. Returns the number of blocks.
-pub(crate) fn lay_ids(ids: &[BlockId], length: usize, stored: &mut Vec<u8>) -> usize {
+pub fn lay_ids(ids: &[BlockId], length: usize, stored: &mut Vec<u8>) -> usize {
     stored.resize(length.max(whole_header_length(ids.len())), 0);
     for (place, id) in stored.chunks_exact_mut(BlockId::LEN).zip(ids) {
         place.copy_from_slice(&id.0);
@@ -53,7 +53,7 @@ pub(crate) fn lay_ids(ids: &[BlockId], length: usize, stored: &mut Vec<u8>) -> u
 
 /// Reads the frame at `offset`, or its start, after the ids that [`lay_ids`] put into `stored`, and completes its header in
 /// place. `length` is the length of the whole frame. Contents are not verified.
-pub(crate) fn read_frame(
+pub fn read_frame(
     file: &dyn VfsFile,
     offset: u64,
     length: usize,
@@ -70,19 +70,14 @@ pub(crate) fn read_frame(
 }
 
 /// Reads the whole frame of a directory's row.
-pub(crate) fn read_row(
-    file: &dyn VfsFile,
-    row: &FrameRow,
-    ids: &[BlockId],
-    stored: &mut Vec<u8>,
-) -> Result<()> {
+pub fn read_row(file: &dyn VfsFile, row: &FrameRow, ids: &[BlockId], stored: &mut Vec<u8>) -> Result<()> {
     let length = row.whole_length();
     let blocks = lay_ids(ids, length, stored);
     read_frame(file, row.offset, length, blocks, stored)
 }
 
 /// As [`read_row`], but only the frame's header.
-pub(crate) fn read_row_header(
+pub fn read_row_header(
     file: &dyn VfsFile,
     row: &FrameRow,
     ids: &[BlockId],
@@ -93,7 +88,7 @@ pub(crate) fn read_row_header(
 }
 
 /// Fills `buffer`. If the file ends early, that is damage and not an I/O error.
-pub(super) fn read(file: &dyn VfsFile, buffer: &mut [u8], offset: u64, what: &str) -> Result<()> {
+pub(crate) fn read(file: &dyn VfsFile, buffer: &mut [u8], offset: u64, what: &str) -> Result<()> {
     match file.read_exact_at(buffer, offset) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             Err(Error::corrupt(format!("{what} at offset {offset}: the pack ends before it"))
@@ -101,4 +96,9 @@ pub(super) fn read(file: &dyn VfsFile, buffer: &mut [u8], offset: u64, what: &st
         }
         result => result.context(|| format!("reading a {what} at offset {offset}")),
     }
+}
+
+/// Returns the ids of listed blocks.
+pub fn ids(blocks: &[ListedBlock]) -> impl Iterator<Item = BlockId> + '_ {
+    blocks.iter().map(|block| block.id)
 }

@@ -6,23 +6,24 @@
 //! with a hole where a write did not reach the disk, [`scan`] reads it: each frame can be verified by itself.
 //!
 //! - `format`: the byte layout of header, footer and trailer
-//! - `writer`: appends frames and seals the pack
 //! - `reader`: reads the directory of a sealed pack, and frames
-//! - `mend`: writes a footer for a pack that was not sealed, or whose footer is damaged
 //! - `scan`: finds the frames of any pack, with or without a footer
+//! - `writing`: writes one frame
+//!
+//! A crate of its own because stores and the caches of nodes keep their frames in the same format, and a cache needs no
+//! database. Must never read a length that it did not check, and never write a byte that it was not given.
 
 mod format;
-mod mend;
+mod id_hash;
 mod reader;
 mod scan;
-mod writer;
+mod writing;
 
-pub use format::PackDirectory;
-pub(crate) use format::{
-    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, encode_end, encode_header, end_length,
+pub use format::{
+    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
+    end_length,
 };
-pub(crate) use mend::mend;
-pub use reader::read_directory;
-pub(crate) use reader::{lay_ids, read_frame, read_header, read_row, read_row_header};
-pub(crate) use scan::{Scanned, scan};
-pub(crate) use writer::{PackWriter, SealedPack, write_frame};
+pub use id_hash::IdHash;
+pub use reader::{ids, lay_ids, read_directory, read_frame, read_header, read_row, read_row_header};
+pub use scan::{Scanned, scan};
+pub use writing::write_frame;
