@@ -204,8 +204,8 @@ fn idle_connections_lock_no_node_out() {
     let first = &idle[0];
     first.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!((&mut &*first).read(&mut [0; 64]).unwrap(), 0, "the oldest was displaced by another one");
-    assert_eq!(node.peers.counts().connected, 1 + 1);
-    assert_eq!(other.peers.counts().connected, 1);
+    // On a busy machine, two nodes may lose each other for a moment.
+    wait_until(|| node.peers.counts().connected == 1 + 1 && other.peers.counts().connected == 1);
 }
 
 /// It requests much and reads nothing: other peers are served meanwhile, and it is dropped in the end.
