@@ -31,6 +31,7 @@ pub enum Endpoint {
     Clone,
     Forget,
     Rename,
+    Changes,
     Hoard,
     HoardChanges,
     BootSet,
@@ -62,7 +63,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -85,6 +86,7 @@ impl Endpoint {
         Self::Clone,
         Self::Forget,
         Self::Rename,
+        Self::Changes,
         Self::Hoard,
         Self::HoardChanges,
         Self::BootSet,
@@ -124,6 +126,7 @@ impl Endpoint {
             Self::Clone => ("post", "/api/v1/clone"),
             Self::Forget => ("post", "/api/v1/forget"),
             Self::Rename => ("post", "/api/v1/rename"),
+            Self::Changes => ("get", "/api/v1/changes"),
             Self::Hoard => ("get", "/api/v1/hoard"),
             Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
             Self::BootSet => ("get", "/api/v1/hoard/boot-sets/{id}"),
@@ -171,6 +174,7 @@ impl Endpoint {
             | Self::RecordBootSet => Some(Role::Write),
             Self::Forget
             | Self::Rename
+            | Self::Changes
             | Self::UnregisterBootSet
             | Self::AccessTokens
             | Self::AddAccessToken
@@ -194,6 +198,7 @@ impl Endpoint {
             | Self::ReportNode
             | Self::Events
             | Self::EditLocks
+            | Self::Changes
             | Self::Hoard
             | Self::HoardChanges
             | Self::BootSet

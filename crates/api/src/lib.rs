@@ -6,6 +6,7 @@
 
 mod access_token;
 mod cast;
+mod changes;
 mod disk;
 mod edit_lock;
 mod endpoint;
@@ -23,6 +24,7 @@ mod version;
 
 pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
 pub use cast::{CastReceiver, CastState, CastStatus, ListedCast};
+pub use changes::{CHANGES_MAX, ChangesReply};
 pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};
 pub use edit_lock::TakeEditLockRequest;
 pub use endpoint::{Endpoint, Scope};

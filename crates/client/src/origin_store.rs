@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    CastStatus, CloneRequest, ForgetReport, ForgetRequest, NodePeersReply, NodeReport, RenameReport,
-    RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+    CastStatus, ChangesReply, CloneRequest, ForgetReport, ForgetRequest, NodePeersReply, NodeReport,
+    RenameReport, RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply,
+    UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
-    BOOT_SET_LENGTH_MAX, BootSet, EditLock, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName,
+    BOOT_SET_LENGTH_MAX, BootSet, EditLock, EncodedBootSet, History, HoardChanges, HoardSnapshot, ImageName,
     MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Version, VersionName, VersionQuery,
     VersionRecord,
 };
@@ -254,6 +255,23 @@ impl OriginStore {
         let request = RenameRequest { from: from.clone(), to: to.clone() };
         let answer: RenameReport = self.client.post("/api/v1/rename", &request)?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
+    }
+
+    /// The log of changes, of one image or of all.
+    pub fn changes(&self, image: Option<&ImageName>) -> Result<History> {
+        let mut history = History { changes: Vec::new(), is_whole: true };
+        let mut after = 0;
+        loop {
+            let of_image = image.map_or(String::new(), |image| format!("&image={image}"));
+            let path = format!("/api/v1/changes?after={after}{of_image}");
+            let reply: ChangesReply = self.client.get(&path)?;
+            history.is_whole &= reply.is_whole;
+            history.changes.extend(reply.changes);
+            if reply.up_to >= reply.last || reply.up_to <= after {
+                return Ok(history);
+            }
+            after = reply.up_to;
+        }
     }
 
     /// Reports the state of a cast.

@@ -4,22 +4,25 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use platter_image::Result;
+use platter_store::ChangePosition;
 
 use crate::config::{UPLOAD_IDLE_MAX, WATCH_PAUSE, WRITER_IDLE_MAX};
-use crate::events::Catalog;
+use crate::events::events_of;
 use crate::origin::Origin;
 
-/// The catalog as of the last look.
-#[derive(Debug, Default)]
+/// The catalog as it was read last.
+#[derive(Debug)]
 struct Seen {
-    generation: Option<i64>,
-    catalog: Catalog,
+    generation: i64,
+    position: ChangePosition,
+    /// Epoch and revision of the hoard.
+    hoard: (String, u64),
 }
 
 /// Runs until the origin ends.
 pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     let mut ending = origin.ending.clone();
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(None));
     while !*ending.borrow() {
         let (shared, seen) = (Arc::clone(&origin), Arc::clone(&seen));
         // If the pool is full, the next turn does this work.
@@ -32,31 +35,41 @@ pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     }
 }
 
-fn look(origin: &Origin, seen: &mut Seen) -> Result<()> {
+fn look(origin: &Origin, seen: &mut Option<Seen>) -> Result<()> {
     origin.writer.give_back_idle(WRITER_IDLE_MAX);
     for (id, owner) in origin.uploads.end_idle(UPLOAD_IDLE_MAX) {
         origin.tell_of_upload(&id, &owner, "left");
     }
     origin.uploads.discard_old(&origin.store)?;
-    if let Some(now) = look_at_catalog(origin, seen)? {
-        *seen = now;
+    if let Some(now) = look_at_catalog(origin, seen.as_ref())? {
+        *seen = Some(now);
     }
     Ok(())
 }
 
-/// Reports the changes of the catalog as events. `None` when nothing changed.
-fn look_at_catalog(origin: &Origin, seen: &Seen) -> Result<Option<Seen>> {
-    let generation = Some(origin.store.generation()?);
-    if generation == seen.generation {
+/// Adds the events of all changes of the catalog. `None` when nothing has changed.
+fn look_at_catalog(origin: &Origin, seen: Option<&Seen>) -> Result<Option<Seen>> {
+    let store = &origin.store;
+    let generation = store.generation()?;
+    let Some(before) = seen else {
+        // Changes before the origin began are no events.
+        let (position, hoard) = (store.change_position()?, store.hoard_revision()?);
+        count(origin)?;
+        return Ok(Some(Seen { generation, position, hoard }));
+    };
+    if generation == before.generation {
         return Ok(None);
     }
-    let catalog = Catalog::of(&origin.store)?;
-    // The first look only records the state: everything in it happened before the origin began.
-    if seen.generation.is_some() {
-        catalog.changes_since(&seen.catalog).into_iter().for_each(|what| origin.events.add(what));
-    }
-    let (images, versions) = catalog.counts();
-    origin.metrics.images.set(images as u64);
-    origin.metrics.versions.set(versions as u64);
-    Ok(Some(Seen { generation, catalog }))
+    let (changes, position) = store.changes_since(&before.position)?;
+    let hoard = store.hoard_revision()?;
+    let revision = (hoard != before.hoard).then_some(hoard.1);
+    events_of(store, &changes, revision)?.into_iter().for_each(|what| origin.events.add(what));
+    count(origin)?;
+    Ok(Some(Seen { generation, position, hoard }))
+}
+
+fn count(origin: &Origin) -> Result<()> {
+    origin.metrics.images.set(origin.store.images()?.len() as u64);
+    origin.metrics.versions.set(origin.store.versions()?.len() as u64);
+    Ok(())
 }

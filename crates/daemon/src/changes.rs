@@ -5,7 +5,7 @@ use platter_api::{
     TakeEditLockRequest,
 };
 use platter_image::{Error, ErrorKind, Result};
-use platter_records::{EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
+use platter_records::{Actor, EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
 
 use crate::clock::unix_ms;
 use crate::origin::Origin;
@@ -21,6 +21,7 @@ impl Origin {
         image: &ImageName,
         choice: NumberChoice,
         request: CloneRequest,
+        by: &Actor,
     ) -> Result<Version> {
         let writer = self.writer.lease()?;
         let version = writer.version(image, choice)?;
@@ -49,7 +50,7 @@ impl Origin {
         check_draft(&draft)?;
         // Somebody may have published the image since the check above.
         let expect = (!next).then_some(0);
-        let published = writer.session()?.publish_after(draft, expect)?.version;
+        let published = writer.acting_as(by.clone()).session()?.publish_after(draft, expect)?.version;
         self.metrics.versions_published.add(1);
         self.note_change();
         Ok(published)
@@ -59,8 +60,8 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::forget`.
-    pub(crate) fn forget(&self, request: &ForgetRequest) -> Result<ForgetReport> {
-        let names = self.writer.change(|store| store.forget(&request.image, request.number))?;
+    pub(crate) fn forget(&self, request: &ForgetRequest, by: &Actor) -> Result<ForgetReport> {
+        let names = self.writer.change(by, |store| store.forget(&request.image, request.number))?;
         self.note_change();
         Ok(ForgetReport { forgotten: names.iter().map(VersionName::to_string).collect() })
     }
@@ -69,8 +70,8 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::rename`; `Transient` when another process writes the store.
-    pub(crate) fn rename(&self, request: &RenameRequest) -> Result<RenameReport> {
-        let renamed = self.writer.lease()?.rename(&request.from, &request.to)?;
+    pub(crate) fn rename(&self, request: &RenameRequest, by: &Actor) -> Result<RenameReport> {
+        let renamed = self.writer.change(by, |store| store.rename(&request.from, &request.to))?;
         self.note_change();
         let renamed = renamed.into_iter();
         Ok(RenameReport {
@@ -84,9 +85,9 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::take_edit_lock` and `Store::steal_edit_lock`.
-    pub(crate) fn take_edit_lock(&self, request: &TakeEditLockRequest) -> Result<EditLock> {
+    pub(crate) fn take_edit_lock(&self, request: &TakeEditLockRequest, by: &Actor) -> Result<EditLock> {
         let (image, holder, now) = (&request.image, request.holder.as_str(), unix_ms());
-        let edit_lock = self.writer.change(|store| match request.steal {
+        let edit_lock = self.writer.change(by, |store| match request.steal {
             true => store.steal_edit_lock(image, holder, now),
             false => store.take_edit_lock(image, holder, now),
         })?;
@@ -98,11 +99,11 @@ impl Origin {
     ///
     /// # Errors
     /// `Missing` when nobody has the image's edit lock; `Refused` when it has another number.
-    pub(crate) fn release_edit_lock(&self, image: &ImageName, number: u64) -> Result<EditLock> {
+    pub(crate) fn release_edit_lock(&self, image: &ImageName, number: u64, by: &Actor) -> Result<EditLock> {
         let held = self.store.edit_lock(image)?;
         let held = held.ok_or_else(|| Error::missing(format!("nobody holds the edit lock of {image}")))?;
         let edit_lock = EditLock { number, ..held };
-        self.writer.change(|store| store.release_edit_lock(&edit_lock))?;
+        self.writer.change(by, |store| store.release_edit_lock(&edit_lock))?;
         self.note_change();
         Ok(edit_lock)
     }

@@ -1,15 +1,15 @@
 //! Events for clients that watch: numbered, with the last ones kept, so that a client that reconnects soon misses
 //! nothing.
 //!
-//! Events are found by comparing the catalog now with the catalog before, so they include changes by other processes.
-//! Numbers count within one run of the origin; each run has its own name.
+//! Events of the catalog come from its log of changes, so they include changes by other processes. An event's number counts
+//! within one run of the origin; another run has another name.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use platter_image::Result;
-use platter_records::{EditLock, HoardSnapshot, ImageName, VersionRecord};
+use platter_records::{Action, ChangeRecord, EditLock, ImageName, NumberChoice, VersionName};
 use platter_store::Store;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -173,89 +173,63 @@ impl Events {
     }
 }
 
-/// The part of the catalog that events report.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Catalog {
-    versions: BTreeMap<(ImageName, u64), (String, i64)>,
-    edit_locks: BTreeMap<ImageName, EditLock>,
-    hoard: HoardSnapshot,
-}
-
-impl Catalog {
-    /// Reads the current catalog.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub(crate) fn of(store: &Store) -> Result<Self> {
-        let mut catalog = Self::default();
-        for VersionRecord { image, number, score, time_unix_ms, .. } in
-            store.versions()?.into_iter().map(|version| version.record)
-        {
-            catalog.versions.insert((image, number), (score.to_string(), time_unix_ms));
-        }
-        catalog.hoard = store.hoard()?;
-        catalog.edit_locks =
-            store.edit_locks()?.into_iter().map(|edit_lock| (edit_lock.image.clone(), edit_lock)).collect();
-        Ok(catalog)
-    }
-
-    /// Returns the number of images and of versions.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let mut images: Vec<&ImageName> = self.versions.keys().map(|(image, _)| image).collect();
-        images.dedup();
-        (images.len(), self.versions.len())
-    }
-
-    /// Returns the event of a new hoard revision, if there is one.
-    fn hoard_change_since(&self, before: &Self) -> Option<What> {
-        let (now, then) = (&self.hoard, &before.hoard);
-        if (&now.epoch, now.revision) == (&then.epoch, then.revision) {
-            return None;
-        }
-        let changed = [(now, then), (then, now)]
-            .into_iter()
-            .flat_map(|(one, other)| one.members.iter().filter(|member| !other.members.contains(member)));
-        let mut images: Vec<ImageName> = changed.map(|member| member.version.image.clone()).collect();
-        images.sort_unstable();
-        images.dedup();
-        Some(What::Hoard { revision: now.revision, images })
-    }
-
-    /// Returns the events between `before` and this catalog.
-    pub(crate) fn changes_since(&self, before: &Self) -> Vec<What> {
-        let mut changes = Vec::new();
-        let mut gone: Vec<_> =
-            before.versions.iter().filter(|(key, _)| !self.versions.contains_key(key)).collect();
-        for (key, facts) in self.versions.iter().filter(|(key, _)| !before.versions.contains_key(key)) {
-            // A renamed version keeps its number, its score and its time.
-            let from = gone.iter().position(|((_, number), was)| *number == key.1 && *was == facts);
-            let (to, number) = key.clone();
-            changes.push(match from.map(|at| gone.remove(at)) {
-                Some(((from, _), _)) => What::Rename { from: from.clone(), to, number },
-                None => What::Version { image: to, number, score: facts.0.clone() },
-            });
-        }
-        let forgotten = gone.into_iter();
-        changes.extend(
-            forgotten.map(|((image, number), _)| What::Forget { image: image.clone(), number: *number }),
-        );
-        let images = before.edit_locks.keys().chain(self.edit_locks.keys());
-        let mut images: Vec<&ImageName> = images.collect();
-        images.sort_unstable();
-        images.dedup();
-        for image in images {
-            let edit_lock = self.edit_locks.get(image);
-            if edit_lock != before.edit_locks.get(image) {
-                changes.push(What::EditLock { image: image.clone(), edit_lock: edit_lock.cloned() });
+/// Returns the events of these changes of the catalog. `revision` is the hoard's revision if they changed it.
+///
+/// # Errors
+/// When the catalog cannot be read.
+pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Option<u64>) -> Result<Vec<What>> {
+    let mut events = Vec::new();
+    // Of several changes of one lock, the last one counts.
+    let mut locks: Vec<&ImageName> = Vec::new();
+    for change in changes {
+        match &change.action {
+            Action::Publish { version: VersionName { image, number }, score, .. } => {
+                events.push(What::Version { image: image.clone(), number: *number, score: score.clone() });
             }
+            Action::Salvage { versions } | Action::Resurrect { versions } => {
+                for VersionName { image, number } in versions {
+                    // A version that is gone again has no score here; its end is an event, too.
+                    let found = store.version(image, NumberChoice::Number(*number));
+                    let score = found.map_or_else(|_| String::new(), |found| found.record.score.to_string());
+                    events.push(What::Version { image: image.clone(), number: *number, score });
+                }
+            }
+            Action::Forget { versions } => events.extend(
+                versions.iter().map(|name| What::Forget { image: name.image.clone(), number: name.number }),
+            ),
+            Action::Rename { versions } => events.extend(versions.iter().map(|renamed| What::Rename {
+                from: renamed.from.image.clone(),
+                to: renamed.to.image.clone(),
+                number: renamed.to.number,
+            })),
+            Action::TakeLock { image, .. }
+            | Action::SetOverlay { image, .. }
+            | Action::ReleaseLock { image, .. } => {
+                locks.retain(|known| *known != image);
+                locks.push(image);
+            }
+            _ => {}
         }
-        changes.extend(self.hoard_change_since(before));
-        changes
     }
+    for image in locks {
+        events.push(What::EditLock { image: image.clone(), edit_lock: store.edit_lock(image)? });
+    }
+    if let Some(revision) = revision {
+        let mut images: Vec<ImageName> =
+            changes.iter().flat_map(|change| change.action.images()).cloned().collect();
+        images.sort_unstable();
+        images.dedup();
+        events.push(What::Hoard { revision, images });
+    }
+    Ok(events)
 }
 
 #[cfg(test)]
 mod tests {
+    use platter_image::{BlockId, Score};
+    use platter_records::VersionRecord;
+    use platter_store::StorePlace;
+
     use super::*;
     use crate::access::Patterns;
     use platter_api::Role;
@@ -287,32 +261,41 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_found_by_comparing() {
-        let facts = |text: &str| (text.to_owned(), 1);
-        let mut before = Catalog::default();
-        before.versions.insert((name("lab/a"), 1), facts("s1"));
-        before.versions.insert((name("lab/a"), 2), facts("s2"));
-        before.versions.insert((name("lab/b"), 1), facts("s3"));
-        let mut after = Catalog::default();
-        after.versions.insert((name("lab/a"), 2), facts("s2"));
-        after.versions.insert((name("lab/c"), 1), facts("s3"));
-        after.versions.insert((name("lab/d"), 7), facts("s4"));
+    fn changes_of_the_catalog_become_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        let publish = |image: &str| {
+            let draft = VersionRecord::draft(name(image), Score(BlockId([7; 32])), 5);
+            store.session().unwrap().publish(draft).unwrap();
+        };
+        publish("lab/a");
+        let reader = Store::open_reader(&place).unwrap();
+        let position = reader.change_position().unwrap();
+        publish("lab/b");
+        store.forget(&name("lab/a"), None).unwrap();
+        let lock = store.take_edit_lock(&name("lab/b"), "me", 5).unwrap();
+        store.release_edit_lock(&lock).unwrap();
+        store.rename(&name("lab/b"), &name("lab/c")).unwrap();
+        let (changes, after) = reader.changes_since(&position).unwrap();
         assert_eq!(
-            after.changes_since(&before),
+            events_of(&reader, &changes, Some(3)).unwrap(),
             [
+                What::Version { image: name("lab/b"), number: 1, score: "07".repeat(32) },
+                forget(1),
                 What::Rename { from: name("lab/b"), to: name("lab/c"), number: 1 },
-                What::Version { image: name("lab/d"), number: 7, score: "s4".into() },
-                What::Forget { image: name("lab/a"), number: 1 },
+                What::EditLock { image: name("lab/b"), edit_lock: None },
+                What::Hoard { revision: 3, images: vec![name("lab/a"), name("lab/b"), name("lab/c")] },
             ]
         );
-        assert_eq!(after.changes_since(&after), []);
-        assert_eq!(after.counts(), (3, 3));
+        assert_eq!(reader.changes_since(&after).unwrap(), (Vec::new(), after));
     }
 
     #[test]
     fn hidden_images_are_hidden_in_events() {
         let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
-        let who = Principal { id: "me".into(), role: Role::Admin, patterns };
+        let who = Principal { id: "me".into(), name: String::new(), role: Role::Admin, patterns };
         let rename = |from: &str, to: &str| What::Rename { from: name(from), to: name(to), number: 1 };
         assert_eq!(rename("lab/a", "lab/b").as_seen_by(&who), Some(rename("lab/a", "lab/b")));
         assert_eq!(rename("lab/a", "x/b").as_seen_by(&who), Some(forget(1)));

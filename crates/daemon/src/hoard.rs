@@ -6,7 +6,7 @@
 use platter_api::{UnregisterReply, UnregisterRequest};
 use platter_image::{BlockId, Error, Kind, Result};
 use platter_records::{
-    BootSet, HoardChanges, HoardMember, HoardSnapshot, NumberChoice, Registered, VersionName,
+    Actor, BootSet, HoardChanges, HoardMember, HoardSnapshot, NumberChoice, Registered, VersionName,
 };
 
 use crate::access::Principal;
@@ -56,7 +56,12 @@ impl Origin {
     /// # Errors
     /// `Missing` when there is no such version; `Refused` when it was recorded from another disk, or names blocks that
     /// the version's recipe does not contain; as `Store::register_boot_set`.
-    pub(crate) fn record_boot_set(&self, name: &VersionName, set: &BootSet) -> Result<Registered> {
+    pub(crate) fn record_boot_set(
+        &self,
+        name: &VersionName,
+        set: &BootSet,
+        by: &Actor,
+    ) -> Result<Registered> {
         let version = self.store.version(&name.image, NumberChoice::Number(name.number));
         let version = version.map_err(|error| match error.to_string().contains('@') {
             true => error,
@@ -75,7 +80,8 @@ impl Origin {
                 "the boot set contains {stranger}, which {name} does not have"
             )));
         }
-        let registered = self.writer.lease()?.register_boot_set(name, set, unix_ms())?;
+        let registered =
+            self.writer.lease()?.acting_as(by.clone()).register_boot_set(name, set, unix_ms())?;
         self.note_change();
         Ok(registered)
     }
@@ -84,10 +90,14 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::unregister_boot_set`.
-    pub(crate) fn unregister_boot_set(&self, request: &UnregisterRequest) -> Result<UnregisterReply> {
+    pub(crate) fn unregister_boot_set(
+        &self,
+        request: &UnregisterRequest,
+        by: &Actor,
+    ) -> Result<UnregisterReply> {
         let (revision, names) = self
             .writer
-            .change(|store| store.unregister_boot_set(&request.image, request.number, unix_ms()))?;
+            .change(by, |store| store.unregister_boot_set(&request.image, request.number, unix_ms()))?;
         self.note_change();
         Ok(UnregisterReply { revision, unregistered: names.iter().map(ToString::to_string).collect() })
     }

@@ -51,7 +51,7 @@ impl IdSet {
         match kind {
             Kind::Data => self.data.binary_search(id).is_ok(),
             Kind::Page => self.pages.binary_search(id).is_ok(),
-            Kind::Version | Kind::BootSet => false,
+            Kind::Version | Kind::BootSet | Kind::Change => false,
         }
     }
 

@@ -197,7 +197,7 @@ mod tests {
 
     fn who(id: &str, pattern: &str) -> Principal {
         let patterns = Patterns(vec![pattern.parse::<NamePattern>().unwrap()]);
-        Principal { id: id.into(), role: Role::Read, patterns }
+        Principal { id: id.into(), name: String::new(), role: Role::Read, patterns }
     }
 
     fn node(number: usize) -> NodeReport {
@@ -232,7 +232,12 @@ mod tests {
         let lists =
             [&["*"][..], &["lab/*"], &["lab/*", "lab/a"], &["lab/*", "b"], &["lab/a"], &["*", "lab/*"]];
         let group_of = |list: &[&str]| Patterns(list.iter().map(|text| text.parse().unwrap()).collect());
-        let who = |list: &[&str]| Principal { id: list.concat(), role: Role::Read, patterns: group_of(list) };
+        let who = |list: &[&str]| Principal {
+            id: list.concat(),
+            name: String::new(),
+            role: Role::Read,
+            patterns: group_of(list),
+        };
         for (number, list) in lists.iter().enumerate() {
             nodes.report(&who(list), node(number), now).unwrap();
         }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
-use platter_records::VersionRecord;
+use platter_records::{Actor, VersionRecord};
 use platter_store::{KnownCheck, Published, Session, Store};
 
 use crate::access::Principal;
@@ -145,6 +145,7 @@ impl Uploads {
     pub(crate) fn begin(
         &self,
         who: &Principal,
+        by: &Actor,
         writer: Arc<Store>,
         known: KnownCheck,
     ) -> Result<Arc<Upload>> {
@@ -161,7 +162,7 @@ impl Uploads {
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
-            session: RwLock::new(Some(writer.session()?.with_known_check(known))),
+            session: RwLock::new(Some(writer.acting_as(by.clone()).session()?.with_known_check(known))),
             pins: Mutex::default(),
             known: (!who.reads_everything()).then(Known::default),
             writer,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use platter_image::{Error, Result};
+use platter_records::Actor;
 use platter_store::Store;
 
 use crate::predecessor::Predecessor;
@@ -83,22 +84,22 @@ impl SharedWriter {
         Ok(store)
     }
 
-    /// Makes a change that adds nothing to packs: through the open writer if there is one, otherwise under a lock that
+    /// Makes a change that adds nothing to packs, as `by`: through the open writer if there is one, otherwise under a lock that
     /// is held only for this change.
     ///
     /// # Errors
     /// The errors of `change`.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, by: &Actor, change: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
         self.wait_for_lock()?;
         let kept = self.kept.lock();
         self.check_open()?;
         match kept.as_ref().map(|kept| Arc::clone(&kept.store)) {
             Some(store) => {
                 drop(kept);
-                change(&store)
+                change(&store.acting_as(by.clone()))
             }
             // `kept` stays locked: opening the writer now would compete with this change for the store's lock.
-            None => change(&self.reader),
+            None => change(&self.reader.acting_as(by.clone())),
         }
     }
 
@@ -139,12 +140,12 @@ mod tests {
         let image = "lab/a".parse().unwrap();
         let take = |store: &Store| store.take_edit_lock(&image, "me", 0);
         // The image does not exist: the test only cares which store answers.
-        assert_eq!(writer.change(take).unwrap_err().kind(), ErrorKind::Missing);
+        assert_eq!(writer.change(&Actor::default(), take).unwrap_err().kind(), ErrorKind::Missing);
         drop(second);
         writer.give_back_idle(Duration::from_secs(3600));
         assert!(Store::open_writer(&place).is_err());
         writer.give_back_idle(Duration::ZERO);
         drop(Store::open_writer(&place).unwrap());
-        assert_eq!(writer.change(take).unwrap_err().kind(), ErrorKind::Missing);
+        assert_eq!(writer.change(&Actor::default(), take).unwrap_err().kind(), ErrorKind::Missing);
     }
 }

@@ -1,4 +1,4 @@
-//! Ids of data: the BLAKE3-256 hash of a block, a recipe page, a version record or a boot set.
+//! Ids of data: the BLAKE3-256 hash of a block, a recipe page, a version record, a boot set or a change record.
 //!
 //! Each kind has its own hash function (plain, or with a derive-key context), so the contents of a disk can
 //! never pass as a page or a record. Hashes are never truncated.
@@ -17,12 +17,15 @@ pub enum Kind {
     Version = 3,
     /// Boot sets: the blocks that a boot reads, in order.
     BootSet = 4,
+    /// Change records of the catalog's log.
+    Change = 5,
 }
 
 impl Kind {
     /// The kind with that value in a header.
     pub fn from_u8(value: u8) -> Option<Self> {
-        [Self::Data, Self::Page, Self::Version, Self::BootSet].into_iter().find(|kind| *kind as u8 == value)
+        let all = [Self::Data, Self::Page, Self::Version, Self::BootSet, Self::Change];
+        all.into_iter().find(|kind| *kind as u8 == value)
     }
 }
 
@@ -52,6 +55,7 @@ impl BlockId {
             Kind::Page => blake3::derive_key("platter 2026-11-21 recipe page", contents),
             Kind::Version => blake3::derive_key("platter 2026-11-21 version record", contents),
             Kind::BootSet => blake3::derive_key("platter 2026-11-21 boot set", contents),
+            Kind::Change => blake3::derive_key("platter 2026-11-25 change record", contents),
         })
     }
 
@@ -113,6 +117,7 @@ mod tests {
         assert_eq!(name(Kind::Page), include_str!("../golden/id-page.hex").trim());
         assert_eq!(name(Kind::Version), include_str!("../golden/id-version.hex").trim());
         assert_eq!(name(Kind::BootSet), include_str!("../golden/id-boot-set.hex").trim());
+        assert_eq!(name(Kind::Change), include_str!("../golden/id-change.hex").trim());
     }
 
     #[test]

@@ -59,8 +59,9 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
-    BootBlock, Consistency, EditLock, FilesystemRecord, HoardMember, HoardSnapshot, ImageName, MissingBlocks,
-    NumberChoice, Repairs, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
+    Actor, BootBlock, Consistency, EditLock, FilesystemRecord, HoardMember, HoardSnapshot, ImageName,
+    MissingBlocks, NumberChoice, Repairs, UnreadableRecord, Version, VersionName, VersionQuery,
+    VersionRecord,
 };
 pub use platter_store::{
     CheckOptions, CheckReport, Finding, KnownCheck, RebuildReport, Severity, Store, StorePlace, Verdict,

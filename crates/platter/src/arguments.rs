@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use hoard::Hoard;
-pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Rename, Which};
+pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Log, Rename, Which};
 pub(crate) use live::{
     Attach, Detach, Discard, DiskArguments, Disks, Far, NbdArguments, Node, OfNode, Publish, Then, Trace,
     TreeArguments,
@@ -85,6 +85,12 @@ pub(crate) enum Command {
     Show(Which),
     /// List the versions of an image
     History(Image),
+    /// List the changes of the store, or of one image: who did what, when and from where
+    ///
+    /// Lists publications, clones, names that changed or were forgotten, edit locks, boot sets, and states of packs, oldest
+    /// first. WHO is a user and host, or the name of an access token; FROM is `local` or the address of a client. An origin
+    /// shows this log to access tokens with the role `admin` only.
+    Log(Log),
     /// Compare two versions
     ///
     /// For ext2, ext3 and ext4, lists files: A exists only in the second version, D only in the first, M in both with different

@@ -43,6 +43,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Images => command::images::run(store, output),
         Command::Show(options) => command::show::run(store, options, output),
         Command::History(options) => command::history::run(store, options, output),
+        Command::Log(options) => command::log::run(store, options, output),
         Command::Diff(options) => command::diff::run(store, options, output),
         Command::Clone(options) => command::clone::run(store, options, output),
         Command::Rename(options) => command::rename::run(store, options, output),

@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use platter_jobs::{
-    CacheLocation, Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_store_dir,
+    Actor, CacheLocation, Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_holder,
+    default_store_dir,
 };
 
 use crate::arguments::{Arguments, CacheArguments, Command, ServerArguments};
@@ -26,7 +27,7 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
     };
     let Some(address) = of_node.or_else(|| server.server.clone()).or_else(from_environment) else {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
-        return Ok(StorePlace::on_system(dir).into());
+        return Ok(StorePlace::on_system(dir).with_actor(Actor::new(&default_holder(), "local")).into());
     };
     let server = ServerOptions {
         address: address.parse()?,

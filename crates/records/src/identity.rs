@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The id of a store. Every pack contains its store's id, so that a pack never counts in another store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoreId(pub [u8; 16]);
@@ -43,6 +45,19 @@ macro_rules! hexadecimal {
 
 hexadecimal!(StoreId);
 hexadecimal!(PackId);
+
+impl Serialize for PackId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PackId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::from_hex(&text).ok_or_else(|| serde::de::Error::custom("not 32 lower-case hexadecimal digits"))
+    }
+}
 
 /// Parses a hexadecimal digit. Upper case is refused: each pack has exactly one file name.
 fn hex_digit(digit: u8) -> Option<u8> {

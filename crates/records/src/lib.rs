@@ -5,11 +5,13 @@
 //! text and byte forms. Does no I/O.
 
 mod boot_set;
+mod change;
 mod edit_lock;
 mod hoard_member;
 mod identity;
 mod missing_blocks;
 mod name;
+mod pack_state;
 mod record;
 mod refine;
 mod repairs;
@@ -19,6 +21,7 @@ mod version;
 pub use boot_set::{
     BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetHead, BootSetRecord, EncodedBootSet,
 };
+pub use change::{ACTOR_LENGTH_MAX, Action, Actor, ChangeRecord, History, PackChange, RenamedVersion};
 pub use edit_lock::{
     EditLock, HOLDER_LENGTH_MAX, OVERLAY_LENGTH_MAX, check_text, refusal as edit_lock_refusal,
 };
@@ -26,6 +29,7 @@ pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot, Registered};
 pub use identity::{PackId, StoreId};
 pub use missing_blocks::MissingBlocks;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
+pub use pack_state::PackState;
 pub use record::{
     Consistency, FilesystemRecord, Parent, RECORD_LENGTH_MAX, UnreadableOmitted, UnreadableRecord,
     VersionRecord,

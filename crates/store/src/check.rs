@@ -489,6 +489,8 @@ impl Check<'_> {
             .and_then(|bytes| VersionRecord::decode(&bytes))
         {
             Ok(record) if record == version.record => {}
+            // Clones and renamed versions have records in the catalog and its log only.
+            Err(error) if error.kind() == ErrorKind::Missing => {}
             Ok(_) => self.damage("the record differs from the catalog's copy".into(), |finding| {
                 (finding.block, finding.versions) = (Some(version.record_id), name());
             }),

@@ -10,7 +10,7 @@
 
 use platter_image::Result;
 use platter_records::{
-    EditLock, HOLDER_LENGTH_MAX, ImageName, OVERLAY_LENGTH_MAX, check_text, edit_lock_refusal,
+    Action, EditLock, HOLDER_LENGTH_MAX, ImageName, OVERLAY_LENGTH_MAX, check_text, edit_lock_refusal,
 };
 
 use crate::catalog::{Catalog, Change};
@@ -68,6 +68,7 @@ impl Store {
         check_text("overlay", overlay, 0, OVERLAY_LENGTH_MAX)?;
         self.change_held(edit_lock, |change| {
             change.set_overlay(&edit_lock.image, overlay)?;
+            change.does(Action::SetOverlay { image: edit_lock.image.clone(), lock: edit_lock.number });
             Ok(EditLock { overlay: overlay.to_owned(), ..edit_lock.clone() })
         })
     }
@@ -77,7 +78,10 @@ impl Store {
     /// # Errors
     /// `Refused` when the edit lock is no longer current; `Transient`, `Io` as [`Store::take_edit_lock`].
     pub fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
-        self.change_held(edit_lock, |change| change.remove_edit_lock(&edit_lock.image))
+        self.change_held(edit_lock, |change| {
+            change.does(Action::ReleaseLock { image: edit_lock.image.clone(), lock: edit_lock.number });
+            change.remove_edit_lock(&edit_lock.image)
+        })
     }
 
     /// Checks whether the next version of `image` could be published now under edit lock `number` (`None`: without an edit lock). Used
@@ -114,11 +118,11 @@ impl Store {
         if let Some(writer) = &self.0.writer {
             writer.check()?;
             let mut catalog = writer.catalog();
-            return writer.poison(catalog.change(change))?;
+            return writer.poison(catalog.change(self.actor(), change))?;
         }
         let _lock = take_lock(self.place(), EDIT_LOCK_TRIES)?;
         let mut catalog = Catalog::open_writer(self.place())?;
         check_store(&catalog, self.id())?;
-        catalog.change(change)?
+        catalog.change(self.actor(), change)?
     }
 }

@@ -5,17 +5,16 @@
 
 use platter_image::{Error, Result};
 
+use crate::catalog::Fate;
 use crate::store::Store;
-use platter_records::Version;
-use platter_records::edit_lock_refusal;
-use platter_records::{ImageName, VersionName};
+use platter_records::{Action, ImageName, Version, VersionName, edit_lock_refusal};
 
 impl Store {
     /// Forgets one version of an image, or all of them if `number` is `None`, in one commit, durable on return. Returns the names
     /// of the forgotten versions.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when the image is being edited; `Transient` when another process
+    /// `Missing` when there is no such version; `Refused` when the image is being edited or one of the versions is protected; `Transient` when another process
     /// holds the writer's lock for more than a few seconds; `Io`.
     pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<VersionName>> {
         self.change_catalog(|change| {
@@ -30,12 +29,19 @@ impl Store {
                 return Ok(Err(refusal));
             }
             for version in &versions {
-                change.remove_version(&version.name)?;
+                if change.is_protected(&version.name)? {
+                    let what = format!("{} is protected: end that with `platter unprotect`", version.name);
+                    return Ok(Err(Error::refused(what)));
+                }
+            }
+            for version in &versions {
+                change.remove_version(&version.name, Fate::Forgotten)?;
             }
             let forgotten: Vec<VersionName> = versions.into_iter().map(|version| version.name).collect();
             // The boot sets of these versions are removed from the hoard, too.
             let gone: Vec<_> = forgotten.iter().map(|name| (name.clone(), None)).collect();
             change.move_members(&gone)?;
+            change.does(Action::Forget { versions: forgotten.clone() });
             Ok(Ok(forgotten))
         })
     }

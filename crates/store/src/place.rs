@@ -8,7 +8,7 @@ use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
 use serde::{Deserialize, Serialize};
 
-use platter_records::{PackId, StoreId};
+use platter_records::{Actor, PackId, StoreId};
 
 /// A pack that reaches this many bytes is sealed, and a new one is begun.
 pub const PACK_LENGTH_TARGET: u64 = 256 << 20;
@@ -29,6 +29,7 @@ pub struct StorePlace {
     sqlite_vfs: Option<String>,
     pack_length_target: u64,
     catalog: CatalogFiles,
+    actor: Arc<Actor>,
 }
 
 /// The file names of a catalog and its change log.
@@ -66,7 +67,19 @@ impl StorePlace {
     /// A directory in `vfs`. The catalog is a file of the system unless [`StorePlace::with_sqlite_vfs`] is called.
     pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
         let (sqlite_vfs, catalog) = (None, CatalogFiles::IN_USE);
-        Self { vfs, dir: dir.into(), sqlite_vfs, pack_length_target: PACK_LENGTH_TARGET, catalog }
+        let actor = Arc::new(Actor::new("", "local"));
+        Self { vfs, dir: dir.into(), sqlite_vfs, pack_length_target: PACK_LENGTH_TARGET, catalog, actor }
+    }
+
+    /// Sets who makes the changes of stores that are opened here, unless a store says otherwise ([`crate::Store::acting_as`]).
+    #[must_use]
+    pub fn with_actor(mut self, actor: Actor) -> Self {
+        self.actor = Arc::new(actor);
+        self
+    }
+
+    pub(crate) fn actor(&self) -> &Arc<Actor> {
+        &self.actor
     }
 
     /// Returns the same directory with the catalog files that a rebuild writes, instead of those in use.
@@ -124,6 +137,11 @@ impl StorePlace {
 
     pub(crate) fn new_change_log(&self) -> PathBuf {
         self.dir.join(self.catalog.new_log)
+    }
+
+    /// The directory of logs that newer ones have replaced.
+    pub(crate) fn earlier_logs(&self) -> PathBuf {
+        self.dir.join("changes")
     }
 
     pub(crate) fn packs_dir(&self) -> PathBuf {

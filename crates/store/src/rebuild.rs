@@ -23,7 +23,8 @@ use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{
-    Catalog, Change, Past, Sources, State, create_new_log, first_name, remove_catalog, remove_journals,
+    Beginning, Catalog, Change, PackRow, PackState, Sources, State, create_new_log, first_name,
+    remove_catalog, remove_journals,
 };
 use crate::health::{Condition, Health, Observation};
 use crate::pack_writer::SealedPack;
@@ -35,8 +36,7 @@ use platter_pack::{read_directory, read_header, read_row};
 use platter_records::Version;
 use platter_records::VersionName;
 use platter_records::VersionRecord;
-use platter_records::{EditLock, edit_lock_refusal};
-use platter_records::{PackId, StoreId};
+use platter_records::{Action, Actor, EditLock, PackId, StoreId, edit_lock_refusal};
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let (store, has_format) = store_id(place, &packs)?;
     finish_interrupted(place)?;
     let sources = Sources::read(place)?;
-    let known = sources.knows_packs.then(|| sources.old.packs.clone());
+    let known = sources.proven.as_ref().map(readable_packs);
     let adopt = Adopt::Needed { known, has_names: sources.proven.is_some() };
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
     let mut found = read_packs(place, store, &needed)?;
@@ -164,15 +164,13 @@ fn make_catalog(
 ) -> Result<()> {
     let random = place.vfs().random_id().context(|| "choosing the next edit lock's number".into())?;
     let epoch = place.vfs().random_id().context(|| "choosing a random epoch for the hoard".into())?;
-    let past = Past::of(&sources.log);
     let made = place.unfinished().catalog();
     remove_catalog(place, &place.new_catalog())?;
     remove_catalog(place, &made)?;
     Catalog::create(place, &made, store, |change| {
-        found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
         match &sources.proven {
             Some(state) => {
-                change.enter(state)?;
+                enter_proven(change, state, &found.sealed)?;
                 finish_publishing(change, &found.records)?;
             }
             None => {
@@ -182,7 +180,8 @@ fn make_catalog(
                      reappeared, and all edit locks were released"
                         .into(),
                 );
-                guess(change, sources, &past, found, step)?;
+                found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
+                guess(change, sources, found, step)?;
                 add_boot_sets(change, epoch, &found.boot_sets)?;
             }
         }
@@ -192,10 +191,36 @@ fn make_catalog(
                 .push("the change log ends in an incomplete entry: the last change may be missing".into());
         }
         raise_numbers(change, &found.records)?;
-        let state = change.state()?;
-        create_new_log(place, &state.entries(&forgotten(&state, &past, sources, &found.records))?)
+        let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
+        let beginning = Beginning { last: sources.last(), by, time_unix_ms, action: Action::Rebuild {} };
+        create_new_log(place, &change.state()?, &beginning)
     })?;
     place.sync_dir(place.dir())
+}
+
+/// Returns the packs of a state that can be read.
+fn readable_packs(state: &State) -> BTreeSet<PackId> {
+    let packs = state.packs().into_iter().filter(|row| row.state.is_readable());
+    packs.map(|row| row.id).collect()
+}
+
+/// Enters all rows of a proven state. Of its readable packs, those with a valid footer are entered; the others are taken over
+/// later. Packs of interrupted sessions are not in the state, so they are not entered.
+fn enter_proven(change: &mut Change<'_>, state: &State, sealed: &[SealedPack]) -> Result<()> {
+    let rows: BTreeMap<PackId, PackRow> = state.packs().into_iter().map(|row| (row.id, row)).collect();
+    let mut others = state.clone();
+    others.drop_packs();
+    change.enter(&others)?;
+    for row in rows.values().filter(|row| !row.state.is_readable()) {
+        change.put_pack(row)?;
+    }
+    for pack in sealed {
+        let SealedPack { id, length, frames, blocks } = *pack;
+        let kept = rows.get(&id).map_or((PackState::Live, 0), |row| (row.state, row.epoch));
+        let (state, epoch) = kept;
+        change.put_pack(&PackRow { id, state, epoch, length, frames, blocks })?;
+    }
+    Ok(())
 }
 
 /// Enters versions whose publication lacked only the commit.
@@ -213,26 +238,23 @@ fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord
 }
 
 /// Enters names from the valid parts of log and old catalog, and from packs.
-fn guess(
-    change: &mut Change<'_>,
-    sources: &Sources,
-    past: &Past,
-    found: &mut PackContents,
-    step: u64,
-) -> Result<()> {
+fn guess(change: &mut Change<'_>, sources: &Sources, found: &mut PackContents, step: u64) -> Result<()> {
     let mut state = sources.replayed();
     state.drop_edit_locks();
+    state.drop_packs();
     change.enter(&state)?;
+    let named = state.names();
     let known = sources.old.state.versions();
     let known = known.iter().map(|version| (version.record_id, &version.record));
     let records = found.records.iter().map(|(id, record)| (*id, record));
-    for (id, record) in records.chain(known).filter(|(_, record)| !past.mentioned.contains(&record.name())) {
+    for (id, record) in records.chain(known).filter(|(_, record)| !named.contains(&record.name())) {
         let is_new = change.add_version(id, record)?;
         let is_other = !is_new && !change.has_version(&record.name(), &id)?;
         if is_other {
             found.notes.push(format!("another record also claims to be {}: ignored ({id})", record.name()));
         }
     }
+    add_forgotten(change, &found.records)?;
     change.raise_as(&sources.old.state)?;
     let last = change.last_edit_lock()?.saturating_add(step);
     change.raise_last_edit_lock(last.min(i64::MAX as u64))
@@ -250,46 +272,34 @@ fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) 
     change.edit_locks()?.iter().try_for_each(|edit_lock| change.raise_last_edit_lock(edit_lock.number))
 }
 
-/// Returns the forgotten versions. The log lists them. If it is incomplete, versions count as forgotten too if packs have
-/// their records but the catalog has them under no name.
-fn forgotten(
-    state: &State,
-    past: &Past,
-    sources: &Sources,
-    records: &[(BlockId, VersionRecord)],
-) -> Vec<Version> {
-    let present = state.versions();
+/// Records versions as forgotten of which packs have a record but the catalog has none under any name.
+fn add_forgotten(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
+    let present = change.versions_by_time()?.into_iter();
+    let forgotten = change.forgotten()?.into_iter();
     let mut names: BTreeSet<VersionName> =
-        present.iter().map(|version| first_name(&version.record)).collect();
-    let mut forgotten = past.forgotten();
-    forgotten.retain(|version| !present.iter().any(|present| present.name == version.name));
-    if sources.log.is_whole() {
-        return forgotten;
-    }
-    names.extend(forgotten.iter().map(|version| first_name(&version.record)));
+        present.chain(forgotten).map(|version| first_name(&version.record)).collect();
     for (id, record) in records {
-        if names.insert(first_name(record)) {
-            forgotten.push(Version { name: record.name(), record_id: *id, record: record.clone() });
+        let name = record.name();
+        if names.insert(first_name(record)) && !change.is_former(&name)? {
+            change.add_forgotten(&Version { name, record_id: *id, record: record.clone() })?;
         }
     }
-    forgotten
+    Ok(())
 }
 
-/// Writes version records again that no pack has, or only in damaged frames. Adds a note for each.
+/// Writes version records again that are in damaged frames. Adds a note for each.
 fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
     let unsound = store.0.unsound();
     let versions = store.catalog()?.all_versions()?;
-    let is_lost = |id: &BlockId| unsound.binary_search(id).is_ok() || !store.has(id);
+    let is_lost = |id: &BlockId| unsound.binary_search(id).is_ok();
     let lost: Vec<&Version> = versions.iter().filter(|version| is_lost(&version.record_id)).collect();
     if lost.is_empty() {
         return Ok(());
     }
-    store.session()?.commit(|change, state, session| session.write_lost_records(change, state).map(Ok))?;
+    // Each commit writes the damaged ones again.
+    store.session()?.commit(|_, _, _| Ok(Ok(())))?;
     for version in lost {
-        notes.push(format!(
-            "the record of {} was damaged or missing and has been written again",
-            version.name
-        ));
+        notes.push(format!("the record of {} was damaged and has been written again", version.name));
     }
     Ok(())
 }

@@ -1,26 +1,18 @@
 //! Restores forgotten versions whose data is still in the store.
 
-use std::collections::BTreeSet;
-
 use platter_image::{Error, Result};
 
-use crate::catalog::{Past, read_log};
 use crate::store::Store;
-use platter_records::Version;
-use platter_records::VersionName;
-use platter_records::edit_lock_refusal;
+use platter_records::{Action, Version, VersionName, edit_lock_refusal};
 
 impl Store {
     /// Returns the forgotten versions whose recipes are still in the store, ordered by image and number.
     ///
     /// # Errors
-    /// When the change log or the catalog cannot be read.
+    /// When the catalog cannot be read.
     pub fn forgotten(&self) -> Result<Vec<Version>> {
-        let head = self.catalog()?.head()?;
-        let mut forgotten = Past::of(&read_log(self.place(), Some(&head))?).forgotten();
-        let present: BTreeSet<VersionName> =
-            self.versions()?.into_iter().map(|version| version.name).collect();
-        forgotten.retain(|version| !present.contains(&version.name) && self.has(&version.record.score.0));
+        let mut forgotten = self.catalog()?.forgotten()?;
+        forgotten.retain(|version| self.has(&version.record.score.0));
         Ok(forgotten)
     }
 
@@ -37,7 +29,7 @@ impl Store {
             return Err(Error::missing(format!("{unknown} was not forgotten, or its data is gone")));
         }
         chosen.retain(|version| names.is_empty() || names.contains(&version.name));
-        self.session()?.commit(|change, state, session| {
+        self.session()?.commit(|change, _, _| {
             for Version { name, .. } in &chosen {
                 if let Some(refusal) =
                     edit_lock_refusal(&name.image, None, change.edit_lock(&name.image)?.as_ref())
@@ -51,7 +43,7 @@ impl Store {
                     back.push(name.clone());
                 }
             }
-            session.write_lost_records(change, state)?;
+            change.does(Action::Resurrect { versions: back.clone() });
             Ok(Ok(back))
         })
     }

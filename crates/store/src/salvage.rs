@@ -30,9 +30,9 @@ use crate::place::StorePlace;
 use crate::session::Session;
 use crate::store::Store;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
-use platter_records::BootSetHead;
 use platter_records::PackId;
 use platter_records::VersionRecord;
+use platter_records::{Action, BootSetHead};
 use platter_records::{EditLock, edit_lock_refusal};
 use platter_records::{ImageName, VersionName};
 
@@ -223,7 +223,7 @@ impl UnlistedPack {
             Kind::BootSet => {
                 self.boot_sets.extend(read_boot_sets(stored)?.into_iter().map(|set| (number, set)));
             }
-            Kind::Data | Kind::Page => {}
+            Kind::Data | Kind::Page | Kind::Change => {}
         }
         Ok(())
     }
@@ -323,6 +323,9 @@ fn enter(
             }
         }
         add_boot_sets(change, epoch, boot_sets)?;
+        if !adopted.is_empty() {
+            change.does(Action::Salvage { versions: adopted.clone() });
+        }
         Ok(Ok(adopted))
     })?;
     Ok(versions)

@@ -28,10 +28,10 @@ use crate::quarantine::{condition_of, now_unix_ms};
 use crate::store::{Shared, page_of};
 use platter_pack::ids;
 use platter_pack::lay_ids;
-use platter_records::PackId;
 use platter_records::Version;
 use platter_records::VersionRecord;
 use platter_records::edit_lock_refusal;
+use platter_records::{Action, Actor, PackId};
 
 pub use parked::{ParkedPack, Resumed};
 
@@ -43,6 +43,8 @@ pub(crate) const RECORD_LEVEL: i32 = 3;
 #[derive(Debug)]
 pub struct Session {
     shared: Arc<Shared>,
+    /// Who adds to the store.
+    actor: Arc<Actor>,
     state: Mutex<State>,
     known: KnownFrames,
 }
@@ -74,8 +76,9 @@ struct OpenPack {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, state: Mutex::default(), known: KnownFrames::new(KnownCheck::Sample) }
+    pub(crate) fn new(shared: Arc<Shared>, actor: Arc<Actor>) -> Self {
+        let known = KnownFrames::new(KnownCheck::Sample);
+        Self { shared, actor, state: Mutex::default(), known }
     }
 
     /// Sets how many of the frames that the session relies on are read back; by default a sample.
@@ -121,13 +124,22 @@ impl Session {
             }
             (record.new_raw_bytes, record.new_stored_bytes) = (state.new_raw_bytes, state.new_stored_bytes);
             let (record_id, frame) = encode_record(&record, &mut compressor)?;
-            session.append_to(state, &frame)?;
+            // Without frames there is no pack to which the record could be added: the catalog and its log have it.
+            if !state.is_empty() {
+                session.append_to(state, &frame)?;
+            }
             if !change.add_version(record_id, &record)? {
                 return Err(Error::corrupt(format!(
                     "{} already exists: check the store with `platter check`",
                     record.name()
                 )));
             }
+            change.does(Action::Publish {
+                version: record.name(),
+                score: record.score.to_string(),
+                lock: record.edit_lock,
+                cloned_from: record.cloned_from.clone(),
+            });
             Ok(Ok(Version { name: record.name(), record_id, record }))
         })?;
         let repaired = std::mem::take(&mut self.state().repaired);
@@ -167,7 +179,7 @@ impl Session {
         writer.check()?;
         let state = &mut *state;
         let mut repaired = Vec::new();
-        let done = writer.poison(catalog.change(|change| {
+        let done = writer.poison(catalog.change(&self.actor, |change| {
             let done = match last(change, state, self)? {
                 Err(refusal) => return Ok(Err(refusal)),
                 Ok(done) => done,
@@ -179,6 +191,7 @@ impl Session {
             for (_, pack) in state.sealed.iter().chain(&referred) {
                 change.add_live_pack(pack)?;
             }
+            change.does_by_default(Action::AddPacks { packs: (state.sealed.len() + referred.len()) as u64 });
             state.referred = referred;
             // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, the store accepts no
             // more writes, and nothing that refers to these blocks can be published.
@@ -200,31 +213,15 @@ impl Session {
         done
     }
 
-    /// Writes version records again whose frames are damaged: every record in the catalog must also be in a pack.
+    /// Writes version records again whose frames are damaged.
     fn mend_records(&self, change: &Change<'_>, state: &mut State, unsound: &[BlockId]) -> Result<()> {
         if unsound.is_empty() {
             return Ok(());
         }
-        self.write_records(change, state, |id| unsound.binary_search(id).is_ok())
-    }
-
-    /// Writes version records again that no pack has, or only in bad frames.
-    pub(crate) fn write_lost_records(&self, change: &Change<'_>, state: &mut State) -> Result<()> {
-        let unsound = self.shared.unsound();
-        self.write_records(change, state, |id| {
-            unsound.binary_search(id).is_ok() || self.shared.locate(id).is_none()
-        })
-    }
-
-    fn write_records(
-        &self,
-        change: &Change<'_>,
-        state: &mut State,
-        is_lost: impl Fn(&BlockId) -> bool,
-    ) -> Result<()> {
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         for version in change.versions_by_time()? {
-            if !is_lost(&version.record_id) || state.index.locate(&version.record_id).is_some() {
+            let is_bad = unsound.binary_search(&version.record_id).is_ok();
+            if !is_bad || state.index.locate(&version.record_id).is_some() {
                 continue;
             }
             let (id, frame) = encode_record(&version.record, &mut compressor)?;

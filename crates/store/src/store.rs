@@ -17,7 +17,7 @@ use platter_image::{
 };
 use platter_vfs::VfsFile;
 
-use crate::catalog::{Catalog, PackRow, PackState, create_log, remove_catalog};
+use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_catalog};
 use crate::health::Health;
 use crate::index::Index;
 use crate::pack_set::PackSet;
@@ -26,7 +26,7 @@ use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
 use platter_pack::ids;
 use platter_pack::{PackDirectory, lay_ids, read_directory, scan};
-use platter_records::{PackId, StoreId};
+use platter_records::{Action, Actor, PackId, StoreId};
 
 /// How often to try a lock that is held. Writers try for half a second: a change of an edit lock is shorter than that. Changes of
 /// edit locks try for ten seconds.
@@ -37,9 +37,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of idle decoders that are kept.
 const DECODERS_KEPT_MAX: usize = 16;
 
-/// An opened store. Clones share one state.
+/// An opened store, and who makes changes through this handle. Clones share one state.
 #[derive(Clone, Debug)]
-pub struct Store(pub(crate) Arc<Shared>);
+pub struct Store(pub(crate) Arc<Shared>, Arc<Actor>);
 
 /// The state that all clones and sessions of a store share.
 #[derive(Debug)]
@@ -105,7 +105,9 @@ impl Store {
         remove_catalog(place, &place.catalog())?;
         place.remove_if_there(&place.change_log())?;
         Catalog::create(place, &place.catalog(), id, |change| {
-            create_log(place.vfs(), &place.change_log(), &change.state()?.entries(&[])?)
+            let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
+            let beginning = Beginning { last: (0, String::new()), by, time_unix_ms, action: Action::Init {} };
+            create_log(place.vfs(), &place.change_log(), &change.state()?, &beginning)
         })?;
         place.sync_dir(place.dir())?;
         // Last, so that an interrupted init leaves no store and can be repeated.
@@ -157,7 +159,7 @@ impl Store {
         let id = place.read_format()?;
         let catalog = Catalog::open_reader(place)?;
         check_store(&catalog, id)?;
-        let store = Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             place: place.clone(),
             id,
             packs: PackSet::new(place.clone()),
@@ -167,7 +169,8 @@ impl Store {
             damage: Mutex::default(),
             health: Mutex::default(),
             writer,
-        }));
+        });
+        let store = Self(shared, Arc::clone(place.actor()));
         // Before the packs are opened, so that their bad frames are known. A writer fails if it cannot read the quarantine. A
         // reader goes on: it stores nothing, and it notices damaged frames when it reads them.
         match store.0.learn_health() {
@@ -185,7 +188,18 @@ impl Store {
     pub fn session(&self) -> Result<Session> {
         self.0.writer()?.check()?;
         self.0.learn_health()?;
-        Ok(Session::new(self.0.clone()))
+        Ok(Session::new(self.0.clone(), Arc::clone(&self.1)))
+    }
+
+    /// Returns the same store with another actor: changes made through the new handle, and through sessions that it starts, are
+    /// logged as that actor's.
+    #[must_use]
+    pub fn acting_as(&self, actor: Actor) -> Self {
+        Self(Arc::clone(&self.0), Arc::new(actor))
+    }
+
+    pub(crate) fn actor(&self) -> &Actor {
+        &self.1
     }
 
     /// Returns whether sessions can be started: the store is open for writing and no write has failed. Does no I/O.

@@ -23,7 +23,12 @@ fn image() -> ImageName {
 }
 
 fn publish(store: &Store, disk: u8, edit_lock: Option<u64>) -> Result<Version> {
-    store.session()?.publish(draft(disk, edit_lock))
+    let session = store.session()?;
+    let contents = [disk; 512];
+    let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
+    frame.push(BlockId::of(Kind::Data, &contents), &contents);
+    session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
+    session.publish(draft(disk, edit_lock))
 }
 
 /// A store with version 1 of the image.

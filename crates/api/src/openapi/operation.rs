@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::schemas::Schemas;
 use crate::{
-    AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, CloneRequest, Endpoint, ForgetReport,
-    ForgetRequest, Growth, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply,
-    PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest,
-    UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
+    AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest, Endpoint,
+    ForgetReport, ForgetRequest, Growth, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport,
+    NodesReply, PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, StoreFacts,
+    TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -42,6 +42,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Clone => "Make a version the next one of another image",
         Endpoint::Forget => "Forget a version, or all of an image",
         Endpoint::Rename => "Rename an image and all below it",
+        Endpoint::Changes => "The log of changes: who did what, when and from where",
         Endpoint::AccessTokens => "All access tokens",
         Endpoint::AddAccessToken => "Make an access token",
         Endpoint::RemoveAccessToken => "Remove an access token",
@@ -97,6 +98,10 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
         Endpoint::ReleaseEditLock => vec![
             path("image", "Percent-encoded: lab%2Fdebian12", image),
             path("number", "The lock's number", number()),
+        ],
+        Endpoint::Changes => vec![
+            optional("image", "Only changes of this image", image),
+            optional("after", "Only changes with higher numbers", number()),
         ],
         Endpoint::RemoveAccessToken => vec![path("id", "Its id", text_schema())],
         Endpoint::HoardChanges => vec![
@@ -166,6 +171,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Clone => reply::<VersionRecord>(schemas, 200, "The new version"),
         Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Their names"),
         Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Versions by their names"),
+        Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "By number, at most 10,000"),
         Endpoint::AccessTokens => reply::<Vec<AccessToken>>(schemas, 200, "Without secrets"),
         Endpoint::AddAccessToken => reply::<NewToken>(schemas, 201, "The only time its secret is shown"),
         Endpoint::RemoveAccessToken => reply::<AccessToken>(schemas, 200, "As it was"),

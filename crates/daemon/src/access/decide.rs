@@ -47,12 +47,12 @@ mod tests {
 
     fn who(role: Role, patterns: &[&str]) -> Principal {
         let patterns = Patterns(patterns.iter().map(|pattern| pattern.parse().unwrap()).collect());
-        Principal { id: "t".into(), role, patterns }
+        Principal { id: "t".into(), name: String::new(), role, patterns }
     }
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 34] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 35] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -75,6 +75,7 @@ mod tests {
         (Endpoint::Clone, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Forget, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Rename, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::Changes, "FFA FFA", "FFA FFA", "FFA FFA"),
         (Endpoint::Hoard, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::HoardChanges, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::BootSet, "AAA AAA", "AAA AAA", "AAA AAA"),

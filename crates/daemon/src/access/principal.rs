@@ -10,6 +10,8 @@ use platter_api::{NamePattern, Role};
 pub(crate) struct Principal {
     /// The access token's id; empty for clients of the unix socket.
     pub(crate) id: String,
+    /// The access token's name, for the log of changes; empty for clients of the unix socket.
+    pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) patterns: Patterns,
 }
@@ -17,7 +19,8 @@ pub(crate) struct Principal {
 impl Principal {
     /// The principal of the unix socket's clients. The socket's file mode controls access.
     pub(crate) fn of_unix_socket() -> Self {
-        Self { id: String::new(), role: Role::Admin, patterns: Patterns(vec![NamePattern::Everything]) }
+        let (id, name) = (String::new(), String::new());
+        Self { id, name, role: Role::Admin, patterns: Patterns(vec![NamePattern::Everything]) }
     }
 
     /// Whether it may read this image.
@@ -55,6 +58,7 @@ mod tests {
             VersionRecord { cloned_from: name("secret/payroll"), renamed_from: name("lab/b"), ..draft };
         let who = Principal {
             id: "1".into(),
+            name: String::new(),
             role: Role::Read,
             patterns: Patterns(vec!["lab/*".parse().unwrap()]),
         };

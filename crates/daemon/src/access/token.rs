@@ -132,8 +132,8 @@ impl AccessTokens {
         let mut seen = self.seen.lock();
         if seen.as_ref().is_none_or(|seen| seen.stamp != stamp) {
             let by_hash = self.read()?.into_iter().map(|StoredToken { token, secret_blake3 }| {
-                let AccessToken { id, role, patterns, .. } = token;
-                (secret_blake3, Arc::new(Principal { id, role, patterns: Patterns(patterns) }))
+                let AccessToken { id, name, role, patterns, .. } = token;
+                (secret_blake3, Arc::new(Principal { id, name, role, patterns: Patterns(patterns) }))
             });
             *seen = Some(Seen { stamp, by_hash: by_hash.collect() });
         }

@@ -36,7 +36,7 @@ pub(super) async fn take(
     let request: TakeEditLockRequest = read_json(&origin, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.take_edit_lock(&request)).await?)
+    json(&origin.pool.run(move || shared.take_edit_lock(&request, &asker.by)).await?)
 }
 
 pub(super) async fn release(
@@ -50,5 +50,5 @@ pub(super) async fn release(
         .parse()
         .map_err(|_| Problem::bad_request(&Error::refused(format!("invalid edit lock number {number:?}"))))?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.release_edit_lock(&image, number)).await?)
+    json(&origin.pool.run(move || shared.release_edit_lock(&image, number, &asker.by)).await?)
 }

@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use platter_records::ImageName;
+use platter_records::{Actor, ImageName};
 
 use super::Shared;
 use super::body::discard_refused;
@@ -32,6 +32,8 @@ pub(super) struct Gate {
 pub(super) struct Asker {
     pub(super) who: Arc<Principal>,
     endpoint: Endpoint,
+    /// Who makes changes, for the store's log.
+    pub(super) by: Actor,
     /// The connection, if it is known.
     pub(super) connection: Option<Weak<()>>,
 }
@@ -74,8 +76,9 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
         Ok(who) => {
             if let Some(who) = who {
                 let connected: Option<&Connected> = request.extensions().get();
-                let connection = connected.map(|connected| Arc::downgrade(&connected.0));
-                request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint, connection });
+                let connection = connected.map(|connected| Arc::downgrade(&connected.alive));
+                let by = actor(&who, request.extensions().get(), connected);
+                request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint, by, connection });
             }
             next.run(request).await
         }
@@ -130,6 +133,21 @@ impl Gate {
         let Some(secret) = secret else { return Ok(None) };
         let origin = Arc::clone(&self.origin);
         Ok(self.origin.access_pool.run(move || origin.access.principal(&secret)).await?)
+    }
+}
+
+/// Returns who makes changes: the access token's name and the client's address, or a user of this machine.
+fn actor(who: &Principal, standing: Option<&Standing>, connected: Option<&Connected>) -> Actor {
+    let user = match connected.and_then(|connected| connected.uid) {
+        Some(0) => "root".into(),
+        Some(uid) => format!("uid {uid}"),
+        None => String::new(),
+    };
+    let name =
+        [&who.name, &who.id, &user].into_iter().find(|text| !text.is_empty()).map_or("", String::as_str);
+    match standing {
+        Some(standing) => Actor::new(name, &standing.address().to_string()),
+        None => Actor::new(name, "unix socket"),
     }
 }
 

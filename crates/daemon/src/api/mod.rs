@@ -7,6 +7,7 @@
 mod access_tokens;
 mod body;
 mod casts;
+mod changes;
 mod disks;
 mod edit_locks;
 mod events;
@@ -111,6 +112,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Clone => post(names::clone),
         Endpoint::Forget => post(names::forget),
         Endpoint::Rename => post(names::rename),
+        Endpoint::Changes => get(changes::list),
         Endpoint::Hoard => get(hoard::snapshot),
         Endpoint::HoardChanges => get(hoard::changes),
         Endpoint::BootSet => get(hoard::boot_set),

@@ -32,7 +32,7 @@ pub(super) async fn clone(
     asker.check(&image)?;
     asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.clone_version(&image, choice, request)).await?.record)
+    json(&origin.pool.run(move || shared.clone_version(&image, choice, request, &asker.by)).await?.record)
 }
 
 pub(super) async fn forget(
@@ -44,7 +44,7 @@ pub(super) async fn forget(
     let request: ForgetRequest = read_json(&origin, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.forget(&request)).await?)
+    json(&origin.pool.run(move || shared.forget(&request, &asker.by)).await?)
 }
 
 pub(super) async fn rename(
@@ -57,5 +57,5 @@ pub(super) async fn rename(
     asker.check(&request.from)?;
     asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.rename(&request)).await?)
+    json(&origin.pool.run(move || shared.rename(&request, &asker.by)).await?)
 }

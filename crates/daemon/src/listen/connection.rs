@@ -51,7 +51,11 @@ impl Door {
 /// Attached to every request of a connection. The strong count drops to 0 when the connection and its requests have
 /// ended.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Connected(pub(crate) Arc<()>);
+pub(crate) struct Connected {
+    pub(crate) alive: Arc<()>,
+    /// The user id of a client of the unix socket.
+    pub(crate) uid: Option<u32>,
+}
 
 /// Everything needed to serve the clients of one listening socket.
 pub(crate) struct House {
@@ -97,7 +101,9 @@ impl House {
         let (origin, ending) = (Arc::clone(&self.origin), self.origin.ending.clone());
         match self.connections.take_unix() {
             UnixPlace::Served(open, place) => {
-                let requests = requests(stream, self.served.clone(), ending, None);
+                let connected =
+                    Connected { uid: stream.peer_cred().ok().map(|peer| peer.uid()), ..Connected::default() };
+                let requests = requests(stream, self.served.clone(), ending, None, connected);
                 tokio::spawn(async move {
                     let _place = (open, place);
                     let _counted = Counted::new(&origin);
@@ -106,7 +112,7 @@ impl House {
             }
             UnixPlace::TurnedAway(place) => {
                 origin.metrics.connections_turned_away.add(1);
-                let requests = requests(stream, self.turned_away.clone(), ending, None);
+                let requests = requests(stream, self.turned_away.clone(), ending, None, Connected::default());
                 tokio::spawn(async move {
                     let _place = place;
                     // A client that is too slow gets no response.
@@ -131,7 +137,7 @@ impl House {
                 };
                 // A failed handshake concerns only this client.
                 if let Ok(stream) = shaken {
-                    requests(stream, router, ending, Some(standing.clone())).await;
+                    requests(stream, router, ending, Some(standing.clone()), Connected::default()).await;
                 }
             };
             tokio::select! {
@@ -166,14 +172,19 @@ impl Drop for Counted<'_> {
 }
 
 /// Serves the requests of a connection, each with the connection's standing.
-async fn requests<S>(stream: S, router: Router, mut ending: watch::Receiver<bool>, standing: Option<Standing>)
-where
+async fn requests<S>(
+    stream: S,
+    router: Router,
+    mut ending: watch::Receiver<bool>,
+    standing: Option<Standing>,
+    connected: Connected,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = TokioIo::new(Stalling::new(stream, SEND_PAUSE_MAX));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_LENGTH_MAX);
-    let (router, connected) = (TowerToHyperService::new(router), Connected::default());
+    let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         if let Some(standing) = &standing {
             request.extensions_mut().insert(standing.clone());

@@ -99,6 +99,7 @@ impl Drop for Open {
 pub(crate) struct Standing(Arc<OfConnection>);
 
 struct OfConnection {
+    address: IpAddr,
     open: Open,
     ticket: Ticket,
     is_known: AtomicBool,
@@ -145,7 +146,7 @@ impl Connections {
             entered.ticket
         };
         let is_known = AtomicBool::new(false);
-        Standing(Arc::new(OfConnection { open: Open::new(&self.0), ticket, is_known, must_go }))
+        Standing(Arc::new(OfConnection { address, open: Open::new(&self.0), ticket, is_known, must_go }))
     }
 
     /// Waits up to `time` for all connections to end. Returns how many have not.
@@ -164,6 +165,11 @@ impl Shared {
 }
 
 impl Standing {
+    /// Returns the client's address.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.0.address
+    }
+
     /// Notes that the client has shown a valid token. True for the first time on this connection.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use platter_client::Watch;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, ErrorKind, Result, Score};
 use platter_records::{
-    BootSet, EditLock, HoardChanges, HoardSnapshot, ImageName, Resolved, Version, edit_lock_refusal,
+    BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Resolved, Version, edit_lock_refusal,
 };
 use platter_store::{Hoard, KnownCheck, Store, missing_blocks};
 use platter_vdisk::Source;
@@ -222,10 +222,26 @@ impl OpenStore {
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
         match &self.0 {
             Opened::Local(store) => {
-                let renamed = Store::open_writer(store.place())?.rename(from, to)?;
+                let renamed = store.rename(from, to)?;
                 Ok(renamed.iter().map(|it| (it.from.to_string(), it.to.to_string())).collect())
             }
             Opened::Remote(store) => store.origin().rename(from, to),
+        }
+    }
+
+    /// The log of changes, of one image or of all.
+    ///
+    /// # Errors
+    /// When the catalog or its logs cannot be read; as [`OpenStore::images`].
+    pub fn changes(&self, image: Option<&ImageName>) -> Result<History> {
+        match &self.0 {
+            Opened::Local(store) => {
+                let mut history = store.history_of_changes()?;
+                let is_wanted = |images: Vec<&ImageName>| image.is_none_or(|image| images.contains(&image));
+                history.changes.retain(|change| is_wanted(change.action.images()));
+                Ok(history)
+            }
+            Opened::Remote(store) => store.origin().changes(image),
         }
     }
 

@@ -17,6 +17,12 @@ pub(crate) struct Image {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Log {
+    /// Only changes of this image, such as lab/debian12
+    pub(crate) name: Option<ImageName>,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Which {
     /// NAME (the latest version), NAME@NUMBER, or a score
     pub(crate) version: VersionArgument,

@@ -25,6 +25,7 @@ pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod install;
 pub(crate) mod lock;
+pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod publish;
 pub(crate) mod rebuild;

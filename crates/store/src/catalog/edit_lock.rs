@@ -6,8 +6,7 @@ use rusqlite::Connection;
 use super::query::meta;
 use super::table::{self, EDIT_LOCKS, Row, number, text};
 use super::{Catalog, Change};
-use platter_records::EditLock;
-use platter_records::ImageName;
+use platter_records::{Action, EditLock, ImageName};
 
 /// Key in `meta` of the highest number that an edit lock ever had.
 pub(super) const LAST_EDIT_LOCK: &str = "last_edit_lock";
@@ -77,12 +76,15 @@ impl Change<'_> {
         if self.newest_version(image)?.is_none() {
             return Ok(Err(Error::missing(format!("there is no image {image}"))));
         }
+        let stolen = self.edit_lock(image)?.is_some();
         let number = self.last_edit_lock()?.saturating_add(1);
         self.raise_last_edit_lock(number)?;
         let overlay = String::new();
         let edit_lock =
             EditLock { image: image.clone(), number, holder: holder.to_owned(), time_unix_ms, overlay };
         self.put_edit_lock(&edit_lock)?;
+        let (image, holder) = (image.clone(), holder.to_owned());
+        self.does(Action::TakeLock { image, lock: number, holder, stolen });
         Ok(Ok(edit_lock))
     }
 

@@ -9,6 +9,7 @@
 //! a seal (`table`); all of them are verified whenever the catalog is opened. All SQL statements are in this folder.
 
 mod edit_lock;
+mod former;
 mod hoard;
 mod log;
 mod old;
@@ -28,11 +29,14 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::place::StorePlace;
 use platter_records::PackId;
+pub use platter_records::PackState;
 
-pub use log::{ChangeLogContents, decode_change_log};
+pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
-    Past, State, create as create_log, create_new as create_new_log, first_name, read as read_log,
+    Beginning, State, create as create_log, create_new as create_new_log, read as read_log, read_history,
+    read_since,
 };
+pub use log::{ChangeLogContents, ChangePosition, decode_change_log};
 pub(crate) use old::Sources;
 pub(crate) use removal::{remove_catalog, remove_journals};
 pub(crate) use write::Change;
@@ -40,47 +44,13 @@ pub(crate) use write::Change;
 /// How long a statement waits for a lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The state of a pack (`docs/formats/catalog.md`). A pack file that the catalog does not list counts as open: it is being
-/// written, or was left by a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum PackState {
-    /// Being written by a session of this process.
-    Open = 0,
-    /// Its blocks may be read, and new data may refer to them.
-    Live = 1,
-    /// Selected for collection: it can still be read, but new data must not refer to it.
-    Condemned = 2,
-    /// Permanently given up: its file may be deleted at any time.
-    Dead = 3,
-    /// Its file was deleted.
-    Deleted = 4,
-}
-
-impl PackState {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Open, "open"),
-        (Self::Live, "live"),
-        (Self::Condemned, "condemned"),
-        (Self::Dead, "dead"),
-        (Self::Deleted, "deleted"),
-    ];
-
-    /// Returns the word for this state in the catalog.
-    pub fn as_str(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-
-    fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)
-    }
-}
-
 /// A row of the catalog's table of packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackRow {
     pub(crate) id: PackId,
     pub(crate) state: PackState,
+    /// Number of the collection that condemned it; 0 if none did.
+    pub(crate) epoch: u64,
     /// Length of the file in bytes.
     pub(crate) length: u64,
     pub(crate) frames: u64,

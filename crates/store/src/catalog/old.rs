@@ -1,7 +1,5 @@
 //! Reads the valid parts of the catalog that a rebuild replaces.
 
-use std::collections::BTreeSet;
-
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use rusqlite::OpenFlags;
 
@@ -9,7 +7,6 @@ use super::log::{Head, State, settle};
 use super::{Catalog, Change, ChangeLogContents, connect, read_log, schema};
 use crate::place::StorePlace;
 use platter_records::EditLock;
-use platter_records::PackId;
 
 /// The valid parts of the catalog that a rebuild replaces.
 #[derive(Debug, Default)]
@@ -18,8 +15,6 @@ pub(crate) struct OldCatalog {
     pub(crate) state: State,
     /// Whether all of its checksums are correct.
     pub(crate) is_sound: bool,
-    /// The packs that it lists.
-    pub(crate) packs: BTreeSet<PackId>,
     /// Its edit locks, if it is sound.
     pub(crate) edit_locks: Vec<EditLock>,
     head: Option<Head>,
@@ -32,8 +27,6 @@ pub(crate) struct Sources {
     pub(crate) log: ChangeLogContents,
     /// The rows, if either log or catalog proves that they are complete.
     pub(crate) proven: Option<State>,
-    /// Whether the old catalog is as new as the log. Packs that it does not list are then from interrupted sessions.
-    pub(crate) knows_packs: bool,
 }
 
 impl Sources {
@@ -54,13 +47,19 @@ impl Sources {
         let head = old.head.as_ref().filter(|head| head.is_of(&log));
         let log_is_newer = head.is_some_and(|head| head.number() < log.last);
         let log_is_older = old.is_sound && head.is_none_or(|head| head.number() > log.last);
-        let knows_packs = old.is_sound && !log_is_newer;
-        let proven = match (is_whole && !log_is_older, knows_packs) {
+        let proven = match (is_whole && !log_is_older, old.is_sound && !log_is_newer) {
             (true, _) => Some(replayed),
             (false, true) => Some(old.state.clone()),
             (false, false) => None,
         };
-        Ok(Self { old, log, proven, knows_packs })
+        Ok(Self { old, log, proven })
+    }
+
+    /// Returns number and hash of the last known entry: the next one continues it.
+    pub(crate) fn last(&self) -> (u64, String) {
+        let old = self.old.head.as_ref().map(|head| (head.number(), head.hash()));
+        let log = (self.log.last, self.log.last_hash.clone());
+        old.into_iter().chain([log]).max_by_key(|(number, _)| *number).unwrap_or_default()
     }
 
     /// Returns the rows that the log's valid entries produce.
@@ -104,7 +103,6 @@ impl OldCatalog {
             Ok(Self {
                 state: State::read(&catalog.connection)?,
                 is_sound: true,
-                packs: catalog.packs()?.into_iter().map(|row| row.id).collect(),
                 edit_locks: catalog.edit_locks()?,
                 head: Some(catalog.head()?),
             })

@@ -1,6 +1,7 @@
 //! Queries of the catalog.
 
 use platter_image::{BlockId, Error, Result, Score};
+use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql};
 
 use super::log::State;
@@ -19,7 +20,7 @@ const DIFFERENCES_MAX: usize = 100;
 const DIFFERENCES_TRIES: u32 = 3;
 
 /// Parses a version's row.
-fn version(row: &Row) -> Result<Version> {
+pub(super) fn version(row: &Row) -> Result<Version> {
     let (image, number) = (row.text(0), row.number(1));
     let corrupt = || Error::corrupt(format!("the catalog's row of {image}@{number} contradicts its record"));
     let record_id = BlockId::from_hex(row.text(4)).ok_or_else(corrupt)?;
@@ -31,19 +32,30 @@ fn version(row: &Row) -> Result<Version> {
     if agrees { Ok(Version { name: record.name(), record_id, record }) } else { Err(corrupt()) }
 }
 
-fn pack(row: &Row) -> Result<PackRow> {
-    let count = |at: usize| row.number(at).max(0) as u64;
-    let parsed = PackId::from_hex(row.text(0)).zip(PackState::from_word(row.text(1)));
+/// Parses a pack's row.
+pub(super) fn pack(values: &[Value]) -> Result<PackRow> {
+    let count = |at: usize| match values.get(at) {
+        Some(Value::Integer(number)) => (*number).max(0) as u64,
+        _ => 0,
+    };
+    let word = |at: usize| match values.get(at) {
+        Some(Value::Text(text)) => text.as_str(),
+        _ => "",
+    };
+    let parsed = PackId::from_hex(word(0)).zip(PackState::from_word(word(1)));
     let (id, state) = parsed.ok_or_else(|| {
-        Error::corrupt(format!("the catalog has a pack {:?} in state {:?}", row.text(0), row.text(1)))
+        Error::corrupt(format!("the catalog has a pack {:?} in state {:?}", word(0), word(1)))
     })?;
-    Ok(PackRow { id, state, length: count(3), frames: count(4), blocks: count(5) })
+    Ok(PackRow { id, state, epoch: count(2), length: count(3), frames: count(4), blocks: count(5) })
 }
 
 impl Catalog {
     /// Returns all packs.
     pub(crate) fn packs(&self) -> Result<Vec<PackRow>> {
-        table::read(&self.connection, &PACKS, "ORDER BY id", &[])?.iter().map(pack).collect()
+        table::read(&self.connection, &PACKS, "ORDER BY id", &[])?
+            .iter()
+            .map(|row| pack(&row.values))
+            .collect()
     }
 
     /// Returns the newest version of each image, ordered by name.
@@ -115,9 +127,8 @@ impl Catalog {
             let (head, found) = (read_head(&transaction)?, State::read(&transaction)?);
             drop(transaction);
             let mut contents = super::read_log(place, Some(&head))?;
-            let count = usize::try_from(head.number()).unwrap_or(usize::MAX);
-            if head.is_of(&contents) && !contents.has_holes && contents.entries() >= count {
-                contents.entries.truncate(count);
+            if head.is_of(&contents) && !contents.has_holes && contents.last >= head.number() {
+                contents.entries.retain(|entry| entry.change.number <= head.number());
                 let names = State::replay(&contents).differences(&found);
                 let told = names.into_iter().take(DIFFERENCES_MAX);
                 let again = "`platter rebuild` restores what the log says";

@@ -17,7 +17,7 @@ use platter_records::StoreId;
 /// Application id in the database's header ("PLca"). It identifies a catalog, for `file` too.
 const APPLICATION_ID: i64 = 0x504c_6361;
 /// Format version, stored in the database's header as `user_version`.
-const FORMAT_VERSION: i64 = 3;
+const FORMAT_VERSION: i64 = 4;
 
 impl Catalog {
     /// Creates a store's catalog in a file that must not exist, applies `changes`, and closes it. `changes` also creates the

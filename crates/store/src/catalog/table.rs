@@ -56,6 +56,24 @@ pub(super) const VERSIONS: Table = Table {
     ],
     keys: 2,
 };
+/// Versions that no longer exist under that name: forgotten or renamed.
+pub(super) const FORMER: Table = Table {
+    name: "former",
+    columns: &[
+        ("image", TEXT),
+        ("number", INTEGER),
+        ("fate", TEXT),
+        ("time_unix_ms", INTEGER),
+        ("record_id", TEXT),
+        ("record", TEXT),
+    ],
+    keys: 2,
+};
+pub(super) const PROTECTED: Table = Table {
+    name: "protected",
+    columns: &[("image", TEXT), ("number", INTEGER), ("time_unix_ms", INTEGER)],
+    keys: 2,
+};
 pub(super) const EDIT_LOCKS: Table = Table {
     name: "edit_locks",
     columns: &[
@@ -91,17 +109,22 @@ const SEALS: Table =
     Table { name: "seals", columns: &[("name", TEXT), ("rows", INTEGER), ("total", INTEGER)], keys: 1 };
 
 /// All tables that have a seal.
-pub(super) const SEALED: [&Table; 8] =
-    [&META, &PACKS, &IMAGES, &VERSIONS, &EDIT_LOCKS, &HOARD, &HOARD_REVISIONS, &HOARD_FOLLOWED];
+pub(super) const SEALED: [&Table; 10] = [
+    &META,
+    &PACKS,
+    &IMAGES,
+    &VERSIONS,
+    &FORMER,
+    &PROTECTED,
+    &EDIT_LOCKS,
+    &HOARD,
+    &HOARD_REVISIONS,
+    &HOARD_FOLLOWED,
+];
 
 /// Keys in `meta`: the store's id, and the head of the log.
 pub(super) const STORE: &str = "store";
 pub(super) const LOG: &str = "log";
-
-/// Returns the tables that the change log covers: all except the packs, which are files.
-pub(super) fn logged() -> impl Iterator<Item = &'static Table> {
-    SEALED.into_iter().filter(|table| table.name != PACKS.name)
-}
 
 /// Name of the checksum's column.
 const SUM: &str = "checksum";
@@ -228,7 +251,7 @@ impl Seal {
 pub(super) struct Digest(XxHash3_64);
 
 impl Digest {
-    /// Adds a table. Tables must be added in the order of [`logged`].
+    /// Adds a table. Tables must be added in the order of [`SEALED`].
     pub(super) fn add(&mut self, table: &Table, rows: impl Iterator<Item = Vec<Value>>) {
         let mut seal = Seal::default();
         rows.for_each(|values| seal.add(&Row { checksum: table.checksum(&values), values }));
@@ -250,7 +273,7 @@ impl Digest {
 /// Computes the digest of the catalog's rows from its seals.
 pub(super) fn digest(connection: &Connection) -> Result<String> {
     let mut digest = Digest::default();
-    for table in logged() {
+    for table in SEALED {
         let mut seal = read_seal(connection, table)?;
         if table.name == META.name {
             for own in read(connection, table, "WHERE key = ?1 OR key = ?2", &[&STORE, &LOG])? {
@@ -450,10 +473,7 @@ impl Change<'_> {
     /// Records a change for the log.
     fn note(&mut self, table: &'static Table, values: &[Value], is_put: bool) {
         let cells: Vec<Cell> = values.iter().map(Cell::from).collect();
-        let Some(log) = self.log.as_mut().filter(|_| table.name != PACKS.name && !table.is_own(&cells))
-        else {
-            return;
-        };
+        let Some(log) = self.log.as_mut().filter(|_| !table.is_own(&cells)) else { return };
         let (put, gone) = if is_put { (cells, Vec::new()) } else { (Vec::new(), cells) };
         log.push(RowChange { table: table.name.to_owned(), put, gone });
     }

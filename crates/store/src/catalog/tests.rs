@@ -1,21 +1,17 @@
 //! Damages a catalog byte by byte and as a whole, and checks that no answer changes unnoticed. Also tests states of packs that
 //! only collection sets.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Score};
 use platter_vfs::{OpenMode, OsVfs, Vfs};
 
-use super::table::{PACKS, read, text};
+use super::table::text;
 use super::{Catalog, Change, PackState};
 use crate::place::StorePlace;
 use crate::store::Store;
-use platter_records::BootSetRecord;
-use platter_records::ImageName;
-use platter_records::Version;
-use platter_records::VersionRecord;
+use platter_records::{Action, Actor, BootSetRecord, ImageName, PackChange, Version, VersionRecord};
 
 fn image(name: &str) -> ImageName {
     name.parse().unwrap()
@@ -36,16 +32,24 @@ fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     (folder, place, store)
 }
 
+fn frame(contents: &[u8]) -> platter_image::frame::EncodedFrame {
+    let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
+    frame.push(BlockId::of(Kind::Data, contents), contents);
+    frame.encode(&mut Compressor::new(3).unwrap()).unwrap()
+}
+
 /// The answers to all queries that the catalog supports.
 fn answers(place: &StorePlace) -> platter_image::Result<String> {
     let catalog = Catalog::open_reader(place)?;
     let mut said = format!(
-        "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         catalog.store()?,
         catalog.packs()?,
         catalog.last_numbers()?,
         catalog.last_edit_lock()?,
         catalog.edit_locks()?,
+        catalog.forgotten()?,
+        catalog.protected()?,
         catalog.hoard_facts()?,
         catalog.hoard_members()?,
         catalog.hoard_revisions()?,
@@ -68,6 +72,9 @@ fn answers(place: &StorePlace) -> platter_image::Result<String> {
 /// A store with rows in every table. Its catalog is closed and complete.
 fn small_store() -> (tempfile::TempDir, StorePlace) {
     let (folder, place, store) = new_store();
+    let session = store.session().unwrap();
+    session.append(&frame(&[7; 512])).unwrap();
+    session.keep().unwrap();
     for score in 1..9 {
         publish(&store, ["a", "lab/b"][usize::from(score % 2)], score).unwrap();
     }
@@ -75,6 +82,7 @@ fn small_store() -> (tempfile::TempDir, StorePlace) {
     store.set_overlay(&edit_lock, "a.1.overlay").unwrap();
     store.hoard_follow(&image("a"), Some("{}")).unwrap();
     store.forget(&image("lab/b"), Some(1)).unwrap();
+    store.protect(&image("lab/b"), Some(2), true).unwrap();
     let version = store.version(&image("a"), platter_records::NumberChoice::Latest).unwrap();
     let record = BootSetRecord {
         version: version.name.clone(),
@@ -95,8 +103,9 @@ fn small_store() -> (tempfile::TempDir, StorePlace) {
     };
     let mut catalog = store.0.writer().unwrap().catalog();
     catalog
-        .change(|change| {
+        .change(&Actor::default(), |change| {
             let revision = change.next_hoard_revision(5)?;
+            change.does(Action::RegisterBootSet { version: version.name.clone(), revision });
             change.add_member(&version.name, BlockId([3; 32]), &record, revision)
         })
         .unwrap();
@@ -153,6 +162,8 @@ fn rows_changed_by_other_programs_are_refused() {
         "DELETE FROM seals WHERE name = 'versions'",
         "UPDATE packs SET state = 'dead'",
         "DELETE FROM hoard",
+        "DELETE FROM former",
+        "DELETE FROM protected",
         "INSERT INTO versions SELECT image, number + 100, score, time_unix_ms, record_id, record, checksum FROM versions",
     ] {
         let (_folder, place) = small_store();
@@ -173,8 +184,11 @@ fn a_version_above_the_last_number_is_an_error() {
     let (_folder, place, store) = new_store();
     publish(&store, "a", 1).unwrap();
     publish(&store, "a", 2).unwrap();
-    let lower = |change: &mut Change<'_>| change.put(&super::table::IMAGES, vec![text("a"), 1.into()]);
-    store.0.writer().unwrap().catalog().change(lower).unwrap();
+    let lower = |change: &mut Change<'_>| {
+        change.does(Action::Rebuild {});
+        change.put(&super::table::IMAGES, vec![text("a"), 1.into()])
+    };
+    store.0.writer().unwrap().catalog().change(&Actor::default(), lower).unwrap();
     let error = publish(&store, "a", 3).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("a@2"), "{error}");
@@ -196,35 +210,34 @@ fn a_condemned_pack_is_read_but_not_referred_to() {
     let contents = [7; 512];
     let block = BlockId::of(Kind::Data, &contents);
     let session = store.session().unwrap();
-    let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
-    frame.push(block, &contents);
-    session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+    session.append(&frame(&contents)).unwrap();
     session.keep().unwrap();
     drop(store);
     for (state, is_readable) in [(PackState::Condemned, true), (PackState::Dead, false)] {
         let store = Store::open_writer(&place).unwrap();
         let condemn = |change: &mut Change<'_>| {
-            let rows = read(change.transaction, &PACKS, "", &[])?;
-            assert_eq!(rows.len(), 1);
-            let mut values = rows.into_iter().next().unwrap().values;
-            values[1] = text(state.as_str());
-            change.put(&PACKS, values)
+            let packs = change.state()?.packs();
+            assert_eq!(packs.len(), 1);
+            change.set_pack_states(&[PackChange { pack: packs[0].id, state, epoch: 7 }])
         };
-        store.0.writer().unwrap().catalog().change(condemn).unwrap();
+        store.0.writer().unwrap().catalog().change(&Actor::default(), condemn).unwrap();
         drop(store);
+        // A rebuild keeps the state.
+        OsVfs.remove(&place.catalog()).unwrap();
+        crate::rebuild::rebuild(&place).unwrap();
         let store = Store::open_writer(&place).unwrap();
         assert_eq!(store.read_block(Kind::Data, &block).is_ok(), is_readable);
         assert!(store.session().unwrap().lookup_and_pin(&block).unwrap().is_none());
-        let states: BTreeSet<_> =
-            store.catalog().unwrap().packs().unwrap().iter().map(|row| row.state as u8).collect();
-        assert_eq!(states, BTreeSet::from([state as u8]));
+        let packs = store.catalog().unwrap().packs().unwrap();
+        let states: Vec<_> = packs.iter().map(|row| (row.state, row.epoch)).collect();
+        assert_eq!(states, [(state, 7)]);
     }
 }
 
 /// A rebuild does not replace a catalog that a newer Platter wrote: it may know more than the log.
 #[test]
 fn rebuild_refuses_the_catalog_of_a_newer_platter() {
-    for (version, kind) in [(4, Some(ErrorKind::Refused)), (2, None)] {
+    for (version, kind) in [(5, Some(ErrorKind::Refused)), (2, None)] {
         let (_folder, place) = small_store();
         OsVfs.remove(&place.change_log()).unwrap();
         let other = rusqlite::Connection::open(place.catalog()).unwrap();
@@ -235,7 +248,7 @@ fn rebuild_refuses_the_catalog_of_a_newer_platter() {
         assert_eq!(rebuilt.as_ref().err().map(platter_image::Error::kind), kind);
         if let Err(error) = rebuilt {
             let told = crate::store::describe(&error);
-            assert!(told.contains("has format 4") && told.contains("move the catalog away"), "{told}");
+            assert!(told.contains("has format 5") && told.contains("move the catalog away"), "{told}");
             assert_eq!(bytes_of(&place.catalog()), before);
             assert!(!place.unfinished().catalog().exists());
         }

@@ -3,16 +3,27 @@
 use platter_image::{BlockId, Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::log::{Entry, Head, Past, State, create_new};
+use super::log::{Beginning, Entry, Head, State, create_new};
 use super::query::meta;
 use super::row::RowChange;
-use super::table::{IMAGES, LOG, META, PACKS, Seals, VERSIONS, digest, logged, number, text, version_row};
-use super::{Catalog, PackState, failed, log};
+use super::table::{IMAGES, LOG, META, PACKS, SEALED, Seals, VERSIONS, digest, number, text, version_row};
+use super::{Catalog, PackRow, PackState, failed, log};
 use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
-use platter_records::Version;
-use platter_records::{ImageName, VersionName};
-use platter_records::{Parent, VersionRecord};
+use crate::quarantine::now_unix_ms;
+use platter_records::{
+    Action, Actor, ChangeRecord, ImageName, PackChange, Parent, Version, VersionName, VersionRecord,
+};
+
+/// The register that decides which change comes next. A catalog that several machines share needs another register, and the
+/// same entries and rows.
+pub(crate) trait Register {
+    /// Returns the head of the log: its last entry.
+    fn read(&self) -> Result<Head>;
+
+    /// Makes `next` the head if the head is still `before`. Returns whether it was.
+    fn swap(&mut self, before: &Head, next: &Head) -> Result<bool>;
+}
 
 /// A change that is not yet committed.
 #[derive(Debug)]
@@ -22,12 +33,19 @@ pub(crate) struct Change<'a> {
     pub(super) seals: Seals,
     /// Rows for the log's next entry; `None` while a catalog is created.
     pub(super) log: Option<Vec<RowChange>>,
+    /// What the change does, for the log's next entry.
+    action: Option<Action>,
+    time_unix_ms: i64,
 }
 
 impl Catalog {
-    /// Runs `change` and commits it; the commit is durable on return. An error leaves the catalog unchanged, except an error of
-    /// the commit itself: the result is then unknown.
-    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
+    /// Runs `change` and commits it as a change by `by`; the commit is durable on return. `change` says what it does with
+    /// [`Change::does`]. An error leaves the catalog unchanged, except an error of the commit itself: the result is then unknown.
+    pub(crate) fn change<T>(
+        &mut self,
+        by: &Actor,
+        change: impl FnOnce(&mut Change<'_>) -> Result<T>,
+    ) -> Result<T> {
         // Immediate: what the transaction reads stays valid until it commits.
         let transaction = self
             .connection
@@ -39,7 +57,7 @@ impl Catalog {
         under_way.log = Some(Vec::new());
         let done = change(&mut under_way)?;
         let rows = under_way.log.take().unwrap_or_default();
-        let head = if rows.is_empty() { None } else { Some(under_way.end_entry(&before, rows)?) };
+        let head = if rows.is_empty() { None } else { Some(under_way.end_entry(&before, by, rows)?) };
         under_way.write_seals()?;
         let entry = match (&self.log, &head) {
             (Some(log), Some(head)) => Some((log, head)),
@@ -65,8 +83,7 @@ impl Catalog {
         read_head(&self.connection)
     }
 
-    /// Replaces a long log by one with only the current rows and the forgotten versions. If there is no space for it, keeps
-    /// the long one.
+    /// Replaces a long log by one that begins with a copy of all rows. If there is no space for it, keeps the long one.
     pub(super) fn shorten_log(&mut self, place: &StorePlace) -> Result<()> {
         let head = self.head()?;
         if !head.is_long() {
@@ -78,7 +95,13 @@ impl Catalog {
             return Ok(());
         }
         let state = State::read(&self.connection)?;
-        let made = create_new(place, &state.entries(&Past::of(&contents).forgotten())?);
+        let beginning = Beginning {
+            last: (head.number(), head.hash()),
+            by: Actor::clone(place.actor()),
+            time_unix_ms: now_unix_ms(),
+            action: Action::Snapshot {},
+        };
+        let made = create_new(place, &state, &beginning);
         let head = match made {
             Err(error) if error.kind() == ErrorKind::Io => return Ok(()),
             made => made?,
@@ -115,16 +138,58 @@ pub(super) fn compare(connection: &Connection, head: &Head) -> Result<()> {
 
 impl<'a> Change<'a> {
     pub(super) fn new(transaction: &'a Transaction<'a>) -> Self {
-        Self { transaction, seals: Seals::new(), log: None }
+        Self { transaction, seals: Seals::new(), log: None, action: None, time_unix_ms: now_unix_ms() }
     }
 
     /// Completes the log entry of this change. Stores the new head in the catalog and returns it.
-    fn end_entry(&mut self, before: &Head, rows: Vec<RowChange>) -> Result<Head> {
+    fn end_entry(&mut self, before: &Head, by: &Actor, rows: Vec<RowChange>) -> Result<Head> {
         self.write_seals()?;
-        let entry = Entry { rows, after: digest(self.transaction)? };
+        let action = self.action.take();
+        let action = action.ok_or_else(|| Error::bug("a change of the catalog does not say what it does"))?;
+        let (number, time_unix_ms) = (before.number() + 1, self.time_unix_ms);
+        let change = ChangeRecord { number, time_unix_ms, by: by.clone(), action };
+        let entry = Entry { before: before.hash(), change, rows, after: digest(self.transaction)? };
         let head = before.next(entry.to_text()?);
-        self.set_meta(LOG, &head.to_text()?)?;
-        Ok(head)
+        if self.swap(before, &head)? {
+            Ok(head)
+        } else {
+            Err(Error::bug("the log's head changed during a transaction"))
+        }
+    }
+
+    /// Sets what this change does. The last call counts.
+    pub(crate) fn does(&mut self, action: Action) {
+        self.action = Some(action);
+    }
+
+    /// Sets what this change does, unless that is set already.
+    pub(crate) fn does_by_default(&mut self, action: Action) {
+        self.action.get_or_insert(action);
+    }
+
+    /// Returns the time of this change.
+    pub(crate) fn time_unix_ms(&self) -> i64 {
+        self.time_unix_ms
+    }
+
+    /// Changes the states of packs. Packs that the catalog does not list are an error.
+    #[allow(dead_code, reason = "collection uses it")]
+    pub(crate) fn set_pack_states(&mut self, changes: &[PackChange]) -> Result<()> {
+        for change in changes {
+            let mut row = self
+                .row(&PACKS, &[text(change.pack)])?
+                .ok_or_else(|| Error::bug(format!("the catalog does not list pack {}", change.pack)))?;
+            (row.values[1], row.values[2]) = (text(change.state.as_str()), number(change.epoch));
+            self.put(&PACKS, row.values)?;
+        }
+        self.does(Action::PackStates { packs: changes.to_vec() });
+        Ok(())
+    }
+
+    /// Lists a pack in that state.
+    pub(crate) fn put_pack(&mut self, row: &PackRow) -> Result<()> {
+        let numbers = [row.epoch, row.length, row.frames, row.blocks].map(number);
+        self.put(&PACKS, [text(row.id), text(row.state.as_str())].into_iter().chain(numbers).collect())
     }
 
     /// Returns the number of an image's next version, and the version before it.
@@ -147,9 +212,8 @@ impl<'a> Change<'a> {
 
     /// Lists a sealed pack as live.
     pub(crate) fn add_live_pack(&mut self, pack: &SealedPack) -> Result<()> {
-        let state = text(PackState::Live.as_str());
-        let numbers = [0, pack.length, pack.frames, pack.blocks].map(number);
-        self.put(&PACKS, [text(pack.id), state].into_iter().chain(numbers).collect())
+        let SealedPack { id, length, frames, blocks } = *pack;
+        self.put_pack(&PackRow { id, state: PackState::Live, epoch: 0, length, frames, blocks })
     }
 
     /// Enters a version. Returns false if a version of that name exists: a number stays with its first version. Numbers of
@@ -165,6 +229,9 @@ impl<'a> Change<'a> {
         if self.row(&VERSIONS, &key)?.is_some() {
             return Ok(false);
         }
+        if self.had_version(&name, &record_id)? {
+            self.drop_former(&name)?;
+        }
         self.put(&VERSIONS, version_row(&Version { name, record_id, record: record.clone() })?)?;
         Ok(true)
     }
@@ -173,11 +240,6 @@ impl<'a> Change<'a> {
     pub(crate) fn has_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
         let row = self.row(&VERSIONS, &[text(&name.image), number(name.number)])?;
         Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
-    }
-
-    /// Removes a version. Its number is never used again.
-    pub(crate) fn remove_version(&mut self, name: &VersionName) -> Result<()> {
-        self.remove(&VERSIONS, &[text(&name.image), number(name.number)])
     }
 
     /// Makes sure that the next version of an image gets a number higher than `last`.
@@ -192,8 +254,7 @@ impl<'a> Change<'a> {
     /// Enters all rows of a state.
     pub(crate) fn enter(&mut self, state: &State) -> Result<()> {
         for (place, row) in state.rows() {
-            let table = logged().nth(place).ok_or_else(|| Error::bug("no such table"))?;
-            self.put(table, row)?;
+            self.put(SEALED[place], row)?;
         }
         Ok(())
     }
@@ -205,5 +266,19 @@ impl<'a> Change<'a> {
 
     pub(super) fn set_meta(&mut self, key: &str, value: &str) -> Result<()> {
         self.put(&META, vec![text(key), text(value)])
+    }
+}
+
+impl Register for Change<'_> {
+    fn read(&self) -> Result<Head> {
+        read_head(self.transaction)
+    }
+
+    fn swap(&mut self, before: &Head, next: &Head) -> Result<bool> {
+        if self.read()? != *before {
+            return Ok(false);
+        }
+        self.set_meta(LOG, &next.to_text()?)?;
+        Ok(true)
     }
 }

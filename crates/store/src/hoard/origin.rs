@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::catalog::Change;
 use crate::store::Store;
-use platter_records::OBSERVED_BYTES_MAX;
+use platter_records::{Action, OBSERVED_BYTES_MAX};
 use platter_records::{BootSet, BootSetHead, Registered};
 use platter_records::{HoardChanges, HoardMember, HoardSnapshot};
 use platter_records::{ImageName, VersionName};
@@ -170,6 +170,7 @@ impl Store {
             change.make_hoard(epoch)?;
             let revision = change.next_hoard_revision(time_unix_ms)?;
             change.add_member(name, encoded.id, &set.record, revision)?;
+            change.does(Action::RegisterBootSet { version: name.clone(), revision });
             Ok(Ok(Registered { revision, is_new: true }))
         })
     }
@@ -208,7 +209,9 @@ impl Store {
                 return Ok(Err(Error::missing(format!("the hoard has no boot set of {what}"))));
             }
             let names: Vec<VersionName> = members.into_iter().map(|member| member.version).collect();
-            Ok(Ok((end_all(change, &names, time_unix_ms)?, names)))
+            let revision = end_all(change, &names, time_unix_ms)?;
+            change.does(Action::UnregisterBootSets { versions: names.clone(), revision });
+            Ok(Ok((revision, names)))
         })
     }
 
@@ -232,6 +235,7 @@ impl Store {
             if let Some(day_max) = day.checked_sub(request.window_days.max(1)) {
                 change.forget_changes(day_max)?;
             }
+            change.does(Action::HoardDaily { day, versions: dropped.clone() });
             let facts = change.hoard_facts()?;
             Ok(Ok(DailyReport { day, revision: facts.revision, oldest: facts.oldest, dropped }))
         })
@@ -250,6 +254,7 @@ impl Store {
                 return Ok(Err(Error::missing(format!("there is no image {image}"))));
             }
             change.make_hoard(epoch)?;
+            change.does(Action::FollowBoots { image: image.clone(), follow: settings.is_some() });
             change.follow(image, settings).map(Ok)
         })
     }

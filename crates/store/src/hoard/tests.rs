@@ -216,7 +216,7 @@ fn a_boot_set_follows_its_version_and_survives_a_rebuild() {
     let store = Store::open_reader(&place).unwrap();
     let found = store.hoard().unwrap();
     assert!(found.epoch != hoard.epoch && found.epoch.len() == 32, "a new epoch");
-    let member = found.members.iter().find(|member| member.version.image == image("c")).unwrap();
+    let member = found.members.iter().find(|member| member.version.image == image("a")).unwrap();
     assert_eq!((member.boot_set, &member.record), (hoard.members[0].boot_set, &hoard.members[0].record));
     assert_eq!(store.boot_set(&member.boot_set).unwrap(), boot("a@1", &[1, 2, 3], &[3, 1]));
 }

@@ -1,14 +1,16 @@
 //! The file of the change log: creating, opening, appending, replacing and reading it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use platter_image::{Error, IoContext, Result};
 use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole};
 use serde::{Deserialize, Serialize};
 
-use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, read_header};
-use super::{ChangeLogContents, Entry, decode_change_log, encode};
+use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
+use super::{ChangeLogContents, Entry, State, decode_change_log, encode};
 use crate::place::StorePlace;
+use platter_records::{Action, Actor, ChangeRecord};
 
 /// Minimum length in bytes at which a log is replaced by a shorter one.
 const REPLACED_FROM: u64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
@@ -35,6 +37,11 @@ impl Head {
         self.number
     }
 
+    /// Returns the hash of the last entry's text, which the next entry contains.
+    pub(crate) fn hash(&self) -> String {
+        hash(&self.text)
+    }
+
     fn end(&self) -> u64 {
         self.offset.saturating_add(entry_length(&self.text))
     }
@@ -42,6 +49,11 @@ impl Head {
     /// Returns the head after one more entry.
     pub(in crate::catalog) fn next(&self, text: String) -> Self {
         Self { id: self.id.clone(), number: self.number + 1, offset: self.end(), text, made: self.made }
+    }
+
+    /// Returns the position after the last entry.
+    pub(crate) fn position(&self) -> ChangePosition {
+        ChangePosition { log: self.id.clone(), number: self.number, offset: self.end() }
     }
 
     /// Returns the last entry.
@@ -75,17 +87,54 @@ impl Head {
     }
 }
 
-/// Creates a log of these entries, at least one, and returns its head. The file must not exist. The caller syncs its name.
-pub(crate) fn create(vfs: &dyn Vfs, path: &Path, entries: &[Entry]) -> Result<Head> {
+/// A position between two changes of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangePosition {
+    /// The log's random id, in hexadecimal.
+    log: String,
+    /// Number of the change before it.
+    number: u64,
+    /// Offset in the log's file.
+    offset: u64,
+}
+
+impl ChangePosition {
+    /// Returns the number of the change before this position.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// How a new log begins: with a copy of all rows, which continues the entries of earlier logs.
+#[derive(Clone, Debug)]
+pub(crate) struct Beginning {
+    /// Number and hash of the last entry of earlier logs; 0 and empty if there is none.
+    pub(crate) last: (u64, String),
+    /// Who creates it, when and why.
+    pub(crate) by: Actor,
+    pub(crate) time_unix_ms: i64,
+    pub(crate) action: Action,
+}
+
+/// Creates a log that begins with a copy of `state`, and returns its head. The file must not exist. The caller syncs its name.
+pub(crate) fn create(vfs: &dyn Vfs, path: &Path, state: &State, beginning: &Beginning) -> Result<Head> {
     let context = || format!("creating {}", path.display());
     let (header, id) = encode_header(vfs.random_id().context(context)?);
     let file = vfs.open(path, OpenMode::CreateNew).context(context)?;
     file.write_all_at(&header, 0).context(context)?;
     let (mut offset, mut last) = (HEADER_LENGTH as u64, None);
-    for (entry, number) in entries.iter().zip(1..) {
+    let (mut number, mut before) = beginning.last.clone();
+    let groups = state.copy();
+    let count = groups.len();
+    for (rows, index) in groups.into_iter().zip(1..) {
+        number += 1;
+        let Beginning { by, time_unix_ms, action, .. } = beginning.clone();
+        let change = ChangeRecord { number, time_unix_ms, by, action };
+        let after = if index == count { state.digest() } else { String::new() };
+        let entry = Entry { before, change, rows, after };
         let head = Head { id: id.clone(), number, offset, text: entry.to_text()?, made: 0 };
         file.write_all_at(&head.bytes(), offset).context(context)?;
-        offset = head.end();
+        (offset, before) = (head.end(), head.hash());
         last = Some(head);
     }
     file.sync().context(context)?;
@@ -172,12 +221,12 @@ fn id_of(file: &dyn VfsFile, length: u64) -> Result<Option<String>> {
     read_header(&header)
 }
 
-/// Creates a log of these entries beside the one in use, with a durable name, and returns its head. Once the catalog names it,
-/// [`settle`] puts it in place of the other. A crash before that leaves a file that nothing needs.
-pub(crate) fn create_new(place: &StorePlace, entries: &[Entry]) -> Result<Head> {
+/// As [`create`], beside the log in use and with a durable name. Once the catalog names it, [`settle`] puts it in place of the
+/// other. A crash before that leaves a file that nothing needs.
+pub(crate) fn create_new(place: &StorePlace, state: &State, beginning: &Beginning) -> Result<Head> {
     let new = place.new_change_log();
     place.remove_if_there(&new)?;
-    let made = create(place.vfs(), &new, entries);
+    let made = create(place.vfs(), &new, state, beginning);
     if made.is_err() {
         // An incomplete file would only take space.
         place.remove_if_there(&new)?;
@@ -187,7 +236,8 @@ pub(crate) fn create_new(place: &StorePlace, entries: &[Entry]) -> Result<Head> 
     Ok(head)
 }
 
-/// Puts a new log in place if the catalog names it. The caller holds the writer's lock.
+/// Puts a new log in place if the catalog names it, and keeps the earlier one for the audit log. The caller holds the writer's
+/// lock.
 pub(crate) fn settle(place: &StorePlace, head: &Head) -> Result<()> {
     let (path, new) = (place.change_log(), place.new_change_log());
     let context = || format!("opening {}", new.display());
@@ -195,8 +245,18 @@ pub(crate) fn settle(place: &StorePlace, head: &Head) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         opened => opened.context(context).and_then(|file| id_of(&*file, file.length().context(context)?)),
     };
-    if id(&path)?.as_ref() == Some(&head.id) || id(&new)?.as_ref() != Some(&head.id) {
+    let present = id(&path)?;
+    if present.as_ref() == Some(&head.id) || id(&new)?.as_ref() != Some(&head.id) {
         return Ok(());
+    }
+    if let Some(present) = present {
+        let earlier = place.earlier_logs();
+        place.create_dirs(&earlier)?;
+        let kept = earlier.join(format!("{present}.log"));
+        place.vfs().rename(&path, &kept).context(|| format!("renaming {}", path.display()))?;
+        // Durable before the new log takes its name: the earlier entries must not get lost.
+        place.sync_dir(&earlier)?;
+        place.sync_dir(place.dir())?;
     }
     place.vfs().rename(&new, &path).context(|| format!("renaming {}", new.display()))?;
     place.sync_dir(place.dir())
@@ -207,13 +267,92 @@ pub(crate) fn settle(place: &StorePlace, head: &Head) -> Result<()> {
 /// # Errors
 /// `Io`; `Refused` when a newer Platter wrote it.
 pub(crate) fn read(place: &StorePlace, head: Option<&Head>) -> Result<ChangeLogContents> {
-    let path = place.change_log();
-    let bytes = read_whole(place.vfs(), &path, u64::MAX).context(|| format!("reading {}", path.display()))?;
-    let mut contents = decode_change_log(&bytes.unwrap_or_default())?;
+    let mut contents = read_file(place, &place.change_log())?;
+    if head.is_some_and(|head| !head.is_of(&contents)) {
+        // A writer may be about to put a new log in place.
+        let new = read_file(place, &place.new_change_log())?;
+        if head.is_some_and(|head| head.is_of(&new)) {
+            contents = new;
+        }
+    }
     if let Some(head) = head.filter(|head| head.is_of(&contents) && head.number == contents.last + 1) {
-        contents.entries.push(head.entry()?);
-        contents.last = head.number;
+        let entry = head.entry()?;
+        contents.has_holes |= entry.before != contents.last_hash;
+        contents.entries.push(entry);
+        (contents.last, contents.last_hash) = (head.number, head.hash());
         contents.has_torn_end = false;
     }
     Ok(contents)
+}
+
+fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {
+    let bytes = read_whole(place.vfs(), path, u64::MAX).context(|| format!("reading {}", path.display()))?;
+    decode_change_log(&bytes.unwrap_or_default())
+}
+
+/// Reads all changes of a store that its logs still contain, ordered by number: those of earlier logs, and those of the present
+/// one up to the catalog's last change. Skips damaged entries, and reports whether there are any.
+///
+/// # Errors
+/// `Io`; `Refused` when a newer Platter wrote a log.
+pub(crate) fn read_history(place: &StorePlace, head: &Head) -> Result<(Vec<ChangeRecord>, bool)> {
+    let mut changes = BTreeMap::new();
+    let mut is_whole = true;
+    let earlier = place.earlier_logs();
+    let context = || format!("reading {}", earlier.display());
+    if place.vfs().exists(&earlier).context(context)? {
+        for entry in place.vfs().list(&earlier).context(context)? {
+            let contents = read_file(place, &earlier.join(&entry.name))?;
+            is_whole &= contents.id.is_some() && !contents.has_holes;
+            changes.extend(contents.entries.into_iter().map(|entry| (entry.change.number, entry.change)));
+        }
+    }
+    let contents = read(place, Some(head))?;
+    is_whole &= head.is_of(&contents) && !contents.has_holes;
+    // A writer may have committed more changes since the head was read.
+    let present = contents.entries.into_iter().filter(|entry| entry.change.number <= head.number);
+    changes.extend(present.map(|entry| (entry.change.number, entry.change)));
+    Ok((changes.into_values().collect(), is_whole))
+}
+
+/// Reads the changes after `position` up to `head`, without reading the rest of the log. `None` if the log is another one, or
+/// damaged there.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn read_since(
+    place: &StorePlace,
+    head: &Head,
+    position: &ChangePosition,
+) -> Result<Option<Vec<ChangeRecord>>> {
+    if head.id != position.log || head.number < position.number {
+        return Ok(None);
+    }
+    if head.number == position.number {
+        return Ok(Some(Vec::new()));
+    }
+    let path = place.change_log();
+    let context = || format!("reading {}", path.display());
+    let file = match place.vfs().open(&path, OpenMode::Read) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.context(context)?,
+    };
+    // The last entry comes from the catalog: the log may not have it yet.
+    let length = head.offset.saturating_sub(position.offset);
+    if position.offset + length > file.length().context(context)? {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, position.offset).context(context)?;
+    let (mut changes, mut from) = (Vec::new(), 0);
+    while let Some((at, found)) = find_entry(&bytes, position.offset, &head.id, from) {
+        if at != from {
+            return Ok(None);
+        }
+        from = at + found.length;
+        changes.push(found.entry.change);
+    }
+    changes.push(head.entry()?.change);
+    let is_whole = from == bytes.len() && changes.len() as u64 == head.number - position.number;
+    Ok(is_whole.then_some(changes))
 }

@@ -2,16 +2,17 @@
 
 use std::hash::Hasher;
 
-use platter_image::{Error, Result};
+use platter_image::{BlockId, Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use super::past::version_of;
+use super::state::version_of;
 use crate::catalog::row::{Cell, RowChange};
-use crate::catalog::table::{Table, VERSIONS, logged};
+use crate::catalog::table::{FORMER, SEALED, Table, VERSIONS};
+use platter_records::ChangeRecord;
 
 const MAGIC: [u8; 4] = *b"PLcl";
-const FORMAT_VERSION: u16 = 1;
+const FORMAT_VERSION: u16 = 2;
 pub(super) const HEADER_LENGTH: usize = 32;
 const ENTRY_MAGIC: [u8; 4] = *b"\0PLc";
 const ENTRY_HEAD: usize = 24;
@@ -21,7 +22,7 @@ const TEXT_LENGTH_MAX: usize = 256 << 20;
 impl RowChange {
     /// Returns the table of this change, if its row or key fits that table.
     fn fitting(&self) -> Option<&'static Table> {
-        let table = logged().find(|table| table.name == self.table)?;
+        let table = SEALED.into_iter().find(|table| table.name == self.table)?;
         let fits = match (&self.put[..], &self.gone[..]) {
             (row, []) => table.fits_row(row) && !table.is_own(row),
             ([], key) => table.fits_key(key) && !table.is_own(key),
@@ -31,13 +32,18 @@ impl RowChange {
             [_, _, _, _, Cell::Text(id), Cell::Text(record)] => version_of(id, record).is_ok(),
             _ => self.put.is_empty(),
         };
-        (fits && (table.name != VERSIONS.name || is_version())).then_some(table)
+        let has_record = [VERSIONS.name, FORMER.name].contains(&table.name);
+        (fits && (!has_record || is_version())).then_some(table)
     }
 }
 
-/// The rows that one change wrote and removed.
+/// One change: what it did, and the rows that it wrote and removed. Applying it uses the rows only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
+    /// The hash of the previous entry's text, in hexadecimal; empty in the first entry of a store.
+    pub(crate) before: String,
+    #[serde(flatten)]
+    pub(crate) change: ChangeRecord,
     pub(crate) rows: Vec<RowChange>,
     /// The digest of all rows after it. A copy of all rows may take several entries; only the last of them has a digest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -79,7 +85,9 @@ pub struct ChangeLogContents {
     pub(crate) entries: Vec<Entry>,
     /// Number of the last valid entry; 0 if there is none.
     pub(crate) last: u64,
-    /// Whether the header, or an entry before the last valid one, is damaged.
+    /// Hash of the last valid entry's text; empty if there is none.
+    pub(crate) last_hash: String,
+    /// Whether the header, or an entry before the last valid one, is damaged or does not continue the one before it.
     pub(crate) has_holes: bool,
     /// Whether bytes follow the last valid entry: an entry that is incomplete after a crash, or damaged.
     pub(crate) has_torn_end: bool,
@@ -108,10 +116,13 @@ pub fn decode_change_log(bytes: &[u8]) -> Result<ChangeLogContents> {
     contents.has_holes = false;
     let mut offset = HEADER_LENGTH;
     while let Some((at, found)) = find_entry(bytes, 0, &id, offset) {
-        contents.has_holes |= at != offset || found.number != contents.last.saturating_add(1);
-        contents.last = found.number;
+        let is_first = contents.entries.is_empty();
+        let continues =
+            found.number == contents.last.saturating_add(1) && found.entry.before == contents.last_hash;
+        contents.has_holes |= at != offset || !(is_first || continues);
+        (contents.last, contents.last_hash) = (found.number, found.hash);
         contents.entries.push(found.entry);
-        offset = found.end;
+        offset = at + found.length;
     }
     contents.has_torn_end = offset < bytes.len();
     contents.id = Some(id);
@@ -144,8 +155,10 @@ pub(super) fn encode_header(id: [u8; 16]) -> (Vec<u8>, String) {
 /// A valid entry.
 pub(super) struct FoundEntry {
     pub(super) number: u64,
+    hash: String,
     pub(super) entry: Entry,
-    end: usize,
+    /// Length of the encoded entry in bytes.
+    pub(super) length: usize,
 }
 
 /// Finds the next valid entry at or after `from` in `bytes`, and its position there. `bytes` begins at offset `base` of the log.
@@ -165,8 +178,13 @@ fn entry_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<FoundEntry> 
     if head[..4] != ENTRY_MAGIC || length > TEXT_LENGTH_MAX || checksum(id, offset, number, text) != sum {
         return None;
     }
-    let entry = Entry::from_text(text).ok()?;
-    Some(FoundEntry { number, entry, end: at + ENTRY_HEAD + length })
+    let entry = Entry::from_text(text).ok().filter(|entry| entry.change.number == number)?;
+    Some(FoundEntry { number, hash: hash(text), entry, length: ENTRY_HEAD + length })
+}
+
+/// Returns the hash that names an entry, in hexadecimal.
+pub(super) fn hash(text: &str) -> String {
+    BlockId::of(Kind::Change, text.as_bytes()).to_string()
 }
 
 /// Encodes an entry.

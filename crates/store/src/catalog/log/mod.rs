@@ -17,14 +17,13 @@
 
 mod file;
 mod format;
-mod past;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub(super) use file::ChangeLog;
-pub(crate) use file::{Head, create, create_new, read, settle};
+pub use file::ChangePosition;
+pub(crate) use file::{Beginning, Head, create, create_new, read, read_history, read_since, settle};
 pub use format::{ChangeLogContents, decode_change_log};
 pub(super) use format::{Entry, encode};
-pub(crate) use past::{Past, first_name};
 pub(crate) use state::State;

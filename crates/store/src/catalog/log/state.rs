@@ -1,18 +1,18 @@
 //! All rows that the log covers, in memory: read from the log or from the catalog.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use platter_image::{ErrorKind, Result};
+use platter_image::{BlockId, Error, ErrorKind, Result};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::past::version_of;
 use super::{ChangeLogContents, Entry};
+use crate::catalog::PackRow;
 use crate::catalog::edit_lock::LAST_EDIT_LOCK;
+use crate::catalog::query;
 use crate::catalog::row::{Cell, RowChange};
-use crate::catalog::table::{self, Digest, EDIT_LOCKS, IMAGES, META, Table, VERSIONS, logged};
-use platter_records::ImageName;
-use platter_records::Version;
+use crate::catalog::table::{self, Digest, EDIT_LOCKS, FORMER, IMAGES, META, PACKS, SEALED, Table, VERSIONS};
+use platter_records::{ImageName, Version, VersionName, VersionRecord};
 
 /// Maximum bytes of rows in one entry of a copy of all rows.
 const COPIED_TOGETHER: usize = 1 << 20;
@@ -22,7 +22,7 @@ const COPIED_TOGETHER: usize = 1 << 20;
 pub(crate) struct State(BTreeMap<(usize, Vec<Cell>), Vec<Cell>>);
 
 fn place_of(name: &str) -> Option<(usize, &'static Table)> {
-    logged().enumerate().find(|(_, table)| table.name == name)
+    SEALED.into_iter().enumerate().find(|(_, table)| table.name == name)
 }
 
 impl State {
@@ -33,7 +33,8 @@ impl State {
         state
     }
 
-    fn apply(&mut self, entry: &Entry) {
+    /// Applies one change. The result depends on nothing else.
+    pub(crate) fn apply(&mut self, entry: &Entry) {
         for row in &entry.rows {
             // Parsing the entry has checked that its tables exist and its rows fit them.
             let Some((place, table)) = place_of(&row.table) else { continue };
@@ -48,7 +49,7 @@ impl State {
     /// Reads the rows from the catalog.
     pub(in crate::catalog) fn read(connection: &Connection) -> Result<Self> {
         let mut state = Self::default();
-        for (place, table) in logged().enumerate() {
+        for (place, table) in SEALED.into_iter().enumerate() {
             for row in table::read(connection, table, "", &[])? {
                 state.add(place, table, &row.values);
             }
@@ -62,7 +63,7 @@ impl State {
     /// All kinds except `Corrupt`.
     pub(in crate::catalog) fn read_sound(connection: &Connection) -> Result<Self> {
         let mut state = Self::default();
-        for (place, table) in logged().enumerate() {
+        for (place, table) in SEALED.into_iter().enumerate() {
             let read = table::read_sound(connection, table, |values| state.add(place, table, values));
             match read {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
@@ -91,7 +92,7 @@ impl State {
     /// Computes the digest of all rows. It equals the one that the catalog's seals yield.
     pub(crate) fn digest(&self) -> String {
         let mut digest = Digest::default();
-        for (place, table) in logged().enumerate() {
+        for (place, table) in SEALED.into_iter().enumerate() {
             let rows = self.rows_of(place).map(|row| Self::values(row));
             digest.add(table, rows);
         }
@@ -126,11 +127,39 @@ impl State {
         (rows(IMAGES.name).filter_map(image).collect(), rows(META.name).find_map(edit_lock).unwrap_or(0))
     }
 
+    /// Returns the names of all versions that exist or once existed. Skips invalid rows.
+    pub(crate) fn names(&self) -> BTreeSet<VersionName> {
+        let tables = [VERSIONS.name, FORMER.name].into_iter().filter_map(place_of);
+        let rows = tables.flat_map(|(place, _)| self.rows_of(place));
+        let name = |row: &Vec<Cell>| match &row[..] {
+            [Cell::Text(image), Cell::Number(number), ..] => {
+                Some(VersionName { image: image.parse().ok()?, number: u64::try_from(*number).ok()? })
+            }
+            _ => None,
+        };
+        rows.filter_map(name).collect()
+    }
+
+    /// Returns its packs. Skips invalid rows.
+    pub(crate) fn packs(&self) -> Vec<PackRow> {
+        let rows = place_of(PACKS.name).into_iter().flat_map(|(place, _)| self.rows_of(place));
+        rows.filter_map(|row| query::pack(&Self::values(row)).ok()).collect()
+    }
+
+    /// Removes all packs.
+    pub(crate) fn drop_packs(&mut self) {
+        self.drop_rows(PACKS.name);
+    }
+
+    fn drop_rows(&mut self, table: &str) {
+        if let Some((dropped, _)) = place_of(table) {
+            self.0.retain(|(place, _), _| *place != dropped);
+        }
+    }
+
     /// Removes all edit locks.
     pub(crate) fn drop_edit_locks(&mut self) {
-        if let Some((edit_locks, _)) = place_of(EDIT_LOCKS.name) {
-            self.0.retain(|(place, _), _| *place != edit_locks);
-        }
+        self.drop_rows(EDIT_LOCKS.name);
     }
 
     /// Lists the rows that differ in another state, each as its table and key.
@@ -139,7 +168,7 @@ impl State {
         let mut keys: Vec<_> = keys.filter(|key| self.0.get(*key) != other.0.get(*key)).collect();
         keys.sort_unstable();
         keys.dedup();
-        let tables: Vec<&Table> = logged().collect();
+        let tables = SEALED;
         let name = |cell: &Cell| match cell {
             Cell::Number(number) => number.to_string(),
             Cell::Text(text) => text.clone(),
@@ -152,31 +181,31 @@ impl State {
         keys.into_iter().map(named).collect()
     }
 
-    /// Returns entries that produce these rows. They begin by writing and removing the forgotten versions, to record them.
-    pub(crate) fn entries(&self, forgotten: &[Version]) -> Result<Vec<Entry>> {
-        let (mut put, mut gone) = (Vec::new(), Vec::new());
-        for version in forgotten {
-            let row: Vec<Cell> = table::version_row(version)?.iter().map(Cell::from).collect();
-            gone.push(RowChange {
-                gone: VERSIONS.key_of(&row).to_vec(),
-                ..RowChange::put(&VERSIONS, Vec::new())
-            });
-            put.push(RowChange::put(&VERSIONS, row));
-        }
-        let tables: Vec<&Table> = logged().collect();
-        let rows = self.0.iter().map(|((place, _), row)| RowChange::put(tables[*place], row.clone()));
-        let (mut entries, mut entry, mut length) = (Vec::new(), Vec::new(), 0);
-        for row in put.into_iter().chain(gone).chain(rows) {
-            length += row.length();
-            entry.push(row);
+    /// Returns changes that produce these rows, grouped so that no group gets much longer than 1 MiB. At least one group.
+    pub(super) fn copy(&self) -> Vec<Vec<RowChange>> {
+        let (mut groups, mut group, mut length) = (Vec::new(), Vec::new(), 0);
+        for ((place, _), row) in &self.0 {
+            let change = RowChange::put(SEALED[*place], row.clone());
+            length += change.length();
+            group.push(change);
             if length > COPIED_TOGETHER {
-                entries.push(Entry { rows: std::mem::take(&mut entry), after: String::new() });
+                groups.push(std::mem::take(&mut group));
                 length = 0;
             }
         }
-        entries.push(Entry { rows: entry, after: self.digest() });
-        Ok(entries)
+        if !group.is_empty() || groups.is_empty() {
+            groups.push(group);
+        }
+        groups
     }
+}
+
+/// Parses a version's row.
+pub(super) fn version_of(record_id: &str, record: &str) -> Result<Version> {
+    let record = VersionRecord::from_json(record)?;
+    let record_id = BlockId::from_hex(record_id)
+        .ok_or_else(|| Error::corrupt(format!("a version has an invalid record id {record_id:?}")))?;
+    Ok(Version { name: record.name(), record_id, record })
 }
 
 impl RowChange {

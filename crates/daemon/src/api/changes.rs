@@ -1,0 +1,59 @@
+//! The log of changes, as far as the client may see it.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use platter_api::{CHANGES_MAX, ChangesReply};
+use platter_image::Error;
+use platter_records::{Action, ChangeRecord, ImageName};
+use serde::Deserialize;
+
+use super::Shared;
+use super::body::json;
+use super::gate::Asker;
+use super::problem::Problem;
+
+/// Which changes are requested.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    image: Option<ImageName>,
+    #[serde(default)]
+    after: u64,
+}
+
+pub(super) async fn list(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(Wanted { image, after }) = query.map_err(|_| {
+        Problem::bad_request(&Error::refused("image must be an image's name, and after a number"))
+    })?;
+    let shared = Arc::clone(&origin);
+    let history = origin.pool.run(move || shared.store.history_of_changes()).await?;
+    let last = history.changes.last().map_or(0, |change| change.number);
+    let mut reply = ChangesReply { changes: Vec::new(), up_to: last, last, is_whole: history.is_whole };
+    for change in history.changes.into_iter().filter(|change| change.number > after) {
+        if reply.changes.len() == CHANGES_MAX {
+            break;
+        }
+        reply.up_to = change.number;
+        let Some(action) = visible(&asker, &change) else { continue };
+        let is_wanted = image.as_ref().is_none_or(|image| action.images().contains(&image));
+        if is_wanted {
+            reply.changes.push(ChangeRecord { action, ..change });
+        }
+    }
+    json(&reply)
+}
+
+fn visible(asker: &Asker, change: &ChangeRecord) -> Option<Action> {
+    if asker.who.reads_everything() {
+        return Some(change.action.clone());
+    }
+    change.action.visible(&|image| asker.who.may_read(image))
+}

@@ -1,0 +1,131 @@
+//! Versions that no longer exist under a name: they were forgotten, or renamed. Their numbers stay assigned, and forgotten
+//! versions can be restored while their data is in the store.
+
+use platter_image::{BlockId, Error, Result};
+use rusqlite::Connection;
+
+use super::query::version;
+use super::table::{self, FORMER, PROTECTED, Row, VERSIONS, number, text};
+use super::{Catalog, Change};
+use platter_records::{ImageName, Version, VersionName, VersionRecord};
+
+/// Why a version does not exist under a name any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It was forgotten.
+    Forgotten,
+    /// It got another name.
+    Renamed,
+}
+
+impl Fate {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Forgotten => "forgotten",
+            Self::Renamed => "renamed",
+        }
+    }
+}
+
+/// Returns the name under which a version was first published.
+pub(crate) fn first_name(record: &VersionRecord) -> VersionName {
+    record.renamed_from.clone().unwrap_or_else(|| record.name())
+}
+
+fn forgotten(connection: &Connection) -> Result<Vec<Version>> {
+    let tail = "WHERE fate = ?1 ORDER BY image, number";
+    let rows = table::read(connection, &FORMER, tail, &[&Fate::Forgotten.as_str()])?;
+    rows.into_iter().map(|row| version(&without_fate(row))).collect()
+}
+
+/// Converts to a row of `versions`, which has the score in place of the fate.
+fn without_fate(mut row: Row) -> Row {
+    if let Ok(record) = VersionRecord::from_json(row.text(5)) {
+        row.values[2] = text(record.score);
+    }
+    row
+}
+
+fn name_of(row: &Row) -> Result<VersionName> {
+    let image: ImageName = row.text(0).parse()?;
+    let number = u64::try_from(row.number(1))
+        .map_err(|_| Error::corrupt(format!("the catalog has an invalid number of a version of {image}")))?;
+    Ok(VersionName { image, number })
+}
+
+impl Catalog {
+    /// Returns all forgotten versions, ordered by image and number.
+    pub(crate) fn forgotten(&self) -> Result<Vec<Version>> {
+        forgotten(&self.connection)
+    }
+
+    /// Returns all protected versions, ordered by image and number.
+    pub(crate) fn protected(&self) -> Result<Vec<VersionName>> {
+        let rows = table::read(&self.connection, &PROTECTED, "ORDER BY image, number", &[])?;
+        rows.iter().map(name_of).collect()
+    }
+}
+
+impl Change<'_> {
+    /// Removes a version under a name. Its number is never used again. A renamed version keeps its protection under its new
+    /// name.
+    pub(crate) fn remove_version(&mut self, name: &VersionName, fate: Fate) -> Result<()> {
+        let key = [text(&name.image), number(name.number)];
+        let Some(row) = self.row(&VERSIONS, &key)? else { return Ok(()) };
+        let time = self.time_unix_ms();
+        let mut values = row.values;
+        (values[2], values[3]) = (text(fate.as_str()), time.into());
+        self.put(&FORMER, values)?;
+        self.remove(&VERSIONS, &key)?;
+        self.remove(&PROTECTED, &key)
+    }
+
+    /// Records a version that packs contain but that exists under no name as forgotten.
+    pub(crate) fn add_forgotten(&mut self, version: &Version) -> Result<()> {
+        let mut values = table::version_row(version)?;
+        (values[2], values[3]) = (text(Fate::Forgotten.as_str()), 0.into());
+        self.put(&FORMER, values)
+    }
+
+    /// Returns whether a version with exactly that record once had its name.
+    pub(crate) fn had_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
+        let row = self.row(&FORMER, &[text(&name.image), number(name.number)])?;
+        Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
+    }
+
+    /// Returns whether a version of that name once existed.
+    pub(crate) fn is_former(&self, name: &VersionName) -> Result<bool> {
+        self.row(&FORMER, &[text(&name.image), number(name.number)]).map(|row| row.is_some())
+    }
+
+    /// Removes the record of a former version, because one with the same record exists under that name again, or its data is
+    /// gone.
+    pub(crate) fn drop_former(&mut self, name: &VersionName) -> Result<()> {
+        self.remove(&FORMER, &[text(&name.image), number(name.number)])
+    }
+
+    /// Returns all forgotten versions, ordered by image and number.
+    pub(crate) fn forgotten(&self) -> Result<Vec<Version>> {
+        forgotten(self.transaction)
+    }
+
+    /// Returns whether a version is protected.
+    pub(crate) fn is_protected(&self, name: &VersionName) -> Result<bool> {
+        self.row(&PROTECTED, &[text(&name.image), number(name.number)]).map(|row| row.is_some())
+    }
+
+    /// Protects a version, or ends its protection. Returns whether that changed anything.
+    pub(crate) fn set_protected(&mut self, name: &VersionName, protect: bool) -> Result<bool> {
+        let was_protected = self.is_protected(name)?;
+        let key = vec![text(&name.image), number(name.number)];
+        match (was_protected, protect) {
+            (false, true) => {
+                let time = self.time_unix_ms();
+                self.put(&PROTECTED, key.into_iter().chain([time.into()]).collect())?;
+            }
+            (true, false) => self.remove(&PROTECTED, &key)?,
+            _ => {}
+        }
+        Ok(was_protected != protect)
+    }
+}
