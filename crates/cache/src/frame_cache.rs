@@ -147,7 +147,7 @@ impl Cache {
             writer.pause(&self.0);
             self.0.frames().counts.write_failures += 1;
             let seconds = self.0.options.pause.as_secs();
-            self.0.note(format!("nothing is stored in the cache for {seconds} s: {}", with_causes(&error)));
+            self.0.note(format!("nothing is stored in the cache for {seconds} s: {}", error.with_causes()));
             false
         });
         let mut frames = self.0.frames();
@@ -268,7 +268,7 @@ impl Shared {
                 Err(error) => self.note(format!(
                     "the cache in {}: the set of pins {set} is lost: {}",
                     self.place.dir().display(),
-                    with_causes(&error)
+                    error.with_causes()
                 )),
             }
         }
@@ -280,7 +280,7 @@ impl Shared {
                 Err(error) => self.note(format!(
                     "the cache in {}: segment {number:08x} is lost: {}",
                     self.place.dir().display(),
-                    with_causes(&error)
+                    error.with_causes()
                 )),
             }
         }
@@ -292,7 +292,7 @@ impl Shared {
         let mut writer = self.writer();
         if let Err(error) = writer.make_room(self) {
             writer.pause(self);
-            self.note(format!("the cache cannot be shrunk to its limit: {}", with_causes(&error)));
+            self.note(format!("the cache cannot be shrunk to its limit: {}", error.with_causes()));
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ impl Shared {
                         "{}: the frame at offset {} is damaged and will be fetched again when needed: {}",
                         self.place.segment(address.pack).display(),
                         address.offset,
-                        with_causes(&error)
+                        error.with_causes()
                     ));
                 }
                 Err(Error::transient("a frame of the cache is damaged").with_source(error))
@@ -397,7 +397,7 @@ impl Shared {
             self.frames().counts.write_failures += 1;
             self.note(format!(
                 "frames that may not be durable were dropped from the cache: {}",
-                with_causes(error)
+                error.with_causes()
             ));
         }
         result
@@ -406,15 +406,4 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
-}
-
-/// Formats an error with its causes.
-fn with_causes(error: &Error) -> String {
-    let mut what = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        what = format!("{what}: {cause}");
-        source = cause.source();
-    }
-    what
 }

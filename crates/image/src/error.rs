@@ -38,6 +38,16 @@ impl ErrorKind {
         Self::WORDS.map(|(_, word)| word)
     }
 
+    /// The number for this kind in binary formats.
+    pub fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The kind with that number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::WORDS.into_iter().map(|(kind, _)| kind).find(|kind| kind.number() == number)
+    }
+
     /// The word for this kind in API answers and JSON output.
     pub fn as_str(self) -> &'static str {
         Self::WORDS[self as usize].1
@@ -128,6 +138,15 @@ impl Error {
             source = error.source();
         }
         messages
+    }
+
+    /// The error and its causes in one line. A cause that the text already ends with is left out.
+    pub fn with_causes(&self) -> String {
+        let add = |text: String, cause: String| match text.ends_with(&cause) {
+            true => text,
+            false => format!("{text}: {cause}"),
+        };
+        self.messages().into_iter().reduce(add).unwrap_or_default()
     }
 
     /// Rebuilds an error from its kind and texts; the inverse of [`Error::messages`].

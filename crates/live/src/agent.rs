@@ -11,7 +11,7 @@ use platter_api::{NodeReport, ReportedDisk, Role};
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_records::VersionQuery;
 
-use super::control::Attached;
+use super::attached::Attached;
 use super::disk_request::{DiskRequest, OnDetach};
 use super::event::LiveEvent;
 use super::remembered::RememberedDisk;

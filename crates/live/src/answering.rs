@@ -8,7 +8,8 @@ use platter_image::{Error, Result};
 use platter_vdisk::BlockDevice as _;
 
 use super::agent::Agent;
-use super::control::{Answer, Attached, Question};
+use super::attached::Attached;
+use super::control::{Answer, Question};
 use super::disk_request::DiskRequest;
 use super::event::LiveEvent;
 use super::publish::{PublishRequest, discard_from, publish_from};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use platter_image::{Error, Result};
 use platter_records::ImageName;
 
-use super::control::{Attached, ServingProcess, Words};
+use super::attached::Attached;
+use super::control::{ServingProcess, Words};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::list::{processes, processes_at};
 use super::place::LivePlace;

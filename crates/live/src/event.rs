@@ -4,7 +4,7 @@ use platter_export::fuse::FuseEvent;
 use platter_export::nbd::NbdEvent;
 use platter_export::ninep::NinepEvent;
 
-use super::control::Attached;
+use super::attached::Attached;
 use super::publish_report::PublishReport;
 use super::record::RecordReport;
 

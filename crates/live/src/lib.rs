@@ -9,6 +9,7 @@ mod address;
 mod agent;
 mod answering;
 mod attach;
+mod attached;
 mod boots;
 mod client;
 mod control;
@@ -42,8 +43,9 @@ pub use address::{
     FuseAddress, NbdAddress, NinepAddress, ServeAddress, ServersRequest, TlsFolder, TreeAccess,
 };
 pub use attach::{AttachRequest, NodeRequest, attach};
+pub use attached::Attached;
 pub use client::{attach_at, clone_at, detach, detach_at, discard_at, publish_at, running_node};
-pub use control::{Attached, read_control_line};
+pub use control::read_control_line;
 pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
 pub use event::{LiveEvent, OnEvent};
 pub use list::{DiskList, disks, disks_of_node, served_disks};

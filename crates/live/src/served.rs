@@ -19,8 +19,9 @@ use platter_vdisk::{BlockDevice, Source};
 
 use super::address::TreeAccess;
 use super::attach::AttachRequest;
+use super::attached::{Attached, cache_status};
 use super::boots::BootRecorder;
-use super::control::{Answer, Attached, Words, cache_status, write_line};
+use super::control::{Answer, Words, write_line};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::event::{LiveEvent, OnEvent};
 use super::fills::{Fills, needs_a_cache};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use platter_image::Result;
 use platter_vdisk::BlockDevice;
 
-use super::control::Attached;
+use super::attached::Attached;
 use super::disk::LiveDisk;
 use super::disk_request::{DiskRequest, OnDetach, WriteRequest};
 use super::opener::OpenedDisk;

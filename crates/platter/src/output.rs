@@ -62,7 +62,7 @@ impl Output {
 
     /// Prints an error with all its causes, and returns the exit code.
     pub(crate) fn fail(self, error: &Error) -> ExitCode {
-        let text = with_causes(error);
+        let text = error.with_causes();
         let kind = kind(error);
         let code = exit_code(kind);
         let printed = if self.json {
@@ -108,20 +108,6 @@ impl Output {
 
 /// Exit code offset for a process ended by a signal, as in shells.
 const EXIT_SIGNAL: i32 = 128;
-
-/// An error with all its causes.
-pub(crate) fn with_causes(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.ends_with(&message) {
-            text = format!("{text}: {message}");
-        }
-        cause = error.source();
-    }
-    text
-}
 
 fn exit_code(kind: ErrorKind) -> u8 {
     match kind {

@@ -174,7 +174,7 @@ impl Store {
         // Before the packs are opened, so that their bad frames are known. A writer fails if it cannot read the quarantine. A
         // reader goes on: it stores nothing, and it notices damaged frames when it reads them.
         match store.0.learn_health() {
-            Err(error) if store.0.writer.is_none() => store.0.note_damage(describe(&error)),
+            Err(error) if store.0.writer.is_none() => store.0.note_damage(error.with_causes()),
             learned => learned?,
         }
         store.refresh()?;
@@ -476,12 +476,12 @@ impl Shared {
         let directory = self.packs.file(ordinal).and_then(|file| {
             let read = read_directory(&*file, row.id, self.id);
             read.or_else(|error| {
-                self.note_damage(format!("pack {}: {}", row.id, describe(&error)));
+                self.note_damage(format!("pack {}: {}", row.id, error.with_causes()));
                 scanned_directory(&*file)
             })
         });
         let directory = directory.unwrap_or_else(|error| {
-            self.note_damage(format!("pack {} is unreadable: {}", row.id, describe(&error)));
+            self.note_damage(format!("pack {} is unreadable: {}", row.id, error.with_causes()));
             PackDirectory::default()
         });
         (ordinal, directory)
@@ -526,7 +526,7 @@ impl Writer {
     pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             let mut failure = self.failure.lock();
-            failure.get_or_insert_with(|| describe(error));
+            failure.get_or_insert_with(|| error.with_causes());
         }
         result
     }
@@ -540,17 +540,6 @@ impl Writer {
     pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock()
     }
-}
-
-/// Formats an error and its sources in one line.
-pub(crate) fn describe(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times.

@@ -100,7 +100,7 @@ impl Machine {
                 self.scheduler.handle_answered(now, number, &missing, None);
             }
             Err(error) => {
-                self.origin_failure = (error.kind(), told(&error));
+                self.origin_failure = (error.kind(), error.with_causes());
                 let is_over = error.kind() != ErrorKind::Transient;
                 let failure = if is_over { Failure::Refused } else { Failure::Gone };
                 self.scheduler.handle_failed(now, number, failure);
@@ -189,15 +189,4 @@ impl Machine {
         self.serving.remove(&(node, request));
         self.exchange.finish(node, request, missing);
     }
-}
-
-/// The text of an error with its causes.
-fn told(error: &Error) -> String {
-    let mut what = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        what = format!("{what}: {cause}");
-        source = cause.source();
-    }
-    what
 }

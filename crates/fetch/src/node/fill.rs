@@ -107,7 +107,7 @@ impl Fill {
                     self.watch(source.node().cache());
                 }
                 Err(error) => {
-                    self.lock().trouble = Some(error.messages().join(": "));
+                    self.lock().trouble = Some(error.with_causes());
                     self.sleep(PAUSE);
                 }
             }

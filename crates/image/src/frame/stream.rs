@@ -37,16 +37,6 @@ pub const UPLOAD_LENGTH_MAX: usize = 8 << 20;
 /// The most bytes of a failure's message.
 pub const FAILURE_WORDS_MAX: usize = 1024;
 
-/// The error kinds as encoded in a failure record.
-const FAILURE_KINDS: [(u8, ErrorKind); 6] = [
-    (1, ErrorKind::Missing),
-    (2, ErrorKind::Corrupt),
-    (3, ErrorKind::Io),
-    (4, ErrorKind::Transient),
-    (5, ErrorKind::Refused),
-    (6, ErrorKind::Bug),
-];
-
 /// Appends the head of a stream.
 pub fn write_head(out: &mut Vec<u8>) {
     out.extend_from_slice(&STREAM_MAGIC);
@@ -72,9 +62,8 @@ pub fn write_failure(error: &Error, out: &mut Vec<u8>) {
     let words = error.to_string();
     let ends = words.char_indices().map(|(at, character)| at + character.len_utf8());
     let words = &words[..ends.take_while(|end| *end <= FAILURE_WORDS_MAX).last().unwrap_or(0)];
-    let kind = FAILURE_KINDS.iter().find(|(_, kind)| *kind == error.kind()).map_or(6, |(number, _)| *number);
     write_record_header(FAILURE, 1 + words.len(), out);
-    out.push(kind);
+    out.push(error.kind().number());
     out.extend_from_slice(words.as_bytes());
 }
 
@@ -220,14 +209,14 @@ impl<R: Read> FrameStreamReader<R> {
         }
         let mut bytes = vec![0; length];
         self.fill(&mut bytes)?;
-        let kind = FAILURE_KINDS.iter().find(|(number, _)| *number == bytes[0]);
-        let (_, kind) = kind.ok_or_else(|| corrupt(format!("a failure of unknown kind {}", bytes[0])))?;
+        let kind = ErrorKind::from_number(bytes[0]);
+        let kind = kind.ok_or_else(|| corrupt(format!("a failure of unknown kind {}", bytes[0])))?;
         // The text will be printed, so replace control characters.
         let words: String = String::from_utf8_lossy(&bytes[1..])
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        Ok(Error::new(*kind, format!("the peer reported: {words}")))
+        Ok(Error::new(kind, format!("the peer reported: {words}")))
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
@@ -432,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_failure_record_round_trips() {
-        for (_, kind) in FAILURE_KINDS {
+        for kind in (1..=6).filter_map(ErrorKind::from_number) {
             let mut bytes = Vec::new();
             write_head(&mut bytes);
             write_frame(FRAME_BYTES, &mut bytes);

@@ -21,7 +21,7 @@ fn install_spoiled(spoil: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -
     let (wanted, found) = (std::fs::read(&disk).unwrap(), std::fs::read(&target).unwrap_or_default());
     let wrong = found.iter().zip(&wanted).filter(|(found, wanted)| **found != 0 && found != wanted).count();
     assert_eq!(wrong, 0);
-    (error.kind(), error.messages().join(": "))
+    (error.kind(), error.with_causes())
 }
 
 /// Where the body of an answer begins.

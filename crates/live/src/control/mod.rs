@@ -8,12 +8,9 @@ mod line;
 mod process;
 mod question;
 mod socket;
-mod status;
 
 pub(super) use line::write_line;
 pub(super) use process::ServingProcess;
 pub use question::read_control_line;
 pub(super) use question::{Answer, Question, Words};
 pub(super) use socket::ControlSocket;
-pub use status::Attached;
-pub(super) use status::cache_status;

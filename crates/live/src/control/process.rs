@@ -12,7 +12,7 @@ use platter_records::ImageName;
 use super::line::{ended, read_line, write_line};
 use super::question::{Answer, Question, Words};
 use super::socket::{DIRECTORY, NODE_SOCKET};
-use super::status::Attached;
+use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
 use crate::handover::Estate;
 use crate::publish_report::PublishReport;

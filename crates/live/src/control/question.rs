@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use platter_records::ImageName;
 use serde::{Deserialize, Serialize};
 
-use super::status::Attached;
+use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
 use crate::handover::Estate;
 use crate::publish_report::PublishReport;

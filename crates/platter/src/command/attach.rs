@@ -17,7 +17,7 @@ use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION};
 use crate::agent;
 use crate::arguments::{Attach, DiskArguments, NbdArguments, TreeArguments, VersionArgument};
-use crate::output::{Output, with_causes};
+use crate::output::Output;
 use crate::server::with_cache;
 use crate::sizes::{bytes, count};
 
@@ -182,16 +182,16 @@ fn of_client(event: &NbdEvent<'_>) -> Option<String> {
             None
         }
         NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
-            Some(format!("a client was rejected: {}", with_causes(error)))
+            Some(format!("a client was rejected: {}", error.with_causes()))
         }
         NbdEvent::RequestFailed { export, command, offset, length, error, repeats, .. } => {
             let again =
                 if *repeats > 0 { format!(" (repeated {repeats} times before)") } else { String::new() };
-            let error = with_causes(error);
+            let error = error.with_causes();
             Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}{again}"))
         }
         NbdEvent::Disconnected { connection, error: Some(error) } => {
-            Some(format!("client {connection} was disconnected: {}", with_causes(error)))
+            Some(format!("client {connection} was disconnected: {}", error.with_causes()))
         }
     }
 }

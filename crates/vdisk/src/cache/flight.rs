@@ -110,13 +110,7 @@ impl Lead<'_> {
 
     /// Ends the read with an error.
     pub(super) fn failed(mut self, error: &Error) {
-        let mut what = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            what = format!("{what}: {cause}");
-            source = cause.source();
-        }
-        self.outcome = Outcome::Failed(error.kind(), what);
+        self.outcome = Outcome::Failed(error.kind(), error.with_causes());
     }
 }
 

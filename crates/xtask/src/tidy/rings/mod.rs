@@ -22,8 +22,7 @@ use uses::{ModulePath, Modules, Use};
 
 /// Crates whose rings are tolerated for now.
 const EXEMPT: &[&str] = &[
-    // Its control socket knows the events, whose sources know the socket.
-    "live", // Its catalog's tables, changes and log still need each other.
+    // Its catalog's tables, changes and log still need each other.
     "store",
 ];
 
