@@ -6,21 +6,17 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use platter_image::{Error, ErrorKind, Result, Score};
-use platter_records::{BootSetRecord, ImageName, Version};
+use platter_image::Score;
+use platter_records::BootSetRecord;
 use platter_store::Hoard;
 use platter_vdisk::{BlockDevice, Boot, BootWatch};
 
-use super::event::LiveEvent;
-use super::served::Served;
-use super::version::base_version;
 use platter_fetch::unix_ms;
-use platter_jobs::{Observation, ObservedBoot, Observer, is_settled, register_observed};
+use platter_jobs::{ObservedBoot, Observer, is_settled};
 
 /// Most boots that wait for the origin, each of another version; beyond that the oldest is dropped. One takes about 100
 /// KiB, at most 1 MiB.
@@ -31,19 +27,19 @@ const RETRY: Duration = Duration::from_secs(10);
 /// others learn of the first.
 const SPREAD: Duration = Duration::from_secs(1);
 /// A version is no longer watched after this many boots that added nothing.
-const KNOWN_BOOTS_MAX: u32 = 2;
+pub(super) const KNOWN_BOOTS_MAX: u32 = 2;
 /// Most versions for which this count is kept.
 const KNOWN_MAX: usize = 4096;
 
 /// The recorder of boots, see above.
 pub(super) struct BootRecorder {
-    observer: Observer,
-    hoard: Arc<Hoard>,
+    pub(super) observer: Observer,
+    pub(super) hoard: Arc<Hoard>,
     /// The delay of this node, up to [`SPREAD`].
     delay: Duration,
     state: Mutex<State>,
     /// Boots are being registered.
-    is_registering: AtomicBool,
+    pub(super) is_registering: AtomicBool,
 }
 
 #[derive(Default)]
@@ -103,7 +99,7 @@ impl BootRecorder {
     }
 
     /// Collects boots that have ended. To be called about every second.
-    fn look(&self) {
+    pub(super) fn look(&self) {
         let mut ended = Vec::new();
         self.state().watches.retain(|(score, watch)| {
             let Some(watch) = watch.upgrade() else { return false };
@@ -147,12 +143,12 @@ impl BootRecorder {
         watches.retain(|(of, _)| *of != score);
     }
 
-    fn has_due(&self) -> bool {
+    pub(super) fn has_due(&self) -> bool {
         let now = Instant::now();
         self.state().waiting.iter().any(|waiting| waiting.due <= now)
     }
 
-    fn take_due(&self) -> Option<ObservedBoot> {
+    pub(super) fn take_due(&self) -> Option<ObservedBoot> {
         let (now, mut state) = (Instant::now(), self.state());
         let at = state.waiting.iter().position(|waiting| waiting.due <= now)?;
         state.waiting.remove(at).map(|waiting| waiting.observed)
@@ -164,7 +160,7 @@ impl BootRecorder {
     }
 
     /// Postpones a boot, because the origin is down.
-    fn postpone(&self, observed: ObservedBoot) {
+    pub(super) fn postpone(&self, observed: ObservedBoot) {
         let mut state = self.state();
         let is_superseded = state.waiting.iter().any(|waiting| waiting.observed.score == observed.score);
         if !is_superseded && !state.is_forbidden && state.waiting.len() < WAITING_MAX {
@@ -173,7 +169,7 @@ impl BootRecorder {
     }
 
     /// Notes that another boot of this version added nothing, or cannot be registered.
-    fn note_known(&self, score: Score, boots: u32) {
+    pub(super) fn note_known(&self, score: Score, boots: u32) {
         let mut state = self.state();
         if state.known.len() >= KNOWN_MAX {
             state.known.clear();
@@ -191,77 +187,12 @@ fn blake3_part(text: &str) -> u8 {
     platter_image::BlockId::of(platter_image::Kind::Data, text.as_bytes()).0[0]
 }
 
-impl Served {
-    /// Detects ended boots, and registers them on a thread of its own.
-    pub(super) fn record_boots(self: &Arc<Self>) {
-        let Some(recorder) = self.boots().cloned() else { return };
-        recorder.look();
-        if !recorder.has_due() || recorder.is_registering.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (served, registering) = (self.clone(), recorder.clone());
-        let register = move || {
-            while let Some(observed) = registering.take_due() {
-                served.register_boot(&registering, observed);
-            }
-            registering.is_registering.store(false, Ordering::Release);
-        };
-        if thread::Builder::new().name("boots".to_owned()).spawn(register).is_err() {
-            recorder.is_registering.store(false, Ordering::Release);
-        }
-    }
-
-    fn register_boot(&self, recorder: &BootRecorder, observed: ObservedBoot) {
-        let score = observed.score;
-        match self.try_to_register(recorder, &observed) {
-            Ok(Observation::Registered(report)) => self.tell(&LiveEvent::Note(format!(
-                "{}: recorded a boot of {} blocks, {} bytes: revision {} of the hoard",
-                report.version, report.blocks, report.bytes, report.revision
-            ))),
-            Ok(Observation::KnownAlready) => recorder.note_known(score, 1),
-            // Reading the whole disk is a copy, not a boot.
-            Ok(Observation::Copy) => {}
-            Err(error) if error.kind() == ErrorKind::Transient => {
-                self.tell(&LiveEvent::Note(format!(
-                    "a boot of {score} is kept until the origin answers: {error}"
-                )));
-                recorder.postpone(observed);
-            }
-            Err(error) => {
-                recorder.note_known(score, KNOWN_BOOTS_MAX);
-                self.tell(&LiveEvent::Note(format!("a boot of {score} is not recorded: {error}")));
-            }
-        }
-    }
-
-    fn try_to_register(&self, recorder: &BootRecorder, observed: &ObservedBoot) -> Result<Observation> {
-        let store = self
-            .store()
-            .remote()
-            .map(platter_fetch::RemoteStore::origin)
-            .ok_or_else(|| Error::bug("a node without an origin"))?;
-        let version = self.version_that_booted(observed.score)?;
-        let source = self.source(observed.score);
-        register_observed((store, &recorder.hoard), &version, (observed, &recorder.observer), &*source)
-    }
-
-    /// Returns the version with this score, preferably of an attached image.
-    fn version_that_booted(&self, score: Score) -> Result<Version> {
-        let base = score.to_string();
-        let attached = self.attached()?.into_iter().find(|disk| disk.base == base);
-        let image: Option<ImageName> = attached.and_then(|disk| disk.disk.parse().ok());
-        let version = match image {
-            Some(image) => base_version(self.store(), &image, score)?,
-            None => self.store().resolve(&base)?.version,
-        };
-        version.ok_or_else(|| Error::missing(format!("no version has the score {score}")))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use platter_image::{BlockId, Extent};
     use platter_store::StorePlace;
+
+    use platter_image::Result;
 
     use super::*;
 

@@ -29,6 +29,7 @@ mod preflight;
 mod publish;
 mod publish_report;
 mod record;
+mod registering;
 mod remembered;
 mod served;
 mod served_disk;

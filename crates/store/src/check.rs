@@ -19,7 +19,7 @@ use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
 use crate::quarantine::{condition_of, now_unix_ms};
 use crate::salvage::read_records;
-use crate::store::{Store, describe};
+use crate::store::Store;
 use platter_pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
 use platter_records::HoardMember;
 use platter_records::PackId;
@@ -207,11 +207,11 @@ impl Store {
         }
         match versions {
             Ok(versions) => versions.iter().try_for_each(|version| check.version(version))?,
-            Err(error) => check.damage(describe(&error), |_| {}),
+            Err(error) => check.damage(error.with_causes(), |_| {}),
         }
         match members {
             Ok(members) => members.iter().for_each(|member| check.boot_set(member)),
-            Err(error) => check.damage(describe(&error), |_| {}),
+            Err(error) => check.damage(error.with_causes(), |_| {}),
         }
         check.exposure()?;
         Ok(check.report)
@@ -293,7 +293,7 @@ impl Check<'_> {
                 }
             }
             Err(error) => {
-                let what = describe(&error);
+                let what = error.with_causes();
                 let remedy = match error.kind() {
                     ErrorKind::Corrupt => ": `platter rebuild` writes it again from the pack's sound frames",
                     _ => "",
@@ -337,7 +337,7 @@ impl Check<'_> {
                         self.see(pack, row.offset, condition);
                         self.store.0.condemn(&[(pack, row.offset)]);
                     }
-                    self.bad_frame(describe(&error), pack, row, ids);
+                    self.bad_frame(error.with_causes(), pack, row, ids);
                 }
             }
         }
@@ -381,7 +381,7 @@ impl Check<'_> {
                 let what = format!(
                     "{} quarantined frames are good again, but that could not be recorded: {}",
                     self.recovered.len(),
-                    describe(&error)
+                    error.with_causes()
                 );
                 self.find(Severity::Leak, what, |_| {});
             }
@@ -495,7 +495,8 @@ impl Check<'_> {
                 (finding.block, finding.versions) = (Some(version.record_id), name());
             }),
             Err(error) => {
-                let what = format!("version record: {}: `platter rebuild` writes it again", describe(&error));
+                let what =
+                    format!("version record: {}: `platter rebuild` writes it again", error.with_causes());
                 self.damage(what, |finding| {
                     (finding.block, finding.versions) = (Some(version.record_id), name());
                 });
@@ -505,7 +506,7 @@ impl Check<'_> {
             if error.kind() == ErrorKind::Bug {
                 return Err(error);
             }
-            self.damage(format!("recipe: {}", describe(&error)), |finding| {
+            self.damage(format!("recipe: {}", error.with_causes()), |finding| {
                 (finding.block, finding.versions) = (Some(version.record.score.0), name());
             });
         }
@@ -517,7 +518,7 @@ impl Check<'_> {
         let what = match self.store.boot_set(&member.boot_set) {
             Ok(set) if set.record == member.record => return,
             Ok(_) => "it differs from the catalog's copy".to_owned(),
-            Err(error) => describe(&error),
+            Err(error) => error.with_causes(),
         };
         let what = format!("the boot set of {}: {what}: record it again", member.version);
         self.damage(what, |finding| finding.block = Some(member.boot_set));
@@ -545,7 +546,7 @@ impl Check<'_> {
                 && let Err(error) = check_piece(&block, offset.into(), entry.extent.length, length)
                 && seen.insert(block)
             {
-                self.damage(format!("recipe: {}", describe(&error)), |finding| {
+                self.damage(format!("recipe: {}", error.with_causes()), |finding| {
                     (finding.block, finding.versions) = (Some(block), vec![version.name.clone()]);
                 });
             }

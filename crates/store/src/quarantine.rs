@@ -17,7 +17,7 @@ use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 
 use crate::health::{BadPlace, Condition, Health, Observation};
 use crate::index::Index;
-use crate::store::{Shared, Store, WRITER_LOCK_TRIES, describe, take_lock};
+use crate::store::{Shared, Store, WRITER_LOCK_TRIES, take_lock};
 use platter_records::PackId;
 
 /// The result of reading a frame again.
@@ -105,7 +105,7 @@ impl Shared {
         if let Err(error) = added {
             self.note_damage(format!(
                 "the health of packs could not be recorded, so other processes do not know of these bad frames: {}",
-                describe(&error)
+                error.with_causes()
             ));
         }
     }

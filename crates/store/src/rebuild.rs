@@ -31,7 +31,7 @@ use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
-use crate::store::{Store, WRITER_LOCK_TRIES, describe, take_lock};
+use crate::store::{Store, WRITER_LOCK_TRIES, take_lock};
 use platter_pack::{read_directory, read_header, read_row};
 use platter_records::Version;
 use platter_records::VersionName;
@@ -373,7 +373,7 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Pa
             Ok(directory) => directory,
             // Taken over later, when the rest is known: then nothing is copied that another pack has.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                found.notes.push(format!("pack {pack}: {}", describe(&error)));
+                found.notes.push(format!("pack {pack}: {}", error.with_causes()));
                 continue;
             }
             Err(error) => return Err(error.within(format!("reading pack {pack}"))),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use platter_cast::peer::{Failure, NodeId, PIECE_TIME_MAX, PieceId};
 use platter_image::frame::FrameHeader;
-use platter_image::{BlockId, Error, ErrorKind, Kind, Result};
+use platter_image::{BlockId, ErrorKind, Kind, Result};
 
 use super::frame::{Key, VerifiedFrame};
 use super::machine::Machine;

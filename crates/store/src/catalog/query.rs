@@ -111,7 +111,7 @@ impl Catalog {
         let mut found = lines(&self.connection, doing, "PRAGMA integrity_check(100)")?;
         found.retain(|line| line != "ok");
         if let Err(error) = verify(&self.connection) {
-            found.push(crate::store::describe(&error));
+            found.push(error.with_causes());
         }
         Ok(found)
     }

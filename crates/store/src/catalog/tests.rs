@@ -173,7 +173,7 @@ fn rows_changed_by_other_programs_are_refused() {
         for opened in [Store::open_reader(&place), Store::open_writer(&place)] {
             let error = opened.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{sql}");
-            assert!(crate::store::describe(&error).contains("platter rebuild"), "{sql}: {error}");
+            assert!(error.with_causes().contains("platter rebuild"), "{sql}: {error}");
         }
     }
 }
@@ -197,7 +197,7 @@ fn a_version_above_the_last_number_is_an_error() {
     assert_eq!(report.verdict, crate::check::Verdict::Damaged);
     drop(store);
     let error = Store::open_writer(&place).unwrap_err();
-    assert!(crate::store::describe(&error).contains("a@2"), "{error}");
+    assert!(error.with_causes().contains("a@2"), "{error}");
     crate::rebuild::rebuild(&place).unwrap();
     let store = Store::open_writer(&place).unwrap();
     assert_eq!(publish(&store, "a", 3).unwrap().name.number, 3);
@@ -247,7 +247,7 @@ fn rebuild_refuses_the_catalog_of_a_newer_platter() {
         let rebuilt = crate::rebuild::rebuild(&place);
         assert_eq!(rebuilt.as_ref().err().map(platter_image::Error::kind), kind);
         if let Err(error) = rebuilt {
-            let told = crate::store::describe(&error);
+            let told = error.with_causes();
             assert!(told.contains("has format 5") && told.contains("move the catalog away"), "{told}");
             assert_eq!(bytes_of(&place.catalog()), before);
             assert!(!place.unfinished().catalog().exists());

@@ -295,7 +295,7 @@ fn a_catalog_and_log_that_do_not_match_are_refused_and_rebuilt() {
         ("not the log of this catalog", &after.catalog, &foreign),
     ] {
         before.put(Some(catalog), Some(log));
-        let error = crate::store::describe(&Store::open_writer(&place).unwrap_err());
+        let error = Store::open_writer(&place).unwrap_err().with_causes();
         assert!(error.contains(what) && error.contains("platter rebuild"), "{error}");
         assert_eq!(&fs::read(place.change_log()).unwrap(), log, "nothing was written");
         Store::open_reader(&place).unwrap();
@@ -303,7 +303,7 @@ fn a_catalog_and_log_that_do_not_match_are_refused_and_rebuilt() {
         assert_eq!(answers(&place), expected, "{what}");
     }
     before.put(Some(&after.catalog), None);
-    let error = crate::store::describe(&Store::open_writer(&place).unwrap_err());
+    let error = Store::open_writer(&place).unwrap_err().with_causes();
     assert!(error.contains("it is missing"), "{error}");
 }
 
