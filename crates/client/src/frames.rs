@@ -1,4 +1,4 @@
-//! One request for frames: sent, and its answer taken as it comes.
+//! Sends one request for frames, and passes on its frames as they arrive.
 
 use std::cell::Cell;
 use std::io::{self, Read};

@@ -1,10 +1,11 @@
-//! Tells what the hoard of a store is made of, as JSON.
+//! Prints the composition of a store's hoard as JSON.
 //!
-//! `hoard_kinds STORE KINDS-DIR`: KINDS-DIR has a file for each image, its name with `-` for each `/`, with a line `OFFSET LENGTH KIND`
-//! for each range of its disk, ascending (`bench/disk-kinds` makes them). For each kind: bytes of it in all boot sets, without
-//! doubles, and as a hoard keeps these. A block is of the kind that it has on the first disk. Then how similar boot sets are to each other,
-//! and whole images: the part of an item's bytes that at least one other item has, and by which part of the other items
-//! a byte is had; both as means over all items. What is like that is one item, whatever its name.
+//! `hoard_kinds STORE KINDS-DIR`: KINDS-DIR has a file for each image, named like the image with `-` for each `/`. It
+//! has a line `OFFSET LENGTH KIND` for each range of the disk, ascending (made by `bench/disk-kinds`). Prints for each
+//! kind its bytes in all boot sets, the unique bytes, and the bytes as stored in a hoard. A block has the kind that it
+//! has on the first disk. Also prints how similar boot sets, and whole images, are: which share of an item's bytes at
+//! least one other item has, and by which share of the other items a byte is had; both as means over all items.
+//! Identical items count as one, whatever their names.
 
 #![allow(clippy::print_stdout, reason = "a measuring program")]
 
@@ -21,7 +22,7 @@ use platter_jobs::{Store, StorePlace};
 /// zstd level of a hoard's frames.
 const LEVEL: i32 = 3;
 
-/// The kind of what lies from an offset on, until the next one.
+/// The kind of data from an offset up to the next one.
 type Kinds = BTreeMap<u64, String>;
 
 #[derive(Default)]
@@ -34,7 +35,7 @@ struct Figures {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [store, kinds] = &arguments[..] else {
-        return Err(Error::refused("hoard_kinds STORE KINDS-DIR"));
+        return Err(Error::refused("usage: hoard_kinds STORE KINDS-DIR"));
     };
     let store = Store::open_reader(&StorePlace::on_system(store))?;
     let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
@@ -95,7 +96,7 @@ fn read_kinds(file: &Path) -> Result<Kinds> {
     }
     let text = fs::read_to_string(file).context(|| format!("reading {}", file.display()))?;
     for line in text.lines() {
-        let wrong = || Error::refused(format!("{}: {line:?} is no OFFSET LENGTH KIND", file.display()));
+        let wrong = || Error::refused(format!("{}: {line:?} is not OFFSET LENGTH KIND", file.display()));
         let mut words = line.split_whitespace();
         let offset: u64 = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
         let length: u64 = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
@@ -111,7 +112,7 @@ fn kind_at(kinds: &Kinds, offset: u64) -> String {
     kinds.range(..=offset).next_back().map_or_else(|| "other".to_owned(), |(_, kind)| kind.clone())
 }
 
-/// The blocks of a disk: where each lies first, and how much of it is used.
+/// The blocks of a disk: first position, and used bytes.
 fn blocks_of(store: &Store, score: &str) -> Result<HashMap<BlockId, (u64, u64)>> {
     let recipe = Recipe::open(store.resolve(score)?.score, store)?;
     let mut blocks: HashMap<BlockId, (u64, u64)> = HashMap::new();
@@ -125,7 +126,7 @@ fn blocks_of(store: &Store, score: &str) -> Result<HashMap<BlockId, (u64, u64)>>
     Ok(blocks)
 }
 
-/// Items, and which blocks they have.
+/// Items with their blocks.
 #[derive(Default)]
 struct Similarity {
     items: Vec<Vec<(BlockId, u64)>>,

@@ -1,9 +1,9 @@
-//! Measures what no command does: decoding alone, random reads, and hashing.
+//! Measures single operations: decoding alone, random reads, and hashing.
 //!
-//! `measure decode STORE VERSION [THREADS]` decodes every frame of a version once, without and with hashing;
-//! `measure random STORE VERSION [READS]` reads 4 KiB of the disk at random places, each by decoding its frame as far as
-//! the block it needs; `measure pages STORE VERSION OTHER` tells what the pages of its recipe take that the other does not
-//! have; `measure hash [THREADS]` names blocks of 64 KiB for a second. Frames come from the page cache when they have been read before.
+//! `measure decode STORE VERSION [THREADS]` decodes every frame of a version once, without and with hashing; `measure
+//! random STORE VERSION [READS]` reads 4 KiB of the disk at random offsets, each by decoding its frame up to the needed
+//! block; `measure pages STORE VERSION OTHER` prints the bytes of the recipe's pages that OTHER lacks; `measure hash
+//! [THREADS]` hashes blocks of 64 KiB for a second. Frames come from the page cache if they were read before.
 
 #![allow(clippy::print_stdout, reason = "a measuring program")]
 
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     match what.as_str() {
         "decode" => decode(&store, &recipe, number.unwrap_or(2)),
         "random" => random(&store, &recipe, number.unwrap_or(5000)),
-        other => Err(Error::refused(format!("no measurement is called {other}"))),
+        other => Err(Error::refused(format!("unknown measurement {other}"))),
     }
 }
 
@@ -111,7 +111,7 @@ fn hash(threads: usize) {
                 let mut block = vec![thread as u8; 64 << 10];
                 while started.elapsed() < Duration::from_secs(1) {
                     for _ in 0..64 {
-                        // Another block each time.
+                        // A different block each time.
                         let id = BlockId::of(Kind::Data, &block);
                         block[..32].copy_from_slice(&id.0);
                     }

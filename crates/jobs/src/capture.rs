@@ -23,44 +23,44 @@ use platter_fetch::{OpenStore, StoreLocation};
 use platter_records::PublishedVersion;
 use platter_records::Repairs;
 
-/// What to capture, and how.
+/// The request to capture a disk.
 #[derive(Clone, Debug)]
 pub struct CaptureRequest {
     /// The store.
     pub store: StoreLocation,
     /// A block device or a raw file.
     pub source: PathBuf,
-    /// The image whose next version this becomes.
+    /// The image to which a version is added.
     pub name: ImageName,
-    /// How to look at the disk.
+    /// Options of the survey.
     pub survey: SurveyOptions,
-    /// Capture a source that is in use, and publish it even if it was written meanwhile.
+    /// Capture a source that is in use, and publish even if it was written during the capture.
     pub allow_in_use: bool,
-    /// Zeros stand for sectors that cannot be read, instead of ending the capture.
+    /// Store zeros for unreadable sectors, instead of ending the capture.
     pub skip_bad: bool,
-    /// Compare what was kept with what other programs call used.
+    /// Compare the kept data with what other programs consider used.
     pub audit: bool,
-    /// Sector size of a raw file that is the image of a disk with sectors of 4096 bytes.
+    /// Sector size of the disk whose image a raw file is, such as 4096 bytes.
     pub sector_size: Option<u32>,
-    /// How to compress.
+    /// Compression options.
     pub options: CaptureOptions,
-    /// How much is read back of what the store has already and the version relies on.
+    /// How much of the existing data that the version relies on is read back.
     pub known: KnownCheck,
-    /// Words of the user's.
+    /// Labels of the user.
     pub labels: BTreeMap<String, String>,
-    /// A sentence of the user's.
+    /// A note of the user.
     pub notes: String,
     /// The edit lock to publish under.
     pub edit_lock: EditLockChoice,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
-/// Captures and publishes.
+/// Captures a disk and publishes it.
 ///
 /// # Errors
-/// `Refused` when the source must not or cannot be captured as it is, or another edits the image; `Io`; what the store says. The store then holds
-/// what it held before, and may keep blocks that the next capture finds.
+/// `Refused` when the source must not or cannot be captured as it is, or somebody else edits the image; `Io`; the
+/// store's errors. The store then has the same versions as before, and may keep blocks that the next capture can use.
 pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<CaptureReport> {
     let force = if request.allow_in_use { &Reason::ALL[..] } else { &[] };
     let is_in_use = refusal::check_source(&request.source, force)?;
@@ -71,7 +71,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     capture_as(request, &disk, &request.source.display().to_string(), progress)
 }
 
-/// Captures and publishes what is safe to be read, and says in the version that `words` was captured.
+/// Captures and publishes a source that is safe to read; the version's record names `words` as its source.
 ///
 /// # Errors
 /// As [`capture`].
@@ -119,7 +119,7 @@ pub fn capture_as(
         tool_version: request.tool_version.clone(),
         ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), platter_fetch::unix_ms())
     };
-    // What is too long is refused before the disk is read.
+    // A record that is too long is refused before the disk is read.
     let room = known.room()?;
     let draft = |captured: &Captured, change: Option<&String>| {
         let unreadable = unreadable::find(&salvaged, &filesystems, &salvaged.bad(), room);
@@ -146,11 +146,11 @@ pub fn capture_as(
     Ok(report(published, &counts, table, audit, notes, started.elapsed().as_secs_f64()))
 }
 
-/// A disk that was looked at and is to be captured, into whatever store.
+/// A surveyed disk to be captured, into any store.
 struct Capturing<'a> {
     disk: &'a dyn DiskRead,
     regions: &'a [Region],
-    /// Refuses a source that was written meanwhile, or says how it shows if the user insists.
+    /// Refuses a source that was written meanwhile, or returns the evidence if the user insists.
     check: &'a dyn Fn() -> Result<Option<String>>,
     draft: &'a dyn Fn(&Captured, Option<&String>) -> VersionRecord,
     progress: &'a dyn Progress,
@@ -163,7 +163,7 @@ impl Capturing<'_> {
         store: &OpenStore,
     ) -> Result<(PublishedVersion, CaptureCounts, Option<String>)> {
         store.add(&request.name, request.known, &|why| self.progress.note(why), |session| {
-            // Its pins are held until the version is published.
+            // The captured pins are held until the version is published.
             let captured = self.capture(request, &*session)?;
             let change = (self.check)()?;
             self.progress.begin("publishing", 0);
@@ -225,7 +225,7 @@ fn report(
     }
 }
 
-/// A disk whose table counts in sectors of another size than the file says.
+/// A disk whose partition table uses another sector size than the file reports.
 struct Sectored<'a> {
     disk: &'a Salvaged<'a>,
     sector_size: u32,
@@ -245,7 +245,7 @@ impl DiskRead for Sectored<'_> {
     }
 }
 
-/// Compares what was kept with what other programs say of the source.
+/// Compares the kept data with what other programs report of the source.
 fn audited(
     request: &CaptureRequest,
     store: &OpenStore,
@@ -260,17 +260,17 @@ fn audited(
     Audit { disk: &request.source, sector_size, skips_gaps }.run(&recipe)
 }
 
-/// Refuses a source that was written since `watch` began, or that somebody mounted for writing meanwhile. If the user
-/// insists, gives what shows it.
+/// Refuses a source that was written since `watch` began, or that was mounted for writing meanwhile. If the user
+/// insists, returns the evidence.
 fn check_unchanged(request: &CaptureRequest, watch: &Watch<'_>, words: &str) -> Result<Option<String>> {
-    // If somebody has it exclusively, it is this capture.
+    // If a process has it open exclusively, it is this capture.
     let change = match refusal::check_source(&request.source, &[Reason::Busy]) {
         Err(error) if error.kind() == ErrorKind::Refused && !request.allow_in_use => return Err(error),
         _ => watch.change()?,
     };
     match change {
         Some(change) if request.allow_in_use => {
-            Ok(Some(format!("{words} was written while it was captured ({change}): what was read is torn")))
+            Ok(Some(format!("{words} was written while it was captured ({change}): the version is torn")))
         }
         Some(change) => Err(Error::refused(format!(
             "{words} was written while it was captured ({change}), so nothing was published: stop whatever writes to it, \
@@ -280,7 +280,7 @@ fn check_unchanged(request: &CaptureRequest, watch: &Watch<'_>, words: &str) -> 
     }
 }
 
-/// The file systems that a survey found, as records list them.
+/// Returns the file systems of a survey, in the form of records.
 pub fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
     let named = surveyed.parts.iter().filter(|part| !part.filesystem.is_empty());
     named
@@ -297,7 +297,7 @@ pub fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
         .collect()
 }
 
-/// Only filesystems whose state was read can be called clean; a user who insists gets what may be torn.
+/// Only filesystems whose state was read can be clean; if the user insists, the version may be torn.
 fn consistency(request: &CaptureRequest, surveyed: &Survey) -> Consistency {
     let unknown = surveyed.parts.iter().any(|part| part.partition.is_some() && part.filesystem.is_empty());
     match (request.survey.force || request.allow_in_use, request.survey.raw || unknown) {

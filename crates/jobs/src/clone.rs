@@ -1,5 +1,5 @@
-//! Clones a version: the same disk as the next version of another image, or as a newer one of its own. Copies no data:
-//! what is written is a version record and a row of the catalog.
+//! Clones a version: publishes the same disk as the next version of another image, or as a newer one of its own. Copies
+//! no data: writes only a version record and a row of the catalog.
 
 use std::time::Instant;
 
@@ -14,24 +14,24 @@ use platter_client::OriginStore;
 use platter_fetch::Opened;
 use platter_fetch::{EditLockChoice, OpenStore, StoreLocation};
 
-/// What to clone, and to what.
+/// The request to clone a version.
 #[derive(Clone, Debug)]
 pub struct CloneRequest {
     /// The store.
     pub store: StoreLocation,
     /// `NAME`, `NAME@7` or a score.
     pub version: String,
-    /// The image whose next version this becomes.
+    /// The image to which a version is added.
     pub name: ImageName,
-    /// The image may have versions already.
+    /// Allow an image that already has versions.
     pub next: bool,
     /// The edit lock to publish under.
     pub edit_lock: EditLockChoice,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
-/// A clone that was published.
+/// A published clone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloneReport {
     /// `lab/copy@1`.
@@ -46,20 +46,20 @@ pub struct CloneReport {
     pub cloned_from: Option<String>,
     /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Clones and publishes. The record says all that is known of the cloned version, and which one it was.
+/// Clones a version and publishes the clone. Its record copies all facts of the cloned version, and names it.
 ///
 /// # Errors
-/// `Missing` when there is no such version; `Refused` when the image exists, unless its next version is wanted, or is
-/// being edited; what the store says.
+/// `Missing` when there is no such version; `Refused` when the image exists and `next` is not set, or the image is
+/// being edited; the store's errors.
 pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
     clone_from(&OpenStore::open_writer(&request.store)?, request)
 }
 
-/// The same, in a store that was opened before.
+/// As [`clone`], with an open store.
 pub fn clone_from(store: &OpenStore, request: &CloneRequest) -> Result<CloneReport> {
     let started = Instant::now();
     let record = match store.opened() {
@@ -77,7 +77,7 @@ pub fn clone_from(store: &OpenStore, request: &CloneRequest) -> Result<CloneRepo
     })
 }
 
-/// The origin clones: it has all that is known of the version.
+/// Lets the origin clone, which has all facts of the version.
 fn clone_afar(request: &CloneRequest, store: &OpenStore, origin: &OriginStore) -> Result<VersionRecord> {
     let resolved = store.resolve(&request.version)?;
     let from = resolved.version.ok_or_else(|| {
@@ -115,7 +115,8 @@ fn clone_here(request: &CloneRequest, opened: &OpenStore, store: &Store) -> Resu
     Ok(version.record)
 }
 
-/// What is known of the disk. Of one that no version has, what its recipe says: which of it is in use, it does not.
+/// Returns the facts of the disk. For a score without a version, they come from the recipe, which does not contain the
+/// allocated bytes.
 fn known_of(resolved: &Resolved, store: &Store) -> Result<VersionRecord> {
     if let Some(version) = &resolved.version {
         return Ok(version.record.clone());
@@ -140,7 +141,8 @@ mod tests {
     use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
     use platter_store::StorePlace;
 
-    /// A recipe that an interrupted job left in the store can be named, and then every other way of cloning follows.
+    /// A recipe that an interrupted job left in the store can be cloned by its score; then all other ways of cloning
+    /// work as well.
     #[test]
     fn a_score_without_a_version_is_cloned() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Edit locks as a person asks for them: take one, take one over, give one back; and publishing under one.
+//! Commands for edit locks: take one, take one over, release one; and publishing under one.
 
 use platter_fetch::{EditLockChoice, OpenStore, StoreLocation};
 use platter_image::{Error, Result};
 use platter_records::{EditLock, ImageName, Version};
 
-/// Who we are when nobody says: `root@node3`.
+/// The default name of a holder, such as `root@node3`.
 pub fn default_holder() -> String {
     let uid = rustix::process::geteuid();
     let named = ["LOGNAME", "USER"].into_iter().filter_map(|name| std::env::var(name).ok());
@@ -16,7 +16,7 @@ pub fn default_holder() -> String {
     format!("{user}@{}", host.trim())
 }
 
-/// Takes the edit lock of an image that nobody holds.
+/// Takes the free edit lock of an image.
 ///
 /// # Errors
 /// As [`platter_store::Store::take_edit_lock`].
@@ -24,7 +24,7 @@ pub fn take_edit_lock(store: &StoreLocation, image: &ImageName, holder: &str) ->
     OpenStore::open_reader(store)?.take_edit_lock(image, holder, false)
 }
 
-/// Takes the edit lock of an image whoever holds it.
+/// Takes the edit lock of an image, even from its holder.
 ///
 /// # Errors
 /// As [`platter_store::Store::steal_edit_lock`].
@@ -32,7 +32,7 @@ pub fn steal_edit_lock(store: &StoreLocation, image: &ImageName, holder: &str) -
     OpenStore::open_reader(store)?.take_edit_lock(image, holder, true)
 }
 
-/// Gives back the edit lock that `holder` holds; gives it as it was.
+/// Releases the edit lock of `holder`, and returns it.
 ///
 /// # Errors
 /// `Missing` when nobody holds it; `Refused` when somebody else does; as [`platter_store::Store::release_edit_lock`].
@@ -52,7 +52,7 @@ pub fn release_edit_lock(store: &StoreLocation, image: &ImageName, holder: &str)
     Ok(edit_lock)
 }
 
-/// Publishes under the edit lock of choice. One that was taken over for this is given back.
+/// Publishes under the chosen edit lock. A lock that is taken over for this is released afterwards.
 pub(crate) fn with_edit_lock(
     store: &OpenStore,
     image: &ImageName,
@@ -72,7 +72,7 @@ pub(crate) fn with_edit_lock(
     given_back(published, stolen.map_or(Ok(()), |edit_lock| store.release_edit_lock(&edit_lock)))
 }
 
-/// What was published, when the edit lock that was taken over for it was given back.
+/// Combines the results of publishing and of releasing the edit lock.
 fn given_back(published: Result<Version>, released: Result<()>) -> Result<Version> {
     let version = published?;
     released.map_err(|error| {

@@ -13,22 +13,22 @@ use crate::target::TargetRequest;
 use crate::{Compared, InstallReport, Progress};
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// What to install, where, and how.
+/// The request to install a version.
 #[derive(Clone, Debug)]
 pub struct InstallRequest {
     /// The store.
     pub store: StoreLocation,
-    /// Which version.
+    /// The version.
     pub version: String,
-    /// Where to.
+    /// The target.
     pub target: TargetRequest,
 }
 
-/// Installs.
+/// Installs a version.
 ///
 /// # Errors
-/// `Refused` when the target must not be written to (nothing was); `Missing` or `Corrupt` when the store is damaged
-/// (nothing wrong was written); `Io`. Once something was written, the error says what state the target is left in.
+/// `Refused` when the target must not be written to (nothing was written); `Missing` or `Corrupt` when the store is
+/// damaged (nothing wrong was written); `Io`. Once something was written, the error describes the state of the target.
 pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<InstallReport> {
     let started = Instant::now();
     let store = OpenStore::open_reader(&request.store)?;
@@ -39,7 +39,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let forbidden = request.store.directories();
     let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
     store.check_presence(&recipe)?;
-    // Around the cache for a file too: a whole disk would push everything else out of memory.
+    // Files too are written around the page cache, because a whole disk would displace everything else.
     let target = request.target.open(&agreed, recipe.root(), &forbidden, Some(true))?;
     let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
     let (counts, finished, compared) =
@@ -60,7 +60,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     })
 }
 
-/// Writes the disk of a recipe, its edges last, and compares what was asked for before they are written.
+/// Writes the disk of a recipe, its edges last, and before that compares it if requested.
 pub(crate) fn write_disk<P: PageSource + Sync>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
@@ -89,12 +89,12 @@ pub(crate) fn write_disk<P: PageSource + Sync>(
     Ok((counts, finished, compared))
 }
 
-/// What reports call it: the version's name, or the score if no version has it.
+/// Its name in reports: that of the version, or the score if no version has it.
 pub(crate) fn title(resolved: &Resolved) -> String {
     resolved.version.as_ref().map_or_else(|| resolved.score.to_string(), |version| version.name.to_string())
 }
 
-/// Bytes of the disk that somebody can read, if that is known.
+/// The allocated bytes of the disk, if known.
 pub(crate) fn allocated(resolved: &Resolved) -> Option<u64> {
     resolved.version.as_ref().map(|version| version.record.allocated_bytes)
 }

@@ -1,7 +1,7 @@
-//! Pages of a recipe that is walked twice: once to see that every block is there, once to write the disk.
+//! Keeps pages of a recipe that is walked twice: once to check that every block exists, once to write the disk.
 //!
-//! A page stands among others in a frame that is decoded for it, so the second walk would cost as much as the first. Pages
-//! are kept until they are asked for again, up to [`KEPT_BYTES`]; the rest of a larger recipe is read twice.
+//! A page is read by decoding its whole frame, so the second walk would cost as much as the first. Pages are kept until
+//! they are requested again, up to [`KEPT_BYTES`]; the rest of a larger recipe is read twice.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, Result};
 
-/// So many bytes of pages are kept at most: those of about 60 GB of data.
+/// Most bytes of kept pages: those of about 60 GB of data.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Pages of another source, each kept from the first question to the second.
+/// Pages of another source, each kept from its first request to the second.
 pub(crate) struct KeptPages<'a, P: ?Sized> {
     pages: &'a P,
     kept: Mutex<Kept>,
@@ -25,7 +25,7 @@ struct Kept {
 }
 
 impl<'a, P: PageSource + ?Sized> KeptPages<'a, P> {
-    /// Nothing is kept yet.
+    /// Creates an empty cache above this source.
     pub(crate) fn of(pages: &'a P) -> Self {
         Self { pages, kept: Mutex::default() }
     }
@@ -79,7 +79,7 @@ mod tests {
                 assert!(pages.kept.lock().bytes <= KEPT_BYTES);
             }
         }
-        // Two of the three fit: the last was read for each walk.
+        // Two of the three fit: the last one was read in each walk.
         assert_eq!(below.0.load(Ordering::Relaxed), 4);
         assert_eq!(pages.kept.lock().bytes, KEPT_BYTES / 2);
     }

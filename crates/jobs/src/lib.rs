@@ -1,9 +1,9 @@
-//! What a person asks for, as functions: make a store, capture, clone, install, export, cast, receive, check, rebuild,
-//! and who may edit an image.
+//! The jobs behind the commands: make a store, capture, clone, install, export, cast, receive, check, rebuild, and edit
+//! locks.
 //!
-//! Owns the joining of crates that do not know each other: devices, stores, the cast protocol. A crate of its own so
-//! that the command line, a daemon and an installer in an initramfs ask for the same things in the same way, without
-//! an async runtime. Prints nothing: it returns reports, and tells a [`Progress`].
+//! Connects crates that do not know each other: devices, stores, the cast protocol. It is a crate of its own so that
+//! the command line, a daemon and an installer in an initramfs run the same jobs in the same way, without an async
+//! runtime. Prints nothing: returns reports, and reports to a [`Progress`].
 
 mod audit;
 mod capture;

@@ -1,4 +1,4 @@
-//! Forgetting versions and renaming images, as a person asks for it.
+//! Commands that forget versions and rename images.
 
 use platter_api::{ForgetReport, RenameReport, RenamedVersion};
 use platter_image::{Error, Result};
@@ -6,7 +6,7 @@ use platter_records::{ImageName, NumberChoice, VersionQuery};
 
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// What is to be forgotten.
+/// The request to forget versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForgetRequest {
     /// One version.
@@ -24,17 +24,17 @@ impl ForgetRequest {
         match what.parse()? {
             VersionQuery::Named(image, NumberChoice::Number(number)) => Ok(Self::Version(image, number)),
             VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => Ok(Self::Image(image)),
-            VersionQuery::Named(..) => {
-                Err(Error::refused(format!("{what} can change its meaning: give the version number")))
-            }
+            VersionQuery::Named(..) => Err(Error::refused(format!(
+                "{what} may refer to another version later: give the version number"
+            ))),
             VersionQuery::Score(_) => {
-                Err(Error::refused("a score is not forgotten: name a version that has it"))
+                Err(Error::refused("a score cannot be forgotten: name a version that has it"))
             }
         }
     }
 }
 
-/// Forgets a version, or all versions of an image. Their space is given back by a collection, not by this.
+/// Forgets a version, or all versions of an image. A later collection releases their space.
 ///
 /// # Errors
 /// As [`platter_store::Store::forget`].

@@ -1,18 +1,18 @@
-//! How a job tells how far it is. The one who shows it decides how.
+//! The progress of a job. The caller decides how to display it.
 
-/// Told of long work by the threads that do it.
+/// Receives the progress of long work, from the threads that do it.
 pub trait Progress: Sync {
-    /// A stage begins: what it is, and how many bytes it has to do (0 if nobody knows).
+    /// A stage begins: its name, and its bytes of work (0 if unknown).
     fn begin(&self, stage: &str, total: u64);
 
-    /// So many more bytes are done.
+    /// This many more bytes are done.
     fn advance(&self, bytes: u64);
 
-    /// Something that the user should know now, in a sentence.
+    /// A notice for the user, in a sentence.
     fn note(&self, note: &str);
 }
 
-/// Shows nothing.
+/// Displays nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

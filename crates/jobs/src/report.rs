@@ -1,4 +1,4 @@
-//! What jobs report when they are done: facts with units in their names, ready to be printed or made JSON.
+//! Reports of finished jobs: facts with units in their names, to be printed or serialized as JSON.
 
 use platter_records::{FilesystemRecord, UnreadableOmitted, UnreadableRecord};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::AuditReport;
 use platter_records::Repairs;
 
-/// A capture that was published.
+/// A published capture.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaptureReport {
     /// `lab/debian12@3`.
@@ -23,51 +23,51 @@ pub struct CaptureReport {
     pub filesystems: Vec<FilesystemRecord>,
     /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// Bytes somebody can still read.
+    /// Allocated bytes.
     pub allocated_bytes: u64,
-    /// Bytes in no partition that were left out because the user said so.
+    /// Bytes outside of partitions that were skipped on request.
     pub skipped_gap_bytes: u64,
-    /// Of these, bytes that are not zeros at the end of their blocks.
+    /// Of the allocated bytes, those that are not trailing zeros of blocks.
     pub data_bytes: u64,
-    /// Of these, zeros.
+    /// Of the allocated bytes, zeros.
     pub zero_bytes: u64,
-    /// Blocks that the store did not have.
+    /// Blocks that the store lacked.
     pub new_blocks: u64,
-    /// Of the data, what stands in them.
+    /// Bytes of data in these.
     pub new_raw_bytes: u64,
-    /// Bytes that the store grew by for blocks and recipe.
+    /// Growth of the store in bytes, for blocks and recipe.
     pub new_stored_bytes: u64,
-    /// What it did for other versions.
+    /// Its repairs of other versions.
     #[serde(flatten)]
     pub repairs: Repairs,
-    /// What could not be read, and is zeros.
+    /// Unreadable ranges, which are zeros.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
-    /// What could not be read besides, and is not listed.
+    /// Further unreadable ranges, which are not listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable_omitted: Option<UnreadableOmitted>,
-    /// What other programs say, if they were asked.
+    /// The audit with other programs, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditReport>,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What was odd, in sentences.
+    /// Notices, in sentences.
     pub notes: Vec<String>,
 }
 
-/// What was read back from a target and compared with the version, in bytes.
+/// Bytes that were read back from a target and compared with the version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Compared {
     /// Data.
     pub data_bytes: u64,
     /// Zeros.
     pub zero_bytes: u64,
-    /// Free space, which was not compared: it keeps what the target held.
+    /// Free space, which was not compared because it keeps the target's old contents.
     pub free_bytes_left_out: u64,
 }
 
 impl Compared {
-    /// The same, with everything else of a disk of that length counted as free space.
+    /// Returns the same, with the rest of a disk of this length counted as free space.
     pub(crate) fn of_disk(self, length: u64) -> Self {
         Self { free_bytes_left_out: length.saturating_sub(self.data_bytes + self.zero_bytes), ..self }
     }
@@ -78,7 +78,7 @@ impl Compared {
 pub struct InstallReport {
     /// `lab/debian12@3`, or the score if that was asked for.
     pub version: String,
-    /// The score all of whose blocks were verified before they were written.
+    /// The score. All blocks were verified before they were written.
     pub score: String,
     /// Where to.
     pub target: String,
@@ -86,26 +86,26 @@ pub struct InstallReport {
     pub disk_bytes: u64,
     /// Data written.
     pub written_bytes: u64,
-    /// Zeros made.
+    /// Bytes zeroed.
     pub zeroed_bytes: u64,
     /// Whether the target was read back and compared.
     pub read_back: bool,
-    /// What of it was.
+    /// The compared bytes.
     pub compared: Option<Compared>,
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What was odd, in sentences.
+    /// Notices, in sentences.
     pub notes: Vec<String>,
 }
 
-/// A raw file.
+/// An exported raw file.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportReport {
     /// `lab/debian12@3`, or the score if that was asked for.
     pub version: String,
-    /// The score all of whose blocks were verified before they were written.
+    /// The score. All blocks were verified before they were written.
     pub score: String,
     /// Where to.
     pub file: String,
@@ -113,14 +113,14 @@ pub struct ExportReport {
     pub disk_bytes: u64,
     /// Data written.
     pub written_bytes: u64,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// How one receiver of a cast ended.
+/// The result of one receiver of a cast.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceiverReport {
-    /// What it calls itself.
+    /// Its name.
     pub name: String,
     /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
     pub state: String,
@@ -130,16 +130,16 @@ pub struct ReceiverReport {
     pub reason: Option<String>,
     /// Bytes it wrote.
     pub written_bytes: u64,
-    /// From its joining to its result.
+    /// Time from its joining to its result.
     pub seconds: f64,
     /// Bytes written each second.
     pub bytes_per_second: f64,
-    /// Symbols that it made from repair symbols.
+    /// Symbols that it restored from repair symbols.
     pub repaired_symbols: u64,
 }
 
 impl ReceiverReport {
-    /// Whether nothing more is to be expected of it.
+    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         !matches!(self.state.as_str(), "receiving" | "silent" | "stalled")
     }
@@ -152,17 +152,17 @@ pub struct CastReport {
     pub version: String,
     /// The score.
     pub score: String,
-    /// Bytes of all chunks: what must be sent once.
+    /// Bytes of all chunks, each of which must be sent once.
     pub cast_bytes: u64,
     /// Source symbols of all chunks.
     pub symbols: u64,
-    /// Symbols sent, repeated and repair ones included.
+    /// Symbols sent, including repeated and repair symbols.
     pub symbols_sent: u64,
     /// Of these, repair symbols.
     pub symbols_repair: u64,
     /// Bytes on the wire, headers included.
     pub wire_bytes: u64,
-    /// From the first receiver's start to the last one's result.
+    /// Time from the first receiver's start to the last one's result.
     pub seconds: f64,
     /// Every receiver that ever joined.
     pub receivers: Vec<ReceiverReport>,
@@ -171,9 +171,9 @@ pub struct CastReport {
 /// A received disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceiveReport {
-    /// What the sender called it.
+    /// The sender's name for it.
     pub version: String,
-    /// The score all of whose blocks were verified before they were written.
+    /// The score. All blocks were verified before they were written.
     pub score: String,
     /// Where to.
     pub target: String,
@@ -181,24 +181,24 @@ pub struct ReceiveReport {
     pub written_bytes: u64,
     /// Whether the target was read back and compared.
     pub read_back: bool,
-    /// What of it was.
+    /// The compared bytes.
     pub compared: Option<Compared>,
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
-    /// Wall time since joining.
+    /// Time since joining, in seconds.
     pub seconds: f64,
     /// Symbols received.
     pub symbols: u64,
-    /// Symbols made from repair symbols.
+    /// Symbols restored from repair symbols.
     pub repaired_symbols: u64,
-    /// Symbols received in vain.
+    /// Duplicate symbols received.
     pub duplicate_symbols: u64,
-    /// Chunks that came wrong by multicast and were fetched from the sender alone.
+    /// Chunks that arrived damaged by multicast and were fetched from the sender alone.
     pub fetched_chunks: u64,
-    /// Whether the sender knows.
+    /// Whether the sender has acknowledged the result.
     pub acknowledged: bool,
-    /// Whether the score was given beforehand. If not, the sender was trusted by the name that it gave.
+    /// Whether the score was given beforehand. If not, the sender was trusted because of its name.
     pub score_given: bool,
-    /// What was odd, in sentences.
+    /// Notices, in sentences.
     pub notes: Vec<String>,
 }

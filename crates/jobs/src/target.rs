@@ -1,7 +1,7 @@
-//! The one way to a target: install, receive and export all write through here.
+//! The one way to write a target: install, receive and export use it.
 //!
-//! A target is checked, then whoever must agrees to what it holds, then it is opened (the same one that was checked),
-//! and written with its first and last MiB after everything else. Whatever ends that early says what it leaves.
+//! A target is checked, then the user confirms the loss of its contents, then it is opened (the same one that was
+//! checked), and written with its first and last MiB last. If that ends early, the state of the target is reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,25 +12,26 @@ use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::Root;
 use platter_image::{DiskWrite, Error, Result};
 
-/// Where to write a disk, and how.
+/// The request to write a target.
 #[derive(Clone, Debug)]
 pub struct TargetRequest {
-    /// A block device, or a file that is made if it is missing.
+    /// A block device, or a file that is created if it is missing.
     pub path: PathBuf,
-    /// What to do with space nobody can read.
+    /// How to treat free space.
     pub free: FreeSpace,
     /// Read everything back and compare.
     pub read_back: bool,
     /// Which refusals the user overrides; `None` if the command has no option for that.
     pub force: Option<Vec<Reason>>,
-    /// Whether what it holds may be overwritten.
+    /// Whether its contents may be overwritten.
     pub consent: Consent,
-    /// What state it is in. Made for the same path, and shared with whoever says so when the job is interrupted.
+    /// The state of the target. Created for the same path, and shared with the code that reports it after an
+    /// interruption.
     pub state: Arc<TargetState>,
 }
 
 impl TargetRequest {
-    /// A new file of that name: nothing is overwritten, forced or read back, and free space is left alone.
+    /// A request for a new file: nothing is overwritten, forced or read back, and free space is left alone.
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -42,8 +43,8 @@ impl TargetRequest {
         }
     }
 
-    /// Refuses what must not be written, and asks for agreement where something would be overwritten. Without an image,
-    /// only its size and sectors are left to be checked.
+    /// Refuses forbidden targets, and asks for confirmation if something would be overwritten. Without an image, only
+    /// size and sectors remain to be checked.
     ///
     /// # Errors
     /// `Refused`, with every reason; `Io` when the kernel's tables cannot be read.
@@ -59,11 +60,11 @@ impl TargetRequest {
         check_target(&self.path, &TargetCheck { image, forbidden, force: self.force.as_deref() })
     }
 
-    /// Opens the target that was agreed to, for the disk of that recipe, and empties its edges. Looks at it once more:
-    /// it may have been mounted meanwhile.
+    /// Opens the confirmed target for the disk of this recipe, and clears its edges. Checks it again, because it may
+    /// have been mounted meanwhile.
     ///
     /// # Errors
-    /// As [`TargetRequest::agree`]; `Refused` when another device or file stands there now.
+    /// As [`TargetRequest::agree`]; `Refused` when another device or file is there now.
     pub(crate) fn open(
         &self,
         agreed: &CheckedTarget,
@@ -81,12 +82,12 @@ impl TargetRequest {
         };
         let target = Target::open(&self.path, &options)?;
         if DiskWrite::length(&target) < root.disk_length {
-            return Err(Error::bug("a target was opened that is too short"));
+            return Err(Error::bug("an opened target is too short"));
         }
         EdgesLast::begin(target, root.disk_length, self.state.clone()).map_err(|error| self.explain(error))
     }
 
-    /// The same error, and before it what state the target is left in. If nothing was written, the error says enough.
+    /// Adds the state of the target to an error. If nothing was written, the error is unchanged.
     pub(crate) fn explain(&self, error: Error) -> Error {
         use platter_disk::install::Phase;
         if self.state.phase() == Phase::Untouched {

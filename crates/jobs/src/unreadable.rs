@@ -1,7 +1,7 @@
-//! What of a disk could not be read: by file where ext tells whose it is, by range elsewhere.
+//! The unreadable parts of a disk: by file in ext file systems, by range elsewhere.
 //!
-//! Owns what of it a version lists. The list fits in the room that the version's record has left, whatever the names of
-//! the files; the ranges it lists are exact, and what it leaves out is counted.
+//! Decides which of them a version lists. The list fits into the free room of the version's record, whatever the files'
+//! names; listed ranges are exact, and omitted ones are counted.
 
 use std::collections::HashSet;
 
@@ -11,25 +11,25 @@ use platter_records::{FilesystemRecord, UnreadableOmitted, UnreadableRecord, Ver
 
 /// Most ranges that a version lists.
 const RANGES_MAX: usize = 128;
-/// Files and directories that are gone through to find whose a range is.
+/// Most files and directories that are visited to find the owner of a range.
 const INODES_MAX: usize = 1 << 20;
-/// Most bytes of a path, as the record spells it.
+/// Most bytes of a path in the record's encoding.
 const PATH_LENGTH_MAX: usize = 400;
-/// What stands at the end of a path that was cut.
+/// The end of a shortened path.
 const CUT: &str = "…";
-/// Bytes of the record that the list takes besides its ranges: names of fields, and the longest numbers of what is omitted.
+/// Bytes of the list in the record besides its ranges: names of fields, and the longest numbers of omitted ranges.
 const LIST_OVERHEAD: usize = 128;
 
-/// What could not be read.
+/// The unreadable ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
-    /// Ranges, each with a file that has some of it.
+    /// Listed ranges, each with one of its files.
     pub(crate) listed: Vec<UnreadableRecord>,
-    /// The ranges after these.
+    /// The omitted ranges.
     pub(crate) omitted: Option<UnreadableOmitted>,
 }
 
-/// Lists the ranges that could not be read in at most `room` bytes of a record.
+/// Lists the unreadable ranges in at most `room` bytes of a record.
 pub(crate) fn find(
     disk: &dyn DiskRead,
     filesystems: &[FilesystemRecord],
@@ -57,7 +57,7 @@ pub(crate) fn find(
     Unreadable { listed, omitted: (!rest.is_empty()).then_some(omitted) }
 }
 
-/// What to tell of it, in a sentence.
+/// Returns a notice about them, in a sentence.
 pub(crate) fn note(record: &VersionRecord) -> Option<String> {
     let omitted = record.unreadable_omitted.unwrap_or_default();
     let bytes = record.unreadable.iter().map(|range| range.length).sum::<u64>() + omitted.bytes;
@@ -76,13 +76,13 @@ fn unnamed(extent: &Extent) -> UnreadableRecord {
     UnreadableRecord { offset: extent.offset, length: extent.length, file: String::new() }
 }
 
-/// Bytes of a range in the record's text, with the comma behind it.
+/// Bytes of a range in the record's text, including a comma.
 fn record_length(range: &UnreadableRecord) -> usize {
-    // A text that cannot be made is refused when the record is.
+    // If this cannot be serialized, the record is refused later.
     serde_json::to_string(range).map_or(usize::MAX, |text| text.len() + 1)
 }
 
-/// A path, cut so that the record's text spells it in [`PATH_LENGTH_MAX`] bytes.
+/// Returns a path, shortened to [`PATH_LENGTH_MAX`] bytes in the record's text.
 fn cut(mut path: String) -> String {
     let mut length = 0;
     let end = path.char_indices().find_map(|(at, char)| {
@@ -96,7 +96,7 @@ fn cut(mut path: String) -> String {
     path
 }
 
-/// Bytes of a character in a text of JSON (RFC 8259, section 7); escapes that have a short form count as the long one.
+/// Bytes of a character in JSON text (RFC 8259, section 7); short escapes are counted as long ones.
 fn spelled_length(char: char) -> usize {
     match char {
         '"' | '\\' => 2,
@@ -105,7 +105,7 @@ fn spelled_length(char: char) -> usize {
     }
 }
 
-/// Sets the files of ranges. What cannot be gone through is left out: the disk is damaged.
+/// Sets the files of ranges. Unreadable directories are skipped, because the disk is damaged.
 fn name_files(disk: &dyn DiskRead, place: Extent, partition: u32, found: &mut [UnreadableRecord]) {
     let Ok(mut files) = Files::open(disk, place) else { return };
     let Ok(root) = files.inode(files.root()) else { return };
@@ -129,9 +129,9 @@ fn name_files(disk: &dyn DiskRead, place: Extent, partition: u32, found: &mut [U
     }
 }
 
-/// Names a file at all ranges that it has some of. `found` is in the order of the disk.
+/// Sets a file as the owner of all ranges that it is in. `found` is in disk order.
 fn name_ranges(files: &mut Files<'_>, inode: &FileInode, path: &str, found: &mut [UnreadableRecord]) {
-    // What is broken of it has no places.
+    // Damaged parts of a file have no places.
     let _ = files.visit_places(inode, &mut |place| {
         let first = found.partition_point(|range| range.offset + range.length <= place.offset);
         let inside = found[first..].iter_mut().take_while(|range| range.offset < place.end());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_counted_exactly() {
+    fn omitted_ranges_are_counted_exactly() {
         let found = find(&NoDisk, &[], &bad(1000), 1 << 16);
         assert_eq!(found.listed.len(), RANGES_MAX);
         assert!(found.listed.iter().all(|range| range.length == 512));
@@ -175,9 +175,9 @@ mod tests {
         assert_eq!(find(&NoDisk, &[], &bad(128), 1 << 16).omitted, None);
     }
 
-    /// A record that is nearly full of the user's notes still takes what there is room for.
+    /// A record that is nearly full of the user's notes still lists as many ranges as fit.
     #[test]
-    fn the_list_fits_in_what_the_record_has_left() {
+    fn the_list_fits_into_the_free_room_of_the_record() {
         for notes in (0..64_000).step_by(1999) {
             let draft = VersionRecord {
                 notes: "n".repeat(notes),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_cut_by_the_bytes_that_the_record_needs() {
+    fn a_path_is_shortened_by_its_bytes_in_the_record() {
         for (name, kept) in [("x", 397), ("字", 132), ("\u{1}", 66), ("\"", 198), ("\u{10348}", 99)] {
             let path = cut(name.repeat(1000));
             assert_eq!(path, format!("{}{CUT}", name.repeat(kept)));

@@ -1,9 +1,9 @@
-//! Compares what a capture kept with what other people's programs call used.
+//! Compares the kept data of a capture with what other programs consider used.
 //!
-//! Owns the rules of the comparison: everything must be kept but free blocks of an ext file system in which `e2fsck` finds
-//! nothing wrong, extents that `debugfs` calls never written, and swap behind its header. What no program speaks of must be
-//! kept whole. It trusts neither this project's partition tables nor its file system readers; the recipe alone says what
-//! was kept.
+//! Owns the rules of the comparison. Everything must be kept, except free blocks of an ext file system in which
+//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, and swap after its header. Data that no
+//! program knows must be kept in full. Uses neither this project's partition tables nor its file system readers; the
+//! recipe alone shows what was kept.
 
 mod tools;
 
@@ -16,19 +16,19 @@ use serde::Serialize;
 
 use tools::{Superblock, Tools};
 
-/// Bytes of swap that count.
+/// Bytes of swap that must be kept.
 const SWAP_HEADER_LENGTH: u64 = 4096;
-/// Ranges that are told of one part.
+/// Most reported ranges of one part.
 const RANGES_TOLD_MAX: usize = 16;
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AuditReport {
-    /// What was compared.
+    /// The compared parts.
     pub compared: Vec<AuditedPart>,
-    /// What others call used and was not kept.
+    /// Ranges that other programs consider used but that were not kept.
     pub disagreements: Vec<AuditDisagreement>,
-    /// What could not be compared, in sentences.
+    /// Parts that could not be compared, in sentences.
     pub not_compared: Vec<String>,
     /// Programs that are not installed.
     pub missing_tools: Vec<String>,
@@ -41,9 +41,9 @@ pub struct AuditedPart {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// What `blkid` calls it; empty if nothing is known, `unpartitioned` for what is in no partition.
+    /// Its kind according to `blkid`; empty if unknown, `unpartitioned` outside of partitions.
     pub kind: String,
-    /// Bytes that others call used.
+    /// Bytes that other programs consider used.
     pub used_bytes: u64,
     /// Bytes of it that were kept.
     pub kept_bytes: u64,
@@ -56,16 +56,16 @@ pub struct AuditDisagreement {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Who calls it used, in a sentence.
+    /// The program that considers it used, in a sentence.
     pub reason: String,
 }
 
-/// What is compared.
+/// The input of an audit.
 pub(crate) struct Audit<'a> {
     /// The disk that was captured.
     pub(crate) disk: &'a Path,
     pub(crate) sector_size: u32,
-    /// The user does not want what lies in no partition.
+    /// Whether the user skips space outside of partitions.
     pub(crate) skips_gaps: bool,
 }
 
@@ -73,7 +73,7 @@ impl Audit<'_> {
     /// Compares the disk with its recipe.
     ///
     /// # Errors
-    /// What reading the recipe says; `Io` when a program that is there cannot be run.
+    /// Reading the recipe; `Io` when an installed program cannot be run.
     pub(crate) fn run<P: PageSource>(&self, recipe: &Recipe<P>) -> Result<AuditReport> {
         let all = Extent::new(0, recipe.root().disk_length);
         let kept = kept(recipe, all)?;
@@ -108,7 +108,7 @@ impl Comparison {
         let Some(partitions) = self.tools.partitions(audit.sector_size)? else {
             self.report
                 .not_compared
-                .push("partx is not installed, so nobody else tells the partitions".to_owned());
+                .push("partx is not installed, so the partitions cannot be compared".to_owned());
             return Ok(());
         };
         let partitions: Vec<Extent> =
@@ -116,7 +116,7 @@ impl Comparison {
         let whole = self.tools.superblock(all)?;
         let is_file_system = matches!(whole, Some(Superblock::One(_) | Superblock::Ambiguous));
         if partitions.is_empty() || is_file_system {
-            // Under a table, a file system of the whole disk may own everything.
+            // Despite the table, a file system of the whole disk may own everything.
             return match partitions.is_empty() {
                 true => self.part(all),
                 false => {
@@ -136,20 +136,29 @@ impl Comparison {
         let gaps = Extents::from_unsorted(partitions).complement(all);
         if audit.skips_gaps {
             let length = gaps.total();
-            self.report.not_compared.push(format!("{length} bytes in no partition, which were not wanted"));
+            self.report
+                .not_compared
+                .push(format!("{length} bytes outside of partitions, which were skipped"));
             return Ok(());
         }
         gaps.iter().try_for_each(|gap| {
-            self.compare(*gap, "unpartitioned", &Extents::from_unsorted(vec![*gap]), "it is in no partition")
+            self.compare(
+                *gap,
+                "unpartitioned",
+                &Extents::from_unsorted(vec![*gap]),
+                "it is outside of partitions",
+            )
         })
     }
 
-    /// A partition, or a disk without any.
+    /// Compares a partition, or a disk without partitions.
     fn part(&mut self, place: Extent) -> Result<()> {
         let whole = Extents::from_unsorted(vec![place]);
         match self.tools.superblock(place)? {
             None => {
-                self.report.not_compared.push(format!("what is at {}: blkid is not installed", place.offset));
+                self.report
+                    .not_compared
+                    .push(format!("the part at {}: blkid is not installed", place.offset));
                 Ok(())
             }
             Some(Superblock::One(kind)) if matches!(kind.as_str(), "ext2" | "ext3" | "ext4") => {
@@ -160,16 +169,16 @@ impl Comparison {
                 self.compare(place, &kind, &Extents::from_unsorted(vec![header]), "it is the header of swap")
             }
             Some(Superblock::One(kind)) => {
-                self.compare(place, &kind, &whole, &format!("blkid finds {kind}, of which everything counts"))
+                self.compare(place, &kind, &whole, &format!("blkid finds {kind}, which must be kept in full"))
             }
             Some(Superblock::Ambiguous) => self.compare(
                 place,
                 "ambiguous",
                 &whole,
-                "blkid finds several superblocks, so everything counts",
+                "blkid finds several superblocks, so everything must be kept",
             ),
             Some(Superblock::Nothing) => {
-                self.compare(place, "", &whole, "blkid finds nothing it knows, so everything counts")
+                self.compare(place, "", &whole, "blkid finds nothing known, so everything must be kept")
             }
         }
     }
@@ -195,11 +204,11 @@ impl Comparison {
             place,
             kind,
             &used.subtract(&unwritten),
-            "dumpe2fs calls it used, and debugfs not unwritten",
+            "dumpe2fs reports it as used, and debugfs not as unwritten",
         )
     }
 
-    /// Notes a part, and what of `used` was not kept.
+    /// Reports a part, and the ranges of `used` that were not kept.
     fn compare(&mut self, place: Extent, kind: &str, used: &Extents, reason: &str) -> Result<()> {
         self.report.compared.push(AuditedPart {
             offset: place.offset,
@@ -219,7 +228,7 @@ impl Comparison {
             self.report.disagreements.push(AuditDisagreement {
                 offset: more[0].offset,
                 length: more.iter().map(|extent| extent.length).sum(),
-                reason: format!("{reason}: {} ranges more", more.len()),
+                reason: format!("{reason}: {} more ranges", more.len()),
             });
         }
         Ok(())
@@ -247,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Audits a capture of that disk that kept so much.
+    /// Audits a capture of this disk that kept these extents.
     fn audit(disk: &Path, length: u64, kept: &Extents, skips_gaps: bool) -> AuditReport {
         let pages = Pages::default();
         let sink = |id, bytes: &[u8]| {
@@ -264,7 +273,7 @@ mod tests {
         Audit { disk, sector_size: 512, skips_gaps }.run(&recipe).unwrap()
     }
 
-    /// Tells that a test cannot run. Who tests as root, as CI does, has all tools.
+    /// Reports that a test cannot run. Tests as root, as in CI, require all tools.
     #[allow(clippy::print_stderr, reason = "a test tells why it does not run")]
     fn skip<T: std::fmt::Debug>(missing: &[T]) {
         assert!(!rustix::process::getuid().is_root(), "not installed: {missing:?}");
@@ -276,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_use_must_be_kept() {
+    fn data_that_other_programs_consider_used_must_be_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         let name = path.to_str().unwrap();
@@ -305,14 +314,14 @@ mod tests {
         assert_eq!(report.disagreements.len(), 1, "{report:?}");
         assert_eq!((report.disagreements[0].offset, report.disagreements[0].length), (lost.offset, 1024));
 
-        // What was preallocated and never written need not be kept.
+        // Preallocated, unwritten space need not be kept.
         runs("/sbin/debugfs", &["-w", "-R", "write /etc/passwd file", name]);
         runs("/sbin/debugfs", &["-w", "-R", "fallocate file 100 199", name]);
         let report = audit(&path, length, &used, false);
         let told: u64 = report.disagreements.iter().map(|one| one.length).sum();
         assert!(told < 50 << 10, "the file itself is new, and its 100 KiB are not told: {report:?}");
 
-        // Bitmaps of a file system with errors prove nothing.
+        // Bitmaps of a file system with errors are no proof.
         std::fs::File::options().write(true).open(&path).unwrap();
         runs("/sbin/debugfs", &["-w", "-R", "clri <2>", name]);
         assert!(!audit(&path, length, &used, false).disagreements.is_empty());
@@ -320,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_must_be_kept() {
+    fn unknown_data_must_be_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         let length = 4_u64 << 20;

@@ -1,5 +1,5 @@
-//! What other people's programs say of a disk: `partx`, `blkid`, `e2fsck`, `dumpe2fs` and `debugfs`, run on the source and
-//! reading only. Their answers are parsed here, and nothing of this project's own readers is used.
+//! Runs other programs on a disk: `partx`, `blkid`, `e2fsck`, `dumpe2fs` and `debugfs`, read-only. Their output is
+//! parsed here, without this project's own readers.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,30 +8,30 @@ use std::process::{Command, Output};
 
 use platter_image::{Error, Extent, Extents, Result, SECTOR};
 
-/// Blocks that `debugfs` is asked about at once.
+/// Blocks in one request to `debugfs`.
 const BLOCKS_AT_ONCE: usize = 256;
 
 /// The programs, on one disk.
 pub(super) struct Tools {
     disk: PathBuf,
-    /// Programs that were wanted, and are not installed.
+    /// Required programs that are not installed.
     pub(super) missing: BTreeSet<&'static str>,
 }
 
-/// What `blkid` finds in a place.
+/// The result of `blkid` for a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Superblock {
     Nothing,
     /// One, by its name.
     One(String),
-    /// Several that exclude each other.
+    /// Several that contradict each other.
     Ambiguous,
 }
 
-/// What e2fsprogs say of a filesystem.
+/// The result of e2fsprogs for a filesystem.
 pub(super) struct ExtBlocks {
     pub(super) block_size: u64,
-    /// What the bitmaps call free.
+    /// Free space according to the bitmaps.
     pub(super) free: Extents,
 }
 
@@ -42,7 +42,7 @@ impl Tools {
 
     /// Runs a program; `None` if it is not installed.
     fn run(&mut self, program: &'static str, arguments: &[&str]) -> Result<Option<Output>> {
-        // Some of them are for root, and not where other users look.
+        // Some of them are for root, and not in the PATH of other users.
         let mut path = std::env::var_os("PATH").unwrap_or_default();
         path.push(":/usr/local/sbin:/usr/sbin:/sbin");
         match Command::new(program).args(arguments).env("LC_ALL", "C").env("PATH", path).output() {
@@ -59,17 +59,17 @@ impl Tools {
         self.disk.to_string_lossy().into_owned()
     }
 
-    /// The partitions that `partx` finds, containers left out; `None` if it is not installed.
+    /// Returns the partitions that `partx` finds, without containers; `None` if it is not installed.
     pub(super) fn partitions(&mut self, sector_size: u32) -> Result<Option<Vec<Extent>>> {
         let (disk, sector_size) = (self.disk(), sector_size.to_string());
         let columns = ["--raw", "--noheadings", "--output", "START,SECTORS,TYPE"];
-        // Without the dash, a partition is looked up in the table of the disk that it is on.
+        // Without the dash, a partition would be looked up in the table of its disk.
         let arguments = [&columns[..], &["--sector-size", &sector_size, "-", &disk]].concat();
         let Some(output) = self.run("partx", &arguments)? else { return Ok(None) };
         Ok(Some(parse_partitions(&String::from_utf8_lossy(&output.stdout))))
     }
 
-    /// What `blkid` finds in a place; `None` if it is not installed.
+    /// Returns what `blkid` finds in a range; `None` if it is not installed.
     pub(super) fn superblock(&mut self, place: Extent) -> Result<Option<Superblock>> {
         let (offset, length, disk) = (place.offset.to_string(), place.length.to_string(), self.disk());
         let arguments = ["--probe", "--output", "export", "--offset", &offset, "--size", &length, &disk];
@@ -83,21 +83,21 @@ impl Tools {
         }))
     }
 
-    /// What `dumpe2fs` calls free in an ext filesystem that `e2fsck` finds in order; `None` if one of them is not
-    /// installed, an error in words if something is wrong with it.
+    /// Returns the free space of an ext filesystem according to `dumpe2fs`, if `e2fsck` finds no errors; `None` if one
+    /// of them is not installed, an error text if something is wrong with the filesystem.
     pub(super) fn ext_blocks(&mut self, place: Extent) -> Result<Option<Result<ExtBlocks, String>>> {
         let disk = format!("{}?offset={}", self.disk(), place.offset);
         let Some(checked) = self.run("e2fsck", &["-f", "-n", &disk])? else { return Ok(None) };
         if checked.status.code() != Some(0) {
-            return Ok(Some(Err("e2fsck finds errors in it, so its bitmaps prove nothing".to_owned())));
+            return Ok(Some(Err("e2fsck finds errors in it, so its bitmaps are no proof".to_owned())));
         }
         let Some(dumped) = self.run("dumpe2fs", &[&disk])? else { return Ok(None) };
         let text = String::from_utf8_lossy(&dumped.stdout);
         let blocks = parse_free(&text, place.offset);
-        Ok(Some(blocks.ok_or_else(|| "dumpe2fs does not tell its free blocks".to_owned())))
+        Ok(Some(blocks.ok_or_else(|| "dumpe2fs does not print its free blocks".to_owned())))
     }
 
-    /// Of these parts of an ext filesystem, what `debugfs` says was preallocated and never written.
+    /// Returns which of these parts of an ext filesystem are preallocated and unwritten, according to `debugfs`.
     pub(super) fn unwritten(&mut self, place: Extent, parts: &Extents, block_size: u64) -> Result<Extents> {
         let disk = format!("{}?offset={}", self.disk(), place.offset);
         let mut left = parts.clone();
@@ -131,7 +131,7 @@ impl Tools {
     }
 }
 
-/// Lines of first sector, number of sectors and type; both in sectors of 512 bytes.
+/// Parses lines of first sector, number of sectors, and type; in sectors of 512 bytes.
 fn parse_partitions(text: &str) -> Vec<Extent> {
     let line = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -162,12 +162,13 @@ fn parse_free(text: &str, offset: u64) -> Option<ExtBlocks> {
     Some(ExtBlocks { block_size, free: Extents::from_unsorted(free) })
 }
 
-/// Lines of block and inode, below a head.
+/// Parses lines of block and inode, after a header.
 fn parse_inodes(text: &str) -> Vec<u64> {
     text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect()
 }
 
-/// First and last blocks of the extents that `debugfs` marks: level, entry, logical range, physical range, length, flags.
+/// Returns the first and last blocks of the extents that `debugfs` marks as unwritten: level, entry, logical range,
+/// physical range, length, flags.
 fn parse_unwritten(text: &str) -> Vec<(u64, u64)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_parsed() {
+    fn outputs_are_parsed() {
         let partitions =
             parse_partitions("2048 98304 0x83\n100352 258048 0xf\n102400 32768 0x82\nnonsense\n");
         assert_eq!(partitions, [Extent::new(1 << 20, 48 << 20), Extent::new(50 << 20, 16 << 20)]);

@@ -1,7 +1,7 @@
-//! The chunks of a cast: which frames go together, and what is sent for a frame most of which nobody wants.
+//! The chunks of a cast: which frames they contain, and how partly wanted frames are rebuilt.
 //!
-//! Frames of a chunk come from one pack in pack order, so reading is sequential, and a stored frame is sent as it
-//! lies after its checksum was compared. A frame under half of which is wanted is rebuilt with what is wanted
+//! Frames of a chunk come from one pack in pack order, so reading is sequential, and a stored frame is sent as it is,
+//! after its checksum was compared. A frame of which less than half is wanted is rebuilt with the wanted blocks
 //! (design: frames, order). A rebuilt frame is made twice, for its length and when it is sent, with the same bytes.
 
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use platter_image::frame::{
 };
 use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameIndex, Kind, Result, header_of, judged};
 
-/// Bytes of frames in a chunk, about.
+/// Approximate bytes of frames in a chunk.
 const CHUNK_LENGTH: usize = 1 << 20;
 /// zstd level of rebuilt frames.
 const REBUILT_LEVEL: i32 = 3;
 
-/// Something in a chunk.
+/// A part of a chunk.
 #[derive(Clone, Debug)]
 enum Part {
-    /// A frame as it lies.
+    /// A stored frame.
     Stored(FrameAddress),
     /// A frame made of these blocks.
     Rebuilt(Vec<BlockPlace>),
@@ -31,7 +31,7 @@ pub(super) struct Chunks {
     chunks: Vec<Vec<Part>>,
     /// Byte length of each chunk.
     pub(super) lengths: Vec<u32>,
-    /// Bytes of the wanted blocks in frames that are sent as they lie, and of unwanted ones beside them.
+    /// Bytes of wanted blocks in frames that are sent as stored, and of unwanted blocks in these frames.
     pub(super) wanted: u64,
     pub(super) unwanted: u64,
 }
@@ -122,7 +122,7 @@ impl Chunks {
         }
         if bytes.len() != self.lengths[index] as usize {
             return Err(Error::bug(format!(
-                "chunk {index} has {} bytes, {} were planned",
+                "chunk {index} has {} bytes instead of the planned {}",
                 bytes.len(),
                 self.lengths[index]
             )));
@@ -131,7 +131,7 @@ impl Chunks {
     }
 }
 
-/// Makes frames of blocks that stand among others nobody wants.
+/// Rebuilds frames from wanted blocks that are stored among unwanted ones.
 struct Rebuilder<'a, F> {
     source: &'a F,
     kind: Kind,
@@ -147,7 +147,7 @@ impl<'a, F: FrameIndex> Rebuilder<'a, F> {
         Ok(Self { source, kind, domain, decoder, compressor, stored: Vec::new() })
     }
 
-    /// Divides ordered places into groups that fit a frame.
+    /// Divides ordered places into groups that fit into a frame.
     fn group(&mut self, places: &[BlockPlace]) -> Result<Vec<Vec<BlockPlace>>> {
         let mut groups: Vec<Vec<BlockPlace>> = Vec::new();
         let mut filled = usize::MAX;

@@ -30,30 +30,30 @@ use status::{end, set_receivers};
 
 /// Bytes of a symbol.
 const SYMBOL_BYTES: u64 = platter_cast::SYMBOL_BYTES as u64;
-/// What a datagram takes on an Ethernet wire besides its payload, in bytes: UDP 8, IPv4 20, header and checksum 18,
-/// preamble and gap 20.
+/// Overhead of a datagram on an Ethernet wire, in bytes: UDP 8, IPv4 20, header and checksum 18, preamble and gap 20.
 const DATAGRAM_OVERHEAD: u64 = 66;
 
-/// What to cast, and how.
+/// The request to cast a version.
 #[derive(Clone, Debug)]
 pub struct CastRequest {
     /// The store.
     pub store: StorePlace,
-    /// Which version.
+    /// The version.
     pub version: String,
-    /// Most bytes of data in a segment of the disk, unless [`SEGMENT_DATA_MAX`]: what receivers remember at a time.
+    /// Most bytes of data in a segment of the disk, which limits what receivers have to remember; the default is
+    /// [`SEGMENT_DATA_MAX`].
     pub segment_data_max: u64,
-    /// Where to, how fast, whom to wait for.
+    /// Addresses, rate, and receivers to wait for.
     pub network: SendOptions,
-    /// The origin that is told how it goes, if it listens.
+    /// The origin to report to, if one listens.
     pub report_to: Option<ServerOptions>,
 }
 
-/// Casts; `on_event` is told of receivers as they come, go on and end.
+/// Casts a version. `on_event` gets the receivers' arrivals, progress and results.
 ///
 /// # Errors
-/// `Missing` or `Corrupt` when the store is damaged; `Io` when the network cannot be used. Receivers that fail are not
-/// errors: the report tells.
+/// `Missing` or `Corrupt` when the store is damaged; `Io` when the network cannot be used. Failures of receivers are
+/// not errors: the report lists them.
 pub fn cast(
     request: &CastRequest,
     progress: &dyn Progress,
@@ -72,7 +72,7 @@ pub fn cast(
     Ok(cast_report(title(&resolved), &description, &sent?))
 }
 
-/// What a cast of a version carries, and where its chunks come from.
+/// Returns the description of a cast, and the source of its chunks.
 pub(crate) fn describe<'a>(
     store: &'a Store,
     resolved: &Resolved,
@@ -105,7 +105,7 @@ pub(crate) fn describe<'a>(
     Ok((description, source))
 }
 
-/// What is told of a cast that has ended.
+/// Returns the report of an ended cast.
 pub(crate) fn cast_report(
     version: String,
     description: &SessionDescription,
@@ -125,7 +125,7 @@ pub(crate) fn cast_report(
     }
 }
 
-/// What an origin is told of a cast; nothing if there is none to tell.
+/// The status of a cast for an origin, if there is one.
 struct Told {
     reporter: Option<Reporter>,
     status: CastStatus,
@@ -134,7 +134,7 @@ struct Told {
 
 impl Told {
     fn begin(request: &CastRequest, resolved: &Resolved, cast_bytes: u64) -> Self {
-        // Whoever cannot be told is not told: that is no reason not to cast.
+        // If the origin cannot be reached, the cast continues without reports.
         let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
         let status = CastStatus {
             version: title(resolved),
@@ -178,7 +178,7 @@ impl Told {
 pub(crate) struct StoreChunks<'a> {
     store: &'a Store,
     domain: Domain,
-    /// For each segment its pages and its data: the number of their first chunk, what they are, and they.
+    /// For each segment its pages and its data: number of the first chunk, kind, and chunks.
     parts: Vec<(usize, Kind, Chunks)>,
 }
 
@@ -192,7 +192,7 @@ impl ChunkSource for StoreChunks<'_> {
     }
 }
 
-/// What is told of a receiver, at any time.
+/// Returns the report of a receiver, at any time.
 pub fn receiver_report(status: &ReceiverStatus) -> ReceiverReport {
     let mut report = ReceiverReport {
         name: status.name.clone(),

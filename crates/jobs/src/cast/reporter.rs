@@ -1,5 +1,5 @@
-//! Tells an origin of a cast while it runs, on a thread of its own: a cast neither waits for it nor fails with it. An origin
-//! that is away, or does not answer, hears of the cast when it is back, or never.
+//! Reports a running cast to an origin, on a thread of its own: the cast neither waits for it nor fails with it. An
+//! origin that is down or does not answer gets the reports once it is back, or never.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use platter_vfs::{OsVfs, Vfs};
 use platter_client::OriginStore;
 use platter_client::ServerOptions;
 
-/// From one report to the next.
+/// Pause between two reports.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long the end of a cast waits for its last report.
+/// Longest time that the end of a cast waits for its last report.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// What tells of one cast.
+/// Reports one cast.
 pub(super) struct Reporter {
     shared: Arc<Shared>,
     told: Instant,
@@ -31,7 +31,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Slot {
-    /// What is to be told next: only the newest counts.
+    /// The next status to report: only the latest counts.
     newest: Option<CastStatus>,
     is_ending: bool,
     has_ended: bool,
@@ -44,10 +44,10 @@ impl Shared {
 }
 
 impl Reporter {
-    /// One that tells that origin.
+    /// Starts a reporter for this origin.
     ///
     /// # Errors
-    /// When the origin's options cannot be used, or there are no threads.
+    /// When the origin's options are invalid, or no thread can be started.
     pub(super) fn start(origin: &ServerOptions) -> Result<Self> {
         let origin = OriginStore::open(origin)?;
         let id = OsVfs.random_id().context(|| "choosing a name for a cast".into())?;
@@ -61,12 +61,12 @@ impl Reporter {
         Ok(Self { shared, told: Instant::now() })
     }
 
-    /// Whether something was told a moment ago: then it is not worth the work yet.
+    /// Whether the last report is so recent that another one is not worthwhile.
     pub(super) fn is_fresh(&self) -> bool {
         self.told.elapsed() < PAUSE
     }
 
-    /// Something to tell. Never waits.
+    /// Sets the status to report. Never blocks.
     pub(super) fn tell(&mut self, status: CastStatus) {
         self.told = Instant::now();
         self.shared.slot().newest = Some(status);
@@ -74,7 +74,7 @@ impl Reporter {
     }
 }
 
-/// The last report gets a moment; then the thread is left alone with it.
+/// Waits a moment for the last report; then the thread is left alone with it.
 impl Drop for Reporter {
     fn drop(&mut self) {
         let mut slot = self.shared.slot();
@@ -96,7 +96,7 @@ fn tell_until_end(shared: &Shared, tell: impl Fn(&CastStatus) -> Result<()>) {
             return;
         };
         drop(slot);
-        // Nobody there, or nobody who wants to know: the cast goes on.
+        // A failed report does not disturb the cast.
         let _ = tell(&status);
         let mut slot = shared.slot();
         shared.changed.wait_while_for(&mut slot, |slot| !slot.is_ending, PAUSE);
@@ -113,7 +113,7 @@ mod tests {
     use platter_client::ServerAddress;
 
     #[test]
-    fn the_newest_is_told_and_the_last_always() {
+    fn the_latest_status_is_reported_and_the_last_one_always() {
         let shared = Arc::new(Shared { slot: Mutex::default(), changed: Condvar::new() });
         let telling = Arc::clone(&shared);
         let (send, told) = mpsc::channel();
@@ -132,9 +132,9 @@ mod tests {
         assert_eq!(told.iter().last(), Some(99));
     }
 
-    /// An origin that takes a connection and says nothing.
+    /// An origin that accepts a connection and never answers.
     #[test]
-    fn an_origin_that_hangs_keeps_nobody_long() {
+    fn a_hanging_origin_does_not_delay_the_cast() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -144,6 +144,6 @@ mod tests {
         reporter.tell(CastStatus::default());
         let shared = Arc::clone(&reporter.shared);
         drop(reporter);
-        assert!(!shared.slot().has_ended, "the thread still waits, nobody else does");
+        assert!(!shared.slot().has_ended, "only the thread still waits");
     }
 }

@@ -1,21 +1,22 @@
-//! Where a disk is cut into segments for a cast: by address, so that what a receiver has to remember of one segment does
-//! not grow with the disk (design: order).
+//! Divides a disk into segments for a cast, by address, so that what a receiver has to remember of one segment does not
+//! grow with the disk (design: order).
 
 use platter_image::page::{LEAF_SPAN_LOG2, State};
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{Extent, Result};
 
-/// Most bytes of data in a segment unless told otherwise: 64 GiB, of which a receiver remembers some 90 bytes an extent.
+/// Default for the most bytes of data in a segment: 64 GiB, for which a receiver remembers about 90 bytes per extent.
 pub const SEGMENT_DATA_MAX: u64 = 64 << 30;
 
-/// The length of the segments, and they: as long as can be if none may have more than about `data_max` bytes of data.
+/// Returns the length of the segments, and the segments: as long as possible with at most about `data_max` bytes of
+/// data each.
 ///
 /// # Errors
-/// `Missing` or `Corrupt`, naming the page.
+/// `Missing` or `Corrupt`, with the page's id.
 pub(super) fn segments<P: PageSource>(recipe: &Recipe<P>, data_max: u64) -> Result<(u64, Vec<Extent>)> {
     let disk_length = recipe.root().disk_length;
     let mut length = 1_u64 << data_max.max(1).ilog2().max(u32::from(LEAF_SPAN_LOG2));
-    // Of each range of that length in which there is any, the bytes of data.
+    // The bytes of data in each range of this length that has any.
     let mut filled: Vec<(u64, u64)> = Vec::new();
     for entry in recipe.entries(Extent::new(0, disk_length)) {
         let entry = entry?;
@@ -37,7 +38,7 @@ pub(super) fn segments<P: PageSource>(recipe: &Recipe<P>, data_max: u64) -> Resu
     Ok((length, (0..count).map(segment).collect()))
 }
 
-/// Adds bytes to the range of that index, which is the last one or behind it.
+/// Adds bytes to the range with this index, which is the last one or a later one.
 fn add(filled: &mut Vec<(u64, u64)>, index: u64, bytes: u64) {
     match filled.last_mut() {
         Some((last, sum)) if *last == index => *sum += bytes,
@@ -67,7 +68,7 @@ mod tests {
         }
     }
 
-    /// The segments of a disk that has 64 KiB of data at each of these offsets.
+    /// Returns the segments of a disk with 64 KiB of data at each of these offsets.
     fn of(disk_length: u64, offsets: impl Iterator<Item = u64>, data_max: u64) -> (u64, Vec<Extent>) {
         let pages = Pages::default();
         let sink = |id, bytes: &[u8]| {
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn segments_cover_the_disk_and_none_has_too_much() {
         let disk_length = 1000 * MIB + 512;
-        // Full up to 300 MiB, a tenth after it.
+        // Completely filled up to 300 MiB, sparse after that.
         let offsets: Vec<u64> =
             (0..4800).map(|index| index * 65536).chain((300..1000).map(|index| index * MIB)).collect();
         let (length, ranges) = of(disk_length, offsets.iter().copied(), 100 * MIB);

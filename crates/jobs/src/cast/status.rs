@@ -1,4 +1,4 @@
-//! How a cast stands, as its sender tells an origin. Shown to people, believed by nobody.
+//! The status of a cast, as its sender reports it to an origin. Displayed to people and not trusted.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use platter_net::{ReceiverState, ReceiverStatus};
 
 use super::receiver_report;
 
-/// Most receivers that are told of one by one; the others are counted.
+/// Most receivers that are listed; the others are only counted.
 const RECEIVERS_MAX: usize = 128;
 /// Most bytes of a name, and of a reason.
 const NAME_LENGTH_MAX: usize = 64;
 const REASON_LENGTH_MAX: usize = 160;
 
-/// Takes over what is known of the receivers.
+/// Sets the state of the receivers.
 pub(super) fn set_receivers(cast: &mut CastStatus, known: &[ReceiverStatus]) {
     let is_done = |status: &ReceiverStatus| matches!(status.state, ReceiverState::Done(_));
     cast.receivers_total = known.len() as u64;
@@ -23,7 +23,7 @@ pub(super) fn set_receivers(cast: &mut CastStatus, known: &[ReceiverStatus]) {
     cast.receivers = told.map(receiver).collect();
 }
 
-/// It ended: well if every receiver has the disk, and there was one.
+/// Ends the cast: as done if every receiver has the disk and there was at least one.
 pub(super) fn end(cast: &mut CastStatus, failure: Option<String>, since: Duration) {
     cast.seconds = since.as_secs_f64();
     let all_done = cast.receivers_total > 0 && cast.receivers_done == cast.receivers_total;
@@ -45,7 +45,7 @@ fn receiver(status: &ReceiverStatus) -> CastReceiver {
     }
 }
 
-/// The beginning of a text that somebody else wrote, without control characters.
+/// Returns the beginning of a foreign text, without control characters.
 fn plain(text: &str, length_max: usize) -> String {
     let mut plain = String::new();
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn many_receivers_are_counted_and_those_in_trouble_are_told() {
+    fn many_receivers_are_counted_and_failed_ones_are_listed() {
         let failed = |id| status(id, ReceiverState::Failed("disk\u{1b}[2J full".into()));
         let mut known: Vec<_> = (0..1000).map(|id| status(id, ReceiverState::Active)).collect();
         let mut cast = CastStatus::default();
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(cast.receivers[1].reason.as_deref(), Some("disk [2J full"));
         end(&mut cast, None, Duration::from_secs(1));
         assert_eq!(cast.state, CastState::Failed);
-        // What an origin reads as JSON has a limit.
+        // An origin limits the length of JSON.
         known = (0..1000).map(failed).collect();
         known.iter_mut().for_each(|status| status.name = "\u{1f41b}".repeat(100));
         set_receivers(&mut cast, &known);

@@ -19,13 +19,13 @@ use platter_vdisk::DiskView;
 
 /// Memory for decoded blocks, in bytes.
 const CACHE_BYTES: u64 = 256 << 20;
-/// Ranges in which the disks differ that are kept for looking at files: 64 MiB of memory. If there are more, near ones
-/// are taken together.
+/// Most changed ranges kept for comparing files: 64 MiB of memory. If there are more, ranges near each other are
+/// merged.
 const CHANGED_MAX: usize = 1 << 22;
-/// The first distance at which they are near, in bytes.
+/// The first distance for merging, in bytes.
 const NEAR: u64 = 4096;
 
-/// What to compare.
+/// The request to compare two versions.
 #[derive(Clone, Debug)]
 pub struct DiffRequest {
     /// The store.
@@ -34,11 +34,11 @@ pub struct DiffRequest {
     pub a: String,
     /// The second.
     pub b: String,
-    /// Compare blocks only, and tell every range that differs.
+    /// Compare blocks only, and list every range that differs.
     pub blocks: bool,
 }
 
-/// Compares two versions, telling what differs while it is found.
+/// Compares two versions, and reports differences as they are found.
 ///
 /// # Errors
 /// `Missing` when there is no such version; `Missing` or `Corrupt` when the store is damaged; `Io`.
@@ -117,15 +117,15 @@ fn blocks_event(difference: &Difference) -> DiffEvent {
     }
 }
 
-/// What the recipes say of partitions, and of the rest of the disk.
+/// Differences between the recipes, by partition.
 struct Areas {
-    /// Partitions that have one place on both disks, ascending, with what differs in them.
+    /// Partitions at the same place on both disks, ascending, with their differences.
     inside: Vec<(Pair, Differences)>,
-    /// What differs anywhere else.
+    /// Differences outside of them.
     outside: Differences,
-    /// Where data differ.
+    /// Ranges with different data.
     changed: Vec<Extent>,
-    /// Ranges nearer to each other than this are taken together.
+    /// Ranges closer to each other than this are merged.
     near: u64,
 }
 
@@ -169,7 +169,7 @@ impl Areas {
     }
 }
 
-/// Two versions as disks.
+/// Two versions, as disks.
 struct Disks<'a> {
     a: &'a dyn DiskRead,
     b: &'a dyn DiskRead,
@@ -239,7 +239,7 @@ impl<'a> Disks<'a> {
         if report.changed_bytes.is_none() {
             report
                 .notes
-                .push("it was moved or resized: its blocks count with those in no partition".to_owned());
+                .push("it was moved or resized: its blocks are counted outside of partitions".to_owned());
         }
         Ok(report)
     }
@@ -266,7 +266,7 @@ impl<'a> Disks<'a> {
     }
 }
 
-/// Why a filesystem is compared by its blocks only, unless the disk itself failed.
+/// The reason why a filesystem is compared only by its blocks; an error if the disk itself failed.
 fn by_blocks(error: Error) -> Result<String> {
     match error.kind() {
         ErrorKind::Corrupt | ErrorKind::Refused => Ok(format!("compared by blocks only: {error}")),

@@ -1,7 +1,7 @@
-//! The contents of two files: equal or not, decided by the names of blocks, and where these differ by the bytes.
+//! Compares the contents of two files by the ids of blocks and, where these differ, by the bytes.
 //!
-//! A piece is equal unread when it has one place on both disks and nothing differs there, or when both recipes name the
-//! same parts of the same blocks for it, wherever it lies. Everything else is read.
+//! A piece is equal without being read if it is at the same place on both disks and nothing differs there, or if both
+//! recipes have the same parts of the same blocks for it, at any place. Everything else is read.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
 use platter_vdisk::Source;
 
-/// Entries of a recipe are kept for so many bytes of the disk together, and for so many such windows.
+/// Size in bytes of a window of the disk whose recipe entries are kept, and the number of such windows.
 const WINDOW: u64 = 16 << 20;
 const WINDOWS_MAX: usize = 32;
-/// So much is compared at once, in bytes.
+/// Bytes compared at once.
 const STEP: u64 = 1 << 20;
-/// So much is read at once.
+/// Bytes read at once.
 const READ_LENGTH: u64 = 256 << 10;
-/// Pieces of this length are changed, or not.
+/// The unit in bytes in which changes are counted.
 const PIECE: u64 = 4096;
 
 /// One version's side of a comparison.
@@ -26,12 +26,12 @@ pub(super) struct Side<'a> {
     pub(super) files: Files<'a>,
     disk: &'a dyn DiskRead,
     recipe: &'a Recipe<&'a dyn Source>,
-    /// What stands in some windows of the disk, the one asked last in front.
+    /// Recipe entries of some windows of the disk, the most recently used first.
     windows: VecDeque<(u64, Vec<Entry>)>,
     buffer: Vec<u8>,
 }
 
-/// Where a piece of contents stands.
+/// The place of a piece of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Hole,
@@ -44,7 +44,7 @@ impl<'a> Side<'a> {
         Self { files, disk, recipe, windows: VecDeque::new(), buffer: Vec::new() }
     }
 
-    /// What the recipe says of a place, as entries whose offsets count from its start; a hole has none.
+    /// Returns the recipe entries of a place, with offsets relative to its start; a hole has none.
     fn entries(&mut self, place: Place, length: u64) -> Result<Vec<Entry>> {
         let Place::Disk(start) = place else { return Ok(Vec::new()) };
         let wanted = Extent::new(start, length);
@@ -92,10 +92,11 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Bytes in which the contents of two files differ; 0 if they are equal. `changed` is where the disks differ.
+/// Returns the number of differing bytes in the contents of two files. `changed` has the ranges in which the disks
+/// differ.
 ///
 /// # Errors
-/// `Corrupt` when the contents of one cannot be told; what reading the disks says.
+/// `Corrupt` when one of the files is damaged; the errors of reading the disks.
 pub(super) fn changed_bytes(
     (a, inode_a): (&mut Side<'_>, &FileInode),
     (b, inode_b): (&mut Side<'_>, &FileInode),
@@ -131,7 +132,7 @@ pub(super) fn changed_bytes(
     Ok(bytes)
 }
 
-/// How far the contents count: what stands past the end of a file does with fs-verity only.
+/// Returns the length to compare: data after the end of a file only counts for fs-verity.
 fn length(inode: &FileInode, contents: &Contents) -> u64 {
     match contents {
         Contents::Runs(runs) if inode.has_verity() => {
@@ -142,7 +143,7 @@ fn length(inode: &FileInode, contents: &Contents) -> u64 {
     }
 }
 
-/// Where the byte at `position` stands, and where the piece around it ends.
+/// Returns the place of the byte at `position`, and the end of its piece.
 fn place(contents: &Contents, position: u64) -> (Place, u64) {
     let runs = match contents {
         Contents::Inline(_) => return (Place::Inline, u64::MAX),
@@ -159,7 +160,7 @@ fn place(contents: &Contents, position: u64) -> (Place, u64) {
     }
 }
 
-/// The parts of a piece that may differ: offsets in the piece.
+/// Returns the parts of a piece that may differ, as offsets in the piece.
 fn doubts(
     (a, place_a): (&mut Side<'_>, Place),
     (b, place_b): (&mut Side<'_>, Place),
@@ -184,7 +185,7 @@ fn doubts(
         let (state_a, end_a) = take(&mut rest_a, position, length);
         let (state_b, end_b) = take(&mut rest_b, position, length);
         let end = end_a.min(end_b);
-        // Zeros and free space read alike.
+        // Zeros and free space read the same.
         let is_data = |state| matches!(state, State::Data { .. });
         if state_a != state_b && (is_data(state_a) || is_data(state_b)) {
             found.push(Extent::between(position, end));
@@ -194,7 +195,7 @@ fn doubts(
     Ok(found.as_slice().to_vec())
 }
 
-/// What stands at `position`, and where that ends; drops what lies before.
+/// Returns the state at `position`, and its end; drops earlier entries.
 fn take(entries: &mut &[Entry], position: u64, length: u64) -> (State, u64) {
     while let [first, rest @ ..] = entries
         && first.extent.end() <= position
@@ -210,7 +211,7 @@ fn take(entries: &mut &[Entry], position: u64, length: u64) -> (State, u64) {
     }
 }
 
-/// Bytes of pieces that differ; pieces begin at multiples of their length in the file.
+/// Returns the bytes of differing pieces; pieces start at multiples of their length in the file.
 fn differing(a: &[u8], b: &[u8], file_offset: u64) -> u64 {
     let (mut bytes, mut position) = (0, 0);
     while position < a.len() {

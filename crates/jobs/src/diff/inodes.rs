@@ -1,22 +1,23 @@
-//! What differs between two inodes to which the same path leads.
+//! Compares two inodes with the same path.
 
 use platter_disk::filesystem::ext::{FileInode, FileKind};
 use platter_image::{Extents, Result};
 
 use super::contents::{Side, changed_bytes};
 
-/// What differs: in words, and bytes of contents.
+/// The differences: words, and bytes of contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     pub(super) what: Vec<&'static str>,
     pub(super) bytes: u64,
 }
 
-/// Compares two inodes, contents and attributes included. `unmoved` is where the disks differ, of filesystems in the same
-/// place with inodes of one form; without it nothing is taken for equal because it lies where it lay.
+/// Compares two inodes with their contents and attributes. `unmoved` has the ranges in which the disks differ, if both
+/// filesystems are at the same place and have the same form of inodes; otherwise nothing is considered equal because of
+/// its place.
 ///
 /// # Errors
-/// `Corrupt` when one of them cannot be told; what reading the disks says.
+/// `Corrupt` when one of them is damaged; the errors of reading the disks.
 pub(super) fn compare(
     (a, inode_a): (&mut Side<'_>, &FileInode),
     (b, inode_b): (&mut Side<'_>, &FileInode),
@@ -53,14 +54,14 @@ pub(super) fn compare(
         ("xattrs", attributes_differ),
         ("flags", meta_a.flags != meta_b.flags),
         ("project", meta_a.project != meta_b.project),
-        // Those of a directory say how many directories are in it.
+        // The link count of a directory depends on its subdirectories.
         ("links", meta_a.links != meta_b.links && !is_directory),
     ];
     found.what.extend(rest.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name));
     Ok(found)
 }
 
-/// Whether nothing differs where contents and attributes of an inode stand.
+/// Whether nothing differs in the ranges of an inode's contents and attributes.
 fn is_untouched(side: &mut Side<'_>, inode: &FileInode, changed: &Extents) -> Result<bool> {
     let mut is_untouched = true;
     let is_sound = side.files.visit_places(inode, &mut |place| {

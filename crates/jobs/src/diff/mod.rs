@@ -1,12 +1,12 @@
-//! What differs between two versions: by blocks, and of ext filesystems by files.
+//! Differences between two versions: by blocks, and for ext filesystems by files.
 //!
-//! The recipes are compared first: where neither table of inodes, nor directory, nor contents lie in what differs,
-//! files are equal unread. Whatever may differ is decided by the names of blocks, and where these differ, too, by the
-//! bytes: a file is changed if its contents are, not if it lies elsewhere. Files are never told apart by size and time
-//! alone. Directories of both versions are walked side by side in the order of names, so memory holds the directories
-//! on the way down, never all paths.
+//! The recipes are compared first: if neither the inode tables, nor a directory, nor contents are in the differing
+//! ranges, files are equal without being read. Everything else is decided by the ids of blocks and, where these differ,
+//! by the bytes: a file is changed if its contents are, not if it was moved on the disk. Size and time alone never
+//! decide. Directories of both versions are walked side by side in order of names, so memory holds only the directories
+//! on the current path.
 //!
-//! Must never call something equal that could not be read: it is named, and the result is that they differ.
+//! Must never treat something unreadable as equal: it is reported, and counts as a difference.
 
 mod compare;
 mod contents;

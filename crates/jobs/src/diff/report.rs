@@ -1,70 +1,71 @@
-//! What a comparison tells: events while it runs, and the sums at the end.
+//! Reports of a comparison: events while it runs, and totals at the end.
 
 use serde::Serialize;
 
-/// What became of a path from the first version to the second.
+/// The change of a path between the versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileChange {
-    /// Only the second has it.
+    /// Only the second version has it.
     Added,
-    /// Only the first has it.
+    /// Only the first version has it.
     Removed,
-    /// Both have it, and it differs.
+    /// Both versions have it, and it differs.
     Modified,
-    /// It could not be read on one of them: whether it differs is not known.
+    /// It could not be read in one of them: whether it differs is unknown.
     Unreadable,
 }
 
 /// A path that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathDifference {
-    /// What became of it.
+    /// Its change.
     pub change: FileChange,
     /// The partition; `None` for a disk without partitions.
     pub partition: Option<u32>,
-    /// The path, from the root of the filesystem. Bytes that are no text are written `\xNN`, encrypted names
+    /// The path, from the root of the filesystem. Bytes that are not UTF-8 are written as `\xNN`, encrypted names as
     /// `[encrypted:HEX]`.
     pub path: String,
-    /// What differs, of one that both have: `type`, `contents`, `target`, `device`, `mode`, `owner`, `mtime`, `xattrs`,
+    /// For a modified path, what differs: `type`, `contents`, `target`, `device`, `mode`, `owner`, `mtime`, `xattrs`,
     /// `flags`, `project`, `links`.
     pub what: Vec<&'static str>,
-    /// Bytes of its contents that differ, in pieces of up to 4 KiB; what one has past the end of the other counts whole.
+    /// Differing bytes of its contents, in pieces of up to 4 KiB; data after the end of the shorter file counts in
+    /// full.
     pub changed_bytes: u64,
     /// Why it could not be read.
     pub reason: Option<String>,
 }
 
-/// How a partition was compared, and what was found.
+/// The comparison of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PartitionDifference {
-    /// Its number; `None` for a disk without partitions, and for what is in no partition.
+    /// Its number; `None` for a disk without partitions, and outside of partitions.
     pub partition: Option<u32>,
-    /// `ext4`, `xfs`, …; `unallocated` for what is in no partition; empty if nothing is known.
+    /// `ext4`, `xfs`, …; `unallocated` outside of partitions; empty if unknown.
     pub filesystem: String,
     /// Whether its files were compared, or only its blocks.
     pub by_files: bool,
-    /// Bytes of other data, or data on one disk only. Not known if it moved.
+    /// Bytes with different data, or with data on one disk only. Unknown if it moved.
     pub changed_bytes: Option<u64>,
-    /// Paths only the second has.
+    /// Paths that only the second version has.
     pub added: u64,
-    /// Paths only the first has.
+    /// Paths that only the first version has.
     pub removed: u64,
-    /// Paths that both have, and that differ.
+    /// Paths that both versions have, and that differ.
     pub modified: u64,
     /// Paths that could not be read.
     pub unreadable: u64,
-    /// What else differs, or is odd, in sentences.
+    /// Other differences and notices, in sentences.
     pub notes: Vec<String>,
     /// Whether it counts as different.
     pub differs: bool,
 }
 
-/// What is told while disks are compared.
+/// An event of a comparison.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum DiffEvent {
-    /// Something that differs and is no path, such as the partition table.
+    /// A difference other than a path, such as the partition table.
     Note {
         /// In a sentence.
         note: String,
@@ -75,18 +76,18 @@ pub enum DiffEvent {
         offset: u64,
         /// Its bytes.
         length: u64,
-        /// What the first has there: `data`, `zero` or `free`.
+        /// The first version's state there: `data`, `zero` or `free`.
         a: &'static str,
-        /// What the second has there.
+        /// The second version's state there.
         b: &'static str,
     },
     /// A path.
     Path(PathDifference),
-    /// A partition is done.
+    /// A partition was compared.
     Partition(PartitionDifference),
 }
 
-/// The sums.
+/// The totals.
 #[derive(Clone, Debug, Serialize)]
 pub struct DiffReport {
     /// The first version, `lab/debian12@3`, or the score if that was asked for.
@@ -97,11 +98,11 @@ pub struct DiffReport {
     pub score_a: String,
     /// See `score_a`.
     pub score_b: String,
-    /// Whether anything differs of what was compared.
+    /// Whether there is any difference.
     pub differs: bool,
     /// Paths or partitions that could not be read.
     pub unreadable: u64,
-    /// Bytes of the disks with other data.
+    /// Bytes with different data.
     pub changed_bytes: u64,
     /// Bytes of data where the second has zeros or free space.
     pub only_a_bytes: u64,
@@ -109,16 +110,16 @@ pub struct DiffReport {
     pub only_b_bytes: u64,
     /// Bytes of zeros where the other has free space.
     pub freed_bytes: u64,
-    /// Blocks of the second that stand nowhere on the first: what it costs above it.
+    /// Blocks of the second version that the first does not have anywhere: its additional cost.
     pub new_blocks: u64,
     /// Their bytes.
     pub new_bytes: u64,
-    /// Paths only the second has.
+    /// Paths that only the second version has.
     pub added: u64,
-    /// Paths only the first has.
+    /// Paths that only the first version has.
     pub removed: u64,
-    /// Paths that both have, and that differ.
+    /// Paths that both versions have, and that differ.
     pub modified: u64,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
 }

@@ -1,9 +1,9 @@
-//! The partitions of two disks: which belong together, and what the tables say differently.
+//! Matches the partitions of two disks, and compares their tables.
 
 use platter_disk::partition::{Partition, PartitionTable, TableKind};
 use platter_image::Extent;
 
-/// A partition that both disks have, or the whole of two disks without a table.
+/// A partition that both disks have, or two whole disks without a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub(super) number: Option<u32>,
@@ -12,13 +12,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Whether it has the same place on both.
+    /// Whether it is at the same place on both disks.
     pub(super) fn is_in_place(&self) -> bool {
         self.a == self.b
     }
 }
 
-/// The partitions that both have, by number, and what differs in sentences.
+/// Returns the common partitions, by number, and the differences in sentences.
 pub(super) fn compare(
     (a, length_a): (&PartitionTable, u64),
     (b, length_b): (&PartitionTable, u64),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_belong_together_by_number() {
+    fn partitions_are_matched_by_number() {
         let a = table(vec![partition(1, 1 << 20), partition(2, 2 << 20)]);
         let moved = Partition { bootable: true, ..partition(2, 4 << 20) };
         let b = table(vec![moved, partition(3, 2 << 20)]);

@@ -12,16 +12,16 @@ use super::report::{DiffEvent, FileChange, PartitionDifference, PathDifference};
 
 /// Directories deeper than this are not entered.
 const DEPTH_MAX: usize = 4096;
-/// Pairs of inodes with several names whose comparison is remembered.
+/// Most remembered comparisons of pairs of inodes with several names.
 const PAIRS_MAX: usize = 1 << 20;
 
-/// Two filesystems to be compared.
+/// The comparison of two filesystems.
 pub(super) struct Walk<'a, 'e> {
     pub(super) a: Side<'a>,
     pub(super) b: Side<'a>,
-    /// Where the disks differ.
+    /// The ranges in which the disks differ.
     pub(super) changed: &'a Extents,
-    /// Both lie in the same place and have blocks and inodes of one size.
+    /// Whether both are at the same place and have blocks and inodes of the same size.
     pub(super) is_unmoved: bool,
     pub(super) report: PartitionDifference,
     pub(super) on_event: &'e mut dyn FnMut(&DiffEvent),
@@ -30,14 +30,14 @@ pub(super) struct Walk<'a, 'e> {
     pairs: HashMap<(u32, u32), Changes>,
 }
 
-/// One of the two.
+/// One of the two versions.
 #[derive(Clone, Copy)]
 enum Which {
     A,
     B,
 }
 
-/// A directory of one version, or of both, in the middle of being walked.
+/// A directory of one or both versions that is being walked.
 struct Frame {
     path_length: usize,
     a: Option<Open>,
@@ -64,7 +64,7 @@ impl Open {
 }
 
 impl Frame {
-    /// The next name, as people read it, and the inodes that it leads to; `None` at the end.
+    /// Returns the next name in readable form, and the inodes to which it leads; `None` at the end.
     fn next(&mut self) -> Option<(String, Option<u32>, Option<u32>)> {
         let name_a = self.a.as_ref().and_then(Open::name);
         let name_b = self.b.as_ref().and_then(Open::name);
@@ -94,10 +94,10 @@ impl<'a, 'e> Walk<'a, 'e> {
         Self { a, b, changed, is_unmoved, report, on_event, path, seen, pairs }
     }
 
-    /// Compares all files; gives the report with what was counted.
+    /// Compares all files. Returns the report with the counts.
     ///
     /// # Errors
-    /// What reading the disks says. What cannot be told of single files is told as an event.
+    /// The errors of reading the disks. Errors of single files are reported as events.
     pub(super) fn run(mut self) -> Result<PartitionDifference> {
         let mut stack = Vec::new();
         let (root_a, root_b) = (self.a.files.root(), self.b.files.root());
@@ -117,7 +117,7 @@ impl<'a, 'e> Walk<'a, 'e> {
         Ok(self.report)
     }
 
-    /// Compares what one name leads to; a directory is put on the stack.
+    /// Compares the inodes of one name; a directory is put on the stack.
     fn visit(&mut self, a: Option<u32>, b: Option<u32>, stack: &mut Vec<Frame>) -> Result<()> {
         let inode_a = a.map(|number| self.a.files.inode(number)).transpose();
         let inode_b = b.map(|number| self.b.files.inode(number)).transpose();
@@ -137,7 +137,7 @@ impl<'a, 'e> Walk<'a, 'e> {
     fn compare(&mut self, a: Option<FileInode>, b: Option<FileInode>, stack: &mut Vec<Frame>) -> Result<()> {
         match (&a, &b) {
             (Some(a), Some(b)) => {
-                // What cannot be told of a directory's attributes does not keep from looking into it.
+                // If a directory's attributes are damaged, its contents are compared anyway.
                 match told(self.changes(a, b))? {
                     Ok(changes) if changes.what.is_empty() => {}
                     Ok(changes) => self.tell(FileChange::Modified, changes, None),
@@ -175,7 +175,7 @@ impl<'a, 'e> Walk<'a, 'e> {
         Ok(changes)
     }
 
-    /// Reads a directory. Each is entered once: names that lead in circles end there.
+    /// Reads a directory. Each is entered only once, which ends loops of names.
     fn open(&mut self, which: Which, inode: &FileInode) -> Result<Open> {
         let (side, seen) = match which {
             Which::A => (&mut self.a, &mut self.seen[0]),
@@ -207,7 +207,7 @@ impl<'a, 'e> Walk<'a, 'e> {
     }
 }
 
-/// What is wrong with one file is told of it; any other error ends the walk.
+/// Separates errors of a single file, which are reported, from others, which end the walk.
 fn told<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
@@ -215,7 +215,7 @@ fn told<T>(result: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// A name in one line of text.
+/// Returns a name as one line of text.
 pub(crate) fn displayed(name: &[u8], is_encrypted: bool) -> String {
     let mut text = String::with_capacity(name.len());
     if is_encrypted {

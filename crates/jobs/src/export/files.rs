@@ -1,7 +1,7 @@
-//! Which files of ext filesystems lie in ranges of a disk that cannot be read.
+//! Finds the files of ext filesystems in unreadable ranges of a disk.
 //!
-//! Owns the rule that nothing is called whole that could not be looked at: a directory or inode that cannot be read is named
-//! itself, and a note says that more may be below it.
+//! Nothing unreadable counts as intact: a directory or inode that cannot be read is listed itself, and a note says that
+//! more may be below it.
 
 use std::collections::HashSet;
 
@@ -12,25 +12,25 @@ use serde::Serialize;
 
 use crate::diff::displayed;
 
-/// Files that are told; more are only counted.
+/// Most listed files; further ones are only counted.
 const FILES_MAX: usize = 10_000;
 /// Directories deeper than this are not entered.
 const DEPTH_MAX: usize = 4096;
 
-/// A file that lies, in part or whole, in what cannot be read.
+/// A file that is partly or completely in unreadable ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LostFile {
     /// The partition, from 1; 0 when the filesystem is the whole disk.
     pub partition: u32,
     /// Its path in the filesystem; one of them, if it has several names.
     pub path: String,
-    /// Bytes of the disk that it has in lost ranges.
+    /// Its bytes in lost ranges of the disk.
     pub lost_bytes: u64,
-    /// What is lost of it: `contents`, `directory` (what is below it is not known) or `inode`.
+    /// The lost part: `contents`, `directory` (its entries are unknown) or `inode`.
     pub what: &'static str,
 }
 
-/// The files of these filesystems that lie in `lost`, and what else there is to know.
+/// Returns the files of these filesystems in `lost`, and notes.
 pub(super) fn lost_files(
     disk: &dyn DiskRead,
     filesystems: &[FilesystemRecord],
@@ -48,7 +48,7 @@ pub(super) fn lost_files(
             number => format!("partition {number}"),
         };
         if !filesystem.kind.starts_with("ext") {
-            notes.push(format!("{place}: files of {} are not told apart", filesystem.kind));
+            notes.push(format!("{place}: files of {} are not supported", filesystem.kind));
             continue;
         }
         match Files::open(disk, extent) {
@@ -61,11 +61,11 @@ pub(super) fn lost_files(
                 }
                 found.extend(walk.found);
             }
-            Err(error) => notes.push(format!("{place}: its files cannot be told: {error}")),
+            Err(error) => notes.push(format!("{place}: its files cannot be listed: {error}")),
         }
     }
     if found.iter().any(|file| file.what != "contents") {
-        notes.push("what is below a lost directory or inode is not known".into());
+        notes.push("files below a lost directory or inode are unknown".into());
     }
     (found, notes)
 }
@@ -75,10 +75,10 @@ struct Walk<'a> {
     files: Files<'a>,
     lost: &'a Extents,
     partition: u32,
-    /// Inodes that were looked at, whatever their names.
+    /// Inodes that were visited, under any name.
     seen: HashSet<u32>,
     found: Vec<LostFile>,
-    /// Most files that are found; more are only counted.
+    /// Most listed files; further ones are only counted.
     room: usize,
     omitted: usize,
 }
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Looks at what a directory holds; says what of it is lost.
+    /// Visits the entries of a directory, and returns what of it is lost.
     fn directory(
         &mut self,
         number: u32,

@@ -1,5 +1,5 @@
-//! Writes what is readable of a damaged version as a raw file: zeros stand where nothing can be read, and the report lists
-//! these ranges and the files in them.
+//! Writes the readable parts of a damaged version as a raw file: unreadable ranges are zeros, and the report lists them
+//! and the files in them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -18,35 +18,36 @@ use crate::install::{allocated, title};
 use crate::{Progress, TargetRequest};
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// Ranges that are told, with their reasons; more are only counted.
+/// Most listed ranges with their reasons; further ones are only counted.
 const RANGES_MAX: usize = 10_000;
-/// Ranges that are kept, to tell which files lie in them: some 32 MiB. Of a disk with more, bytes are counted alone.
+/// Most ranges kept to find the files in them: about 32 MiB. On a disk with more, only bytes are counted.
 const RANGES_KEPT_MAX: usize = 1 << 20;
 
-/// What could be written of a damaged version, and what not.
+/// The report of a partial export.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportHolesReport {
     /// `lab/debian12@3`, or the score if that was asked for.
     pub version: String,
-    /// The score. All that was written was verified; it is all of the disk only if nothing was lost.
+    /// The score. All written data was verified; it is the complete disk only if nothing was lost.
     pub score: String,
-    /// Where to.
+    /// The file.
     pub file: String,
     /// Bytes of the disk.
     pub disk_bytes: u64,
     /// Data written.
     pub written_bytes: u64,
-    /// Bytes of the disk that could not be read: the file has zeros there.
+    /// Unreadable bytes of the disk, which are zeros in the file.
     pub lost_bytes: u64,
-    /// Where these are.
+    /// The unreadable ranges.
     pub lost: Vec<LostRange>,
-    /// Ranges that are not listed, since there are too many. Past the first 1,048,576, neighbours count apart.
+    /// Number of unlisted ranges, because there are too many. After the first 1,048,576, adjacent ranges are counted
+    /// separately.
     pub lost_omitted: usize,
-    /// Files that lie in them.
+    /// Files in these ranges.
     pub lost_files: Vec<LostFile>,
-    /// What else there is to know, in sentences.
+    /// Notices, in sentences.
     pub notes: Vec<String>,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
@@ -57,11 +58,11 @@ pub struct LostRange {
     pub offset: u64,
     /// Its bytes.
     pub length: u64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Writes what is readable of that version to a new raw file.
+/// Writes the readable parts of this version to a new raw file.
 ///
 /// # Errors
 /// `Refused` when the file exists, or the store is an origin's; `Missing` or `Corrupt` when not even the recipe's root can be
@@ -73,7 +74,7 @@ pub fn export_holes(
     progress: &dyn Progress,
 ) -> Result<ExportHolesReport> {
     let (started, file, forbidden) = (Instant::now(), &target.path, store.directories());
-    // An origin ends an answer at the first damaged frame, so what stands beside it would be called lost as well.
+    // An origin ends a response at the first damaged frame, so intact frames of the same request would count as lost.
     store.local("exporting what is readable of a damaged version")?;
     let store = OpenStore::open_reader(store)?;
     let resolved = store.resolve(version)?;
@@ -108,7 +109,7 @@ pub fn export_holes(
     let filesystems = resolved.version.as_ref().map_or(&[][..], |version| &version.record.filesystems);
     let (lost_files, notes) = match lost.not_kept {
         0 => lost_files(&disk, filesystems, &extents),
-        _ => (Vec::new(), vec!["so many ranges are lost that their files cannot be told".into()]),
+        _ => (Vec::new(), vec!["too many ranges are lost to list their files".into()]),
     };
     Ok(ExportHolesReport {
         version: title(&resolved),
@@ -125,15 +126,15 @@ pub fn export_holes(
     })
 }
 
-/// The ranges that could not be read, in bounded memory, in whatever order they are found.
+/// The unreadable ranges, in bounded memory, in any order of discovery.
 struct Lost {
-    /// Where each begins, and its bytes. Neighbours are one.
+    /// Start and length of each range. Adjacent ranges are merged.
     ranges: BTreeMap<u64, u64>,
-    /// Why the first ones were lost, by where they begin.
+    /// The reasons of the first ranges, by their starts.
     reasons: BTreeMap<u64, String>,
-    /// Ranges beyond those.
+    /// Number of further ranges.
     not_kept: usize,
-    /// Bytes of all.
+    /// Bytes of all ranges.
     bytes: u64,
     told_max: usize,
     kept_max: usize,
@@ -145,7 +146,7 @@ impl Lost {
         Self { ranges, reasons, not_kept: 0, bytes: 0, told_max, kept_max }
     }
 
-    /// Adds a range, which none before it touches.
+    /// Adds a range, which does not overlap earlier ones.
     fn add(&mut self, extent: Extent, error: &Error) {
         self.bytes += extent.length;
         let before = self.ranges.range_mut(..extent.offset).next_back();
@@ -177,7 +178,7 @@ impl Lost {
         let range = |(offset, length): (&u64, &u64)| LostRange {
             offset: *offset,
             length: *length,
-            // Ranges that became one since may have made room for one whose reason went.
+            // Merged ranges may have made room for a range without a stored reason.
             reason: self.reasons.get(offset).map_or("cannot be read", String::as_str).to_owned(),
         };
         self.ranges.iter().take(self.told_max).map(range).collect()
@@ -188,7 +189,7 @@ impl Lost {
     }
 }
 
-/// The file that was written, as a disk whose lost ranges cannot be read: zeros there must not be taken for what stood there.
+/// The written file, as a disk with unreadable lost ranges: zeros there must not be taken for contents.
 struct Readable<'a> {
     file: &'a File,
     length: u64,
@@ -207,7 +208,7 @@ impl DiskRead for Readable<'_> {
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         if self.lost.clip(Extent::new(offset, buffer.len() as u64)).next().is_some() {
-            return Err(io::Error::other("it stands in a damaged frame"));
+            return Err(io::Error::other("it is in a damaged frame"));
         }
         self.file.read_exact_at(buffer, offset)
     }
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_range_in_whatever_order_they_are_found() {
+    fn adjacent_ranges_are_merged_in_any_order() {
         let range = |offset, length, reason: &str| LostRange { offset, length, reason: reason.into() };
         for offsets in [[0, 512, 1024, 4096], [4096, 1024, 512, 0], [0, 1024, 4096, 512]] {
             let lost = lost(9, 9, offsets);

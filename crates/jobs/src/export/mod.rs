@@ -1,8 +1,8 @@
-//! Writes versions as raw files: whole, or of a damaged version what is readable.
+//! Writes versions as raw files: completely, or the readable parts of a damaged version.
 //!
 //! - `raw`: the whole disk, or nothing
-//! - `holes`: what can be read, and a list of what cannot
-//! - `files`: which files of ext filesystems lie in what cannot
+//! - `holes`: the readable parts, and a list of the others
+//! - `files`: the files of ext filesystems in unreadable ranges
 
 mod files;
 mod holes;

@@ -1,4 +1,4 @@
-//! Writes a version as a raw file: the way out that needs nothing but `dd`.
+//! Writes a version as a raw file, which other tools can use.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::target::TargetRequest;
 use crate::{ExportReport, Progress};
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// Writes that version to a new raw file; free space becomes holes, which read as zeros.
+/// Writes this version to a new raw file; free space becomes holes, which read as zeros.
 ///
 /// # Errors
 /// `Refused` when the file exists or must not be made there; `Missing` or `Corrupt` when the store is damaged; `Io`. The
@@ -33,7 +33,7 @@ pub fn export(
     refuse_existing(&target.path)?;
     let agreed = target.agree(Some(recipe.root()), &forbidden)?;
     store.check_presence(&recipe)?;
-    // Half a disk helps nobody.
+    // An incomplete file is useless.
     target.state.remove_if_incomplete();
     let opened = target.open(&agreed, recipe.root(), &forbidden, None)?;
     let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
@@ -49,11 +49,11 @@ pub fn export(
     })
 }
 
-/// Refuses a file that is there.
+/// Refuses an existing file.
 pub(super) fn refuse_existing(file: &Path) -> Result<()> {
     if file.symlink_metadata().is_ok() {
         return Err(Error::refused(format!(
-            "{} exists: export writes new files only; use `install` for a target that is there",
+            "{} exists: export writes new files only; use `install` for an existing target",
             file.display()
         )));
     }

@@ -1,5 +1,5 @@
-//! Makes a boot set of what a boot read of a version: its pages and blocks by the recipe, in the order of first use. What the guest
-//! had written before is its own, and is left out.
+//! Makes a boot set from what a boot read of a version: pages and blocks of its recipe, in order of first use. Blocks
+//! that the guest had written before are left out.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -10,30 +10,30 @@ use platter_image::{BlockId, Error, Extent, Result, Score};
 use platter_records::{BootBlock, BootSet, BootSetRecord, VersionName};
 use platter_vdisk::{RangeSet, RequestKind, Source, Trace, TracedRequest};
 
-/// A block lies at most so far before and behind a piece of it.
+/// A block extends at most this far before and after a piece of it.
 const REACH: u64 = 64 << 10;
 
-/// What is said of a boot, beside what it read.
+/// Facts of a boot other than its reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BootFacts {
     pub(super) marker: String,
     pub(super) command: String,
     pub(super) accelerator: String,
     pub(super) time_unix_ms: i64,
-    /// Until the marker; that of the trace, if `None`.
+    /// Duration until the marker; `None`: that of the trace.
     pub(super) duration_ms: Option<u64>,
     pub(super) tool_version: String,
-    /// Boots that a node observed; 0 when a person recorded it.
+    /// Number of observed boots; 0 for a manual recording.
     pub(super) boots: u32,
-    /// The node that observed it, if one did.
+    /// The node that observed it, if any.
     pub(super) nodes: Vec<String>,
 }
 
-/// What a boot read of a version.
+/// The reads of a boot.
 #[derive(Clone, Debug)]
 pub(super) struct BootReads {
     pub(super) score: Score,
-    /// Ranges of the disk, in the order in which they were read.
+    /// Ranges of the disk, in reading order.
     pub(super) ranges: Vec<Extent>,
     pub(super) requests: u64,
     pub(super) bytes_read: u64,
@@ -41,7 +41,7 @@ pub(super) struct BootReads {
 }
 
 impl BootReads {
-    /// Those of a trace.
+    /// Returns the reads in a trace.
     fn of(trace: &Trace) -> Self {
         let (mut ranges, mut written) = (Vec::new(), RangeSet::default());
         let (mut requests, mut bytes_read) = (0, 0_u64);
@@ -66,7 +66,7 @@ impl BootReads {
 /// Makes the boot set of a version from a trace of its disk.
 ///
 /// # Errors
-/// `Refused` when the trace is of another disk, or reads nothing of it; `Missing` or `Corrupt` when a page cannot be had.
+/// `Refused` when the trace is of another disk, or has no reads; `Missing` or `Corrupt` when a page cannot be read.
 pub(super) fn boot_set_of(
     trace: &Trace,
     version: &VersionName,
@@ -76,17 +76,17 @@ pub(super) fn boot_set_of(
     let disk_length = Recipe::open(trace.header.base_score, source)?.root().disk_length;
     if disk_length != trace.header.disk_length {
         return Err(Error::refused(format!(
-            "the trace is of a disk of {} bytes, {version} has {disk_length}",
+            "the trace is of a disk of {} bytes, but {version} has {disk_length}",
             trace.header.disk_length
         )));
     }
     boot_set_of_reads(BootReads::of(trace), version, facts, source)
 }
 
-/// Makes the boot set of a version from what a boot read of it.
+/// Makes the boot set of a version from the reads of a boot.
 ///
 /// # Errors
-/// `Refused` when that is nothing; `Missing` or `Corrupt` when a page cannot be had.
+/// `Refused` when there are none; `Missing` or `Corrupt` when a page cannot be read.
 pub(super) fn boot_set_of_reads(
     reads: BootReads,
     version: &VersionName,
@@ -101,7 +101,7 @@ pub(super) fn boot_set_of_reads(
     }
     let blocks = blocks.finish();
     if blocks.is_empty() {
-        return Err(Error::refused(format!("nothing of {version} was read: that is no boot")));
+        return Err(Error::refused(format!("nothing of {version} was read: this was not a boot")));
     }
     let pages = pages.finish();
     let record = BootSetRecord {
@@ -124,16 +124,16 @@ pub(super) fn boot_set_of_reads(
     Ok(BootSet { record, pages, blocks })
 }
 
-/// Blocks in the order in which they were first read.
+/// Blocks in the order of their first reads.
 #[derive(Default)]
 struct FirstUse {
     order: Vec<BootBlock>,
-    /// Their positions in it.
+    /// Their positions in `order`.
     known: HashMap<BlockId, usize>,
 }
 
 impl FirstUse {
-    /// A part of the disk is read.
+    /// Notes a read of a part of the disk.
     fn read(&mut self, recipe: &Recipe<&SeenPages<'_>>, pages: &SeenPages<'_>, part: Extent) -> Result<()> {
         let before = self.order.len();
         for entry in recipe.entries(part) {
@@ -147,7 +147,7 @@ impl FirstUse {
         if self.order.len() == before {
             return Ok(());
         }
-        // Their lengths come from neighbouring entries. A boot does not need the pages that are read for that.
+        // Lengths come from neighbouring entries. These page reads are not recorded, because a boot does not need them.
         let start = part.offset.saturating_sub(REACH);
         let end = (part.end() + REACH).min(recipe.root().disk_length);
         pages.set_noting(false);
@@ -169,7 +169,7 @@ impl FirstUse {
     }
 }
 
-/// Pages of a source, each read once, and noted in the order of first use.
+/// Pages of a source, each read once, and recorded in order of first use.
 struct SeenPages<'a> {
     source: &'a dyn Source,
     state: Mutex<PagesState>,
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A disk of eight blocks of 32 KiB, all different, read in this order and that.
+    /// A disk of eight different blocks of 32 KiB, read in different orders.
     #[test]
     fn blocks_come_once_in_the_order_of_first_use() {
         let folder = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ mod tests {
         let trace = Trace { header, requests, lost: 0, is_whole: true };
         let set = boot_set_of(&trace, &version.name, facts(), &store).unwrap();
         assert_eq!(set.blocks.iter().map(|it| it.id).collect::<Vec<_>>(), [5, 1, 2, 6].map(|at| all[at]));
-        assert!(set.blocks.iter().all(|it| it.length() == grid), "as long as they are");
+        assert!(set.blocks.iter().all(|it| it.length() == grid), "with their full lengths");
         assert_eq!((set.record.requests, set.record.bytes_read), (4, 1 + 1024 + grid * 3));
         assert_eq!(set.pages[0].id, version.record.score.0);
         set.encode().unwrap();

@@ -1,4 +1,4 @@
-//! A revision of the hoard by cast: the frames of one node's hoard, as they lie, to every node that listens; each asks for
+//! Casts a revision of the hoard: the stored frames of one node's hoard, to every node that listens; each requests only
 //! what it lacks.
 
 use std::collections::HashMap;
@@ -21,33 +21,33 @@ use crate::cast::cast_report;
 use crate::receive::Frames;
 use crate::{CastReport, Progress};
 
-/// Bytes of frames in a chunk, about.
+/// Approximate bytes of frames in a chunk.
 const CHUNK_LENGTH: usize = 1 << 20;
-/// What the session is called, before the revision. No image has such a name.
+/// Prefix of the session's name, before the revision. No image can have such a name.
 const NAME: &str = "hoard:";
-/// A manifest may have so many times the bytes of the chunks that carry it, and some more.
+/// Most bytes of a manifest: a multiple of the bytes of its chunks, plus a constant.
 const EXPANSION_MAX: u64 = 32;
 const MANIFEST_LENGTH_FREE: u64 = 4 << 20;
 
-/// What is said of every hoard that is received.
+/// The warning for every received hoard.
 const HOARD_UNPROVED: &str = "nothing proves that the sender has this origin's hoard: any machine of this network can cast one. \
     Blocks are verified by their names; which ones belong to a boot is what the sender says. `platter hoard sync` asks the origin";
 
-/// What to cast, and how.
+/// The request to cast a hoard.
 #[derive(Clone, Debug)]
 pub struct HoardCastRequest {
     /// The node's directory whose hoard is cast.
     pub cache: PathBuf,
-    /// Where to, how fast, whom to wait for.
+    /// Addresses, rate, and receivers to wait for.
     pub network: SendOptions,
 }
 
-/// Where to receive to, and how.
+/// The request to receive a hoard.
 #[derive(Clone, Debug)]
 pub struct HoardReceiveRequest {
     /// The node's directory.
     pub cache: PathBuf,
-    /// Where to listen. Which cast is wanted is known.
+    /// Where to listen. The cast's name is fixed.
     pub network: ReceiveOptions,
 }
 
@@ -142,7 +142,7 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     let writer = HoardWriter::open(&hoard_place(&request.cache))?;
     let before = writer.hoard().snapshot();
     let mut sink = HoardSink::new(writer)?;
-    // What is here already is not asked for: it waits for the manifest.
+    // Data is requested only after the manifest, because some of it is already here.
     let network =
         ReceiveOptions { wanted: Wanted::Name(NAME.into()), everything: false, ..request.network.clone() };
     progress.note(HOARD_UNPROVED);
@@ -177,17 +177,17 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     })
 }
 
-/// A hoard on its way to a node.
+/// Receives a hoard.
 struct HoardSink {
     writer: Option<HoardWriter>,
     decoder: FrameDecoder,
     description: Option<SessionDescription>,
     taken: Vec<bool>,
-    /// Blocks of the manifest, until it is whole.
+    /// Blocks of the manifest, until it is complete.
     blocks: HashMap<BlockId, Vec<u8>>,
     blocks_length: u64,
     manifest: Option<HoardManifest>,
-    /// Set when the chunks of the manifest are fetched once more from the sender alone, because they made none.
+    /// Whether the chunks of the manifest are fetched again from the sender alone, because they were inconsistent.
     asked_again: bool,
     added: Added,
     facts: Option<ReplicaFacts>,
@@ -209,7 +209,7 @@ impl HoardSink {
         })
     }
 
-    /// The chunks of the manifest, and the number of all.
+    /// Returns the number of chunks of the manifest, and of all chunks.
     fn shape(&self) -> Result<(u32, u32)> {
         let description =
             self.description.as_ref().ok_or_else(|| Error::bug("a chunk before its session"))?;
@@ -219,12 +219,12 @@ impl HoardSink {
         }
     }
 
-    /// Chunks that hold something which is not here.
+    /// Returns the chunks with missing data.
     fn wanted(&self) -> Result<Vec<Range<u32>>> {
         let (first, count) = self.shape()?;
         let Some(manifest) = &self.manifest else { return Ok(ranges(0..first, &self.taken)) };
         if manifest.chunks.len() != (count - first) as usize {
-            return Err(Error::corrupt("the manifest of the hoard is not that of this cast"));
+            return Err(Error::corrupt("the manifest of the hoard does not match this cast"));
         }
         let Some(writer) = &self.writer else { return Ok(Vec::new()) };
         let lacks = |ids: &[BlockId]| ids.iter().any(|id| !writer.holds(id));
@@ -250,7 +250,7 @@ impl HoardSink {
         self.blocks_length = 0;
         match HoardManifest::assemble(score, &std::mem::take(&mut self.blocks)) {
             Ok(manifest) => self.manifest = Some(manifest),
-            // Some of the chunks were somebody else's, made of sound frames.
+            // Some of the chunks were forged, from valid frames.
             Err(error) if is_of_contents(&error) && !self.asked_again => {
                 self.asked_again = true;
                 self.taken[..first as usize].fill(false);
@@ -262,7 +262,7 @@ impl HoardSink {
         Ok(if wanted.is_empty() { ChunkVerdict::Accepted } else { ChunkVerdict::AcceptedWant(wanted) })
     }
 
-    /// Takes a chunk of data. All blocks that the manifest says are in it must be.
+    /// Stores a chunk of data. It must contain all blocks that the manifest lists for it.
     fn take_data(&mut self, chunk: usize, bytes: &[u8]) -> Result<()> {
         let ids = self.manifest.as_ref().and_then(|manifest| manifest.chunks.get(chunk));
         let ids = ids.ok_or_else(|| Error::bug("a chunk of data before the manifest"))?;
@@ -271,7 +271,7 @@ impl HoardSink {
             self.added += writer.add_frame(stored?)?;
         }
         match ids.iter().find(|id| !writer.holds(id)) {
-            Some(id) => Err(Error::corrupt(format!("block {id} did not come with its chunk"))),
+            Some(id) => Err(Error::corrupt(format!("block {id} is missing in its chunk"))),
             None => Ok(()),
         }
     }
@@ -280,7 +280,7 @@ impl HoardSink {
         let limit = self.description.as_ref().map_or(0, SessionDescription::total_bytes);
         let (header, mut rest) = self.decoder.decode(stored, Verify::Hashes)?;
         if header.kind != Kind::BootSet {
-            return Err(Error::corrupt(format!("a frame of {:?} where the manifest must be", header.kind)));
+            return Err(Error::corrupt(format!("a frame of {:?} instead of the manifest", header.kind)));
         }
         for block in &header.blocks {
             let (bytes, after) = rest.split_at(block.length as usize);
@@ -315,7 +315,7 @@ impl ChunkSink for HoardSink {
 
     fn finish(&mut self) -> Result<SinkOutcome> {
         let (Some(manifest), Some(description)) = (&self.manifest, &self.description) else {
-            return Err(Error::bug("finished before the manifest was whole"));
+            return Err(Error::bug("finished before the manifest was complete"));
         };
         let score: Score = description.score;
         let writer = self.writer.take().ok_or_else(|| Error::bug("finished twice"))?;
@@ -324,12 +324,12 @@ impl ChunkSink for HoardSink {
     }
 }
 
-/// Whether an error says that what came is wrong, or not all of it.
+/// Whether an error means that the received data is wrong or incomplete.
 fn is_of_contents(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt)
 }
 
-/// The chunks of a range that were not taken.
+/// Returns the chunks of a range that were not accepted.
 fn ranges(range: Range<u32>, taken: &[bool]) -> Vec<Range<u32>> {
     range.filter(|index| !taken[*index as usize]).map(|index| index..index + 1).collect()
 }
@@ -353,7 +353,7 @@ mod tests {
     use crate::tests::capture_bytes;
     use platter_fetch::StoreLocation;
 
-    /// A disk of so many blocks of 32 KiB, of which the first few are its own.
+    /// A disk of this many blocks of 32 KiB, of which the first ones are unique.
     fn disk(number: u8, blocks: usize) -> Vec<u8> {
         let block = |at: usize| {
             let own = if at < 4 { number } else { 0 };
@@ -431,9 +431,9 @@ mod tests {
         })
     }
 
-    /// A node gets a revision by cast, and of the next one what it lacks.
+    /// A node receives a revision by cast, and of the next one only what it lacks.
     #[test]
-    fn a_revision_travels_by_cast_and_the_next_one_by_its_difference() {
+    fn a_revision_is_cast_completely_and_the_next_one_by_its_difference() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -458,7 +458,10 @@ mod tests {
         let (sent, received) = cast_to(&one, &two);
         assert_eq!((received.revision, received.members, received.added), (1, 1, 1));
         assert_eq!(received.fetched_raw_bytes, sent.receivers[0].written_bytes);
-        assert!(received.fetched_blocks >= synced.fetched_blocks, "the boot set itself comes, too");
+        assert!(
+            received.fetched_blocks >= synced.fetched_blocks,
+            "the boot set itself is transferred as well"
+        );
         capture_bytes(&place, "b", &disk(2, 100));
         register_all(&place, "b").unwrap();
         sync();

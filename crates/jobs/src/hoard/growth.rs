@@ -1,26 +1,27 @@
-//! How a hoard grows with the images in it: a power law, fitted by least squares on logarithms. Pure.
+//! The growth of a hoard with the number of images: a power law, fitted by least squares on logarithms. Pure.
 
 use serde::Serialize;
 
-/// Points that a fit needs at least.
+/// Fewest points for a fit.
 const POINTS_MIN: usize = 3;
 
 /// `bytes = factor * images ^ exponent`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fit {
-    /// Bytes of the first image.
+    /// Bytes for one image.
     pub factor: f64,
-    /// 1 where nothing is shared, towards 0 where everything is.
+    /// 1 if nothing is shared, towards 0 if everything is.
     pub exponent: f64,
-    /// How far the points lie from it: the root of the mean square of the difference of logarithms, as a part: 0.05 says
-    /// that a point is usually 5 % off.
+    /// Deviation of the points: the root mean square of the difference of logarithms, as a fraction: 0.05 means that a
+    /// point is typically 5 % off.
     pub error: f64,
-    /// Points.
+    /// Number of points.
     pub points: usize,
 }
 
 impl Fit {
-    /// Fits the bytes after the first image, the second, and so on; `None` for fewer than three, or for none that grow.
+    /// Fits the bytes after the first image, the second, and so on; `None` for fewer than three points, or without
+    /// growth.
     pub(super) fn of(bytes: &[u64]) -> Option<Self> {
         let points: Vec<(f64, f64)> = (1..)
             .zip(bytes)
@@ -42,7 +43,7 @@ impl Fit {
         Some(Self { factor: intercept.exp(), exponent, error, points: points.len() })
     }
 
-    /// The bytes for so many images.
+    /// Returns the bytes for this many images.
     pub fn bytes(&self, images: usize) -> u64 {
         (self.factor * (images as f64).powf(self.exponent)) as u64
     }
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_power_law_is_found_again() {
+    fn a_power_law_is_recovered() {
         let bytes: Vec<u64> = (1..=50).map(|n| (1e8 * f64::from(n).powf(0.4)) as u64).collect();
         let fit = Fit::of(&bytes).unwrap();
         assert!((fit.factor - 1e8).abs() < 10.0 && (fit.exponent - 0.4).abs() < 1e-6, "{fit:?}");
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_off_is_in_the_error_and_too_little_is_no_fit() {
+    fn deviations_count_as_error_and_few_points_give_no_fit() {
         assert_eq!(Fit::of(&[100, 200]), None);
         assert_eq!(Fit::of(&[0, 0, 0, 0]), None);
         let fit = Fit::of(&[100, 220, 270, 440, 450]).unwrap();

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use platter_image::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 
-/// How often it is looked for the marker.
+/// Interval of checks for the marker.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// A forwarded port whose guest does not listen is closed again at once; one that stays open so long is one.
+/// If the guest does not listen, a connection to its forwarded port is closed at once; one that stays open this long
+/// was accepted.
 const PORT_HOLDS: Duration = Duration::from_millis(1500);
-/// Most bytes of a line of the console that are looked at.
+/// Most bytes of a console line that are examined.
 const LINE_LENGTH_MAX: u64 = 64 << 10;
 /// Lines of the console that are shown when a boot fails.
 const LINES_SHOWN: usize = 8;
@@ -27,11 +28,11 @@ const LINES_SHOWN: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Marker {
-    /// The guest prints that on its serial console.
+    /// The guest prints this text on its serial console.
     Serial(String),
-    /// The guest takes connections at that TCP port.
+    /// The guest accepts connections at this TCP port.
     Port(u16),
-    /// Nothing is read for so many seconds.
+    /// Nothing is read for this many seconds.
     Quiet(u64),
 }
 
@@ -50,7 +51,7 @@ impl FromStr for Marker {
 
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
-            Error::refused(format!("{text:?} is no marker: give serial:TEXT, port:NUMBER or quiet:SECONDS"))
+            Error::refused(format!("{text:?} is not a marker: use serial:TEXT, port:NUMBER or quiet:SECONDS"))
         };
         match text.split_once(':') {
             Some(("serial", text)) if !text.is_empty() => Ok(Self::Serial(text.to_owned())),
@@ -81,16 +82,16 @@ impl From<Marker> for String {
     }
 }
 
-/// What runs the guest's instructions.
+/// How the guest's instructions are executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accelerator {
-    /// The processor where that can be had, else an emulation.
+    /// By the processor if available, otherwise emulated.
     #[default]
     Auto,
-    /// The processor.
+    /// By the processor.
     Kvm,
-    /// An emulation: ten times slower and more.
+    /// Emulated: at least ten times slower.
     Tcg,
 }
 
@@ -101,9 +102,9 @@ pub struct Machine {
     pub memory_mib: u32,
     /// What ends the recording.
     pub until: Marker,
-    /// It is given up after so many seconds.
+    /// Time limit in seconds.
     pub timeout_seconds: u64,
-    /// What runs it.
+    /// How it is executed.
     pub accelerator: Accelerator,
     /// The program: `qemu-system-x86_64`.
     pub program: String,
@@ -124,17 +125,17 @@ impl Default for Machine {
     }
 }
 
-/// How a boot went.
+/// The result of a boot.
 #[derive(Clone, Debug)]
 pub(super) struct Booted {
     pub(super) duration: Duration,
-    /// What ran it.
+    /// How it was executed.
     pub(super) accelerator: &'static str,
-    /// The command as it was given.
+    /// The command line.
     pub(super) command: String,
 }
 
-/// A process that is ended when nobody waits for it any more.
+/// A process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -146,12 +147,12 @@ impl Drop for Running {
 }
 
 impl Machine {
-    /// Boots the disk at that address of NBD until the marker, and ends the machine. `reads` tells how many reads there were
+    /// Boots the disk at this NBD address until the marker, and ends the machine. `reads` returns the number of reads
     /// so far.
     ///
     /// # Errors
-    /// `Missing` when there is no such program; `Refused` when the marker did not come in time, or the machine ended before;
-    /// `Io`.
+    /// `Missing` when the program does not exist; `Refused` when the marker did not appear in time, or the machine
+    /// ended before; `Io`.
     pub(super) fn boot(&self, disk: &str, reads: &dyn Fn() -> u64, stop: &AtomicBool) -> Result<Booted> {
         let accelerator = match self.accelerator {
             Accelerator::Kvm => "kvm",
@@ -175,7 +176,7 @@ impl Machine {
     }
 
     fn arguments_for(&self, accelerator: &str, disk: &str, port: Option<(u16, u16)>) -> Vec<String> {
-        // Without cmpxchg16b: some emulations of it have wrong flags, of which guests die at random.
+        // Without cmpxchg16b, because some emulations of it set wrong flags, which crashes guests at random.
         let cpu = if accelerator == "kvm" { "host" } else { "qemu64,-cx16" };
         let memory = self.memory_mib.to_string();
         let drive = format!("file={disk},format=raw,if=virtio,cache=writeback");
@@ -219,7 +220,7 @@ impl Machine {
                     last_lines.push(line);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // It says nothing more: it has ended, or soon will.
+                // Its output has ended: it has ended, or soon will.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK_PAUSE),
             }
             let now = reads();
@@ -238,7 +239,7 @@ impl Machine {
             }
             let failed = |why: String| {
                 let said = last_lines.join("\n");
-                Err(Error::refused(format!("{why}; the last it said:\n{said}")))
+                Err(Error::refused(format!("{why}; its last output:\n{said}")))
             };
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::refused("stopped before the machine reached its marker"));
@@ -247,13 +248,13 @@ impl Machine {
                 return failed(format!("{} ended before {} ({status})", self.program, self.until));
             }
             if began.elapsed() > Duration::from_secs(self.timeout_seconds) {
-                return failed(format!("{} did not come in {} s", self.until, self.timeout_seconds));
+                return failed(format!("{} did not appear within {} s", self.until, self.timeout_seconds));
             }
         }
     }
 }
 
-/// Lines of what a machine prints, by two threads that end with it.
+/// Returns the machine's output by lines, read by two threads that end with it.
 fn console_of(machine: &mut Child) -> Receiver<String> {
     let (lines_out, lines) = channel();
     let printed: Vec<Box<dyn Read + Send>> = [
@@ -268,7 +269,7 @@ fn console_of(machine: &mut Child) -> Receiver<String> {
         thread::spawn(move || {
             let mut stream = BufReader::new(stream);
             let mut line = Vec::new();
-            // A prompt has no line break: what stands there is told with what was read so far.
+            // A prompt has no line break: each new part is sent together with the line so far.
             while let Ok(count) = read_some(&mut stream, &mut line) {
                 if count == 0 || lines_out.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err()
                 {
@@ -283,7 +284,7 @@ fn console_of(machine: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// Adds what is there of a line, at least a byte unless it ends.
+/// Appends the available part of a line, at least one byte unless the stream ends.
 fn read_some(stream: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<usize> {
     let bytes = stream.fill_buf()?;
     let count = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
@@ -296,14 +297,14 @@ fn can_open(device: &Path) -> bool {
     std::fs::OpenOptions::new().read(true).write(true).open(device).is_ok()
 }
 
-/// A port of this machine that nobody has now.
+/// Returns a currently free port of this machine.
 fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(|| "looking for a free port".to_owned())?;
     Ok(listener.local_addr().context(|| "looking for a free port".to_owned())?.port())
 }
 
-/// Whether the guest behind a forwarded port takes connections: the forwarder does in any case, and closes them again when
+/// Whether the guest behind a forwarded port accepts connections: the forwarder always does, and closes them again if
 /// the guest does not.
 fn answers(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
@@ -321,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_are_written_as_they_are_read() {
+    fn markers_are_printed_in_the_form_in_which_they_are_parsed() {
         for text in ["serial:login: now", "port:22", "quiet:10"] {
             assert_eq!(text.parse::<Marker>().unwrap().to_string(), text);
         }
@@ -342,9 +343,9 @@ mod tests {
         }
     }
 
-    /// A shell takes `-accel` for an option and fails: what a machine says when it ends early is told.
+    /// A shell rejects the option `-accel` and fails: the output of a machine that ends early is reported.
     #[test]
-    fn a_machine_that_ends_before_its_marker_is_told() {
+    fn a_machine_that_ends_before_its_marker_is_reported() {
         let error = machine("x", "serial:x").boot("nbd:nowhere", &|| 0, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("ended before serial:x"), "{error}");
         let absent = Machine { program: "/nonexistent/qemu".into(), ..machine("x", "quiet:1") };
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_is_told_as_it_comes_also_without_a_line_break() {
+    fn a_console_is_read_as_it_is_written_even_without_line_breaks() {
         let mut child = Command::new("/bin/sh")
             .args(["-c", "printf 'one\\ntwo'; printf ' three: '; exec sleep 5"])
             .stdout(Stdio::piped())

@@ -1,4 +1,5 @@
-//! What is in the hoard: registered from traces, taken out, followed, and kept small day by day.
+//! Manages the boot sets in the hoard: registers them from traces, unregisters them, follows images, and does the daily
+//! work.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,19 +22,19 @@ use platter_fetch::SourceOptions;
 use platter_fetch::unix_ms;
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// How new versions of an image are recorded.
+/// The machine with which new versions of an image are recorded.
 pub type FollowSettings = Machine;
 
-/// A boot set that was registered.
+/// A registered boot set.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegisterReport {
     /// `lab/debian12@3`.
     pub version: String,
-    /// The revision that has it.
+    /// The revision with it.
     pub revision: u64,
-    /// It was not there before.
+    /// Whether it is new.
     pub is_new: bool,
-    /// Its name, 64 hexadecimal digits.
+    /// Its id, 64 hexadecimal digits.
     pub boot_set: String,
     /// Pages of the recipe.
     pub pages: u32,
@@ -41,82 +42,82 @@ pub struct RegisterReport {
     pub blocks: u32,
     /// Bytes of both.
     pub bytes: u64,
-    /// Requests to read.
+    /// Number of reads.
     pub requests: u64,
-    /// What ended the recording.
+    /// The marker that ended the recording.
     pub marker: String,
-    /// What ran it; empty when nobody said.
+    /// How the machine was executed; empty if unknown.
     pub accelerator: String,
-    /// Until the marker.
+    /// Duration until the marker.
     pub seconds: f64,
 }
 
-/// What was taken out.
+/// The result of unregistering.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnregisterReport {
     /// The revision without it.
     pub revision: u64,
-    /// The versions whose boot sets went.
+    /// The versions whose boot sets were removed.
     pub unregistered: Vec<String>,
 }
 
-/// A trace that is the boot of a version.
+/// The request to import a trace as the boot of a version.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// The store that has the version, and gets the boot set.
+    /// The store of the version and the boot set.
     pub store: StoreLocation,
     /// The trace, as `attach --record` makes it.
     pub trace: PathBuf,
-    /// `NAME`: the version that the trace is of; `NAME@7`: that one, and no other.
+    /// `NAME`: the version from which the trace was recorded; `NAME@7`: exactly this version.
     pub version: String,
-    /// What ended the recording, in words.
+    /// The marker that ended the recording, in words.
     pub marker: String,
-    /// What booted, in words.
+    /// The booted machine, in words.
     pub command: String,
-    /// What ran it; may be empty.
+    /// How the machine was executed; may be empty.
     pub accelerator: String,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
-/// The daily work.
+/// The request for the daily work.
 #[derive(Clone, Debug)]
 pub struct HoardDailyRequest {
     /// The store.
     pub store: StoreLocation,
-    /// Boot sets that came so many days ago go, but the latest of each image; `None` keeps all.
+    /// Boot sets that were added this many days ago are dropped, except the latest of each image; `None` keeps all.
     pub keep_days: Option<u64>,
-    /// Changes are kept for this many days; a node that was away for longer gets the full list.
+    /// Changes are kept for this many days; a node with an older revision gets the full list.
     pub window_days: u64,
-    /// What the clock says, in milliseconds since 1970 UTC; `None` asks it.
+    /// The current time, in milliseconds since 1970 UTC; `None` reads the clock.
     pub now_unix_ms: Option<i64>,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
-    /// Set to true by whoever wants this to end.
+    /// Set to true to end the job.
     pub stop: Arc<AtomicBool>,
 }
 
-/// What the daily work did.
+/// The report of the daily work.
 #[derive(Clone, Debug, Serialize)]
 pub struct HoardDailyReport {
     /// Days counted so far.
     pub day: u64,
     /// The newest revision.
     pub revision: u64,
-    /// Changes since this revision, or a later one, can be told.
+    /// The oldest revision since which changes are known.
     pub oldest: u64,
     /// Versions whose boot sets went.
     pub dropped: Vec<String>,
     /// New versions of followed images that were recorded.
     pub recorded: Vec<RegisterReport>,
-    /// What could not be recorded, and why.
+    /// Failed recordings, with their reasons.
     pub failed: Vec<String>,
 }
 
-/// What is in the hoard.
+/// Returns the members of the hoard.
 ///
 /// # Errors
-/// What the store says.
+/// The store's errors.
 pub fn hoard_list(store: &StoreLocation) -> Result<HoardSnapshot> {
     OpenStore::open_reader(store)?.hoard()
 }
@@ -136,7 +137,7 @@ pub(super) fn register(
     }
 }
 
-/// The same at an origin.
+/// Registers a boot set at an origin.
 pub(super) fn register_at(
     store: &OriginStore,
     version: &VersionName,
@@ -169,15 +170,15 @@ fn report(
     }
 }
 
-/// Registers the boot that a trace has as the boot set of the version it is of.
+/// Registers the boot in a trace as the boot set of its version.
 ///
 /// # Errors
-/// `Missing` when there is no such version; `Refused` when the trace is of another one; `Corrupt` when it is none; what the
-/// store says.
+/// `Missing` when there is no such version; `Refused` when the trace is of another one; `Corrupt` when it is invalid;
+/// the store's errors.
 pub fn hoard_import(request: &ImportRequest, progress: &dyn Progress) -> Result<RegisterReport> {
     let trace = read_trace(&request.trace)?;
     for (is_so, what) in [
-        (!trace.is_whole, "the trace has no end: what came last is missing".to_owned()),
+        (!trace.is_whole, "the trace is incomplete: its last requests are missing".to_owned()),
         (trace.lost > 0, format!("{} requests were not recorded", trace.lost)),
     ] {
         if is_so {
@@ -200,7 +201,7 @@ pub fn hoard_import(request: &ImportRequest, progress: &dyn Progress) -> Result<
     register(&request.store, &version.name, &set)
 }
 
-/// The newest version of that name that has that score.
+/// Returns the newest version of this name with this score.
 fn version_of(store: &OpenStore, name: &str, score: platter_image::Score) -> Result<Version> {
     let VersionQuery::Named(image, choice) = name.parse()? else {
         return Err(Error::refused(
@@ -212,13 +213,13 @@ fn version_of(store: &OpenStore, name: &str, score: platter_image::Score) -> Res
         _ => store.resolve(name)?.version.into_iter().collect(),
     };
     let found = candidates.into_iter().find(|version| version.record.score == score);
-    found.ok_or_else(|| Error::refused(format!("the trace is of {score}, which {name} is not and was not")))
+    found.ok_or_else(|| Error::refused(format!("the trace is of {score}, which is no version of {name}")))
 }
 
-/// Takes boot sets out of the hoard: `NAME@7`, or all of `NAME`.
+/// Removes boot sets from the hoard: `NAME@7`, or all of `NAME`.
 ///
 /// # Errors
-/// `Missing` when there is none; `Refused` for a score or `NAME@latest`; what the store says.
+/// `Missing` when there is none; `Refused` for a score or `NAME@latest`; the store's errors.
 pub fn hoard_unregister(store: &StoreLocation, what: &str) -> Result<UnregisterReport> {
     let (image, number) = match what.parse()? {
         VersionQuery::Named(image, NumberChoice::Number(number)) => (image, Some(number)),
@@ -235,10 +236,10 @@ pub fn hoard_unregister(store: &StoreLocation, what: &str) -> Result<UnregisterR
     Ok(UnregisterReport { revision, unregistered })
 }
 
-/// New versions of an image are recorded so by the daily work; `None`: no longer.
+/// Sets how the daily work records new versions of an image; `None`: no longer.
 ///
 /// # Errors
-/// `Missing` when there is no such image; `Refused` for an origin's store; what the store says.
+/// `Missing` when there is no such image; `Refused` for an origin's store; the store's errors.
 pub fn hoard_follow(
     store: &StoreLocation,
     image: &ImageName,
@@ -246,35 +247,35 @@ pub fn hoard_follow(
 ) -> Result<()> {
     let place = store.local("following an image")?;
     let text = settings.map(serde_json::to_string).transpose();
-    let text = text.map_err(|error| Error::bug("settings without a text").with_source(error))?;
+    let text = text.map_err(|error| Error::bug("cannot serialize settings").with_source(error))?;
     Store::open_reader(place)?.hoard_follow(image, text.as_deref())
 }
 
-/// The images that are followed, with how.
+/// Returns the followed images, with their settings.
 ///
 /// # Errors
-/// `Refused` for an origin's store; `Corrupt` when settings are none; what the store says.
+/// `Refused` for an origin's store; `Corrupt` when settings are invalid; the store's errors.
 pub fn hoard_followed(store: &StoreLocation) -> Result<Vec<(ImageName, FollowSettings)>> {
     let followed = Store::open_reader(store.local("following images")?)?.hoard_followed()?;
     let parse = |(image, text): (ImageName, String)| {
         let settings = serde_json::from_str(&text).map_err(|error| {
-            Error::corrupt(format!("how {image} is to be recorded says nothing known")).with_source(error)
+            Error::corrupt(format!("invalid recording settings of {image}")).with_source(error)
         })?;
         Ok((image, settings))
     };
     followed.into_iter().map(parse).collect()
 }
 
-/// Counts a day, drops what is too old, and records the newest versions of followed images that have no boot set.
+/// Counts a day, drops old boot sets, and records the newest versions of followed images without one.
 ///
 /// # Errors
-/// `Refused` for an origin's store; what the store says. A boot that fails is in the report.
+/// `Refused` for an origin's store; the store's errors. A failed boot is in the report.
 pub fn hoard_daily(request: &HoardDailyRequest, progress: &dyn Progress) -> Result<HoardDailyReport> {
     let place = request.store.local("the hoard's daily work")?;
     let (mut recorded, mut failed) = (Vec::new(), Vec::new());
     for (image, machine) in hoard_followed(&request.store)? {
         let store = Store::open_reader(place)?;
-        // All its versions were forgotten: there is nothing to record, until there is one again.
+        // All its versions were forgotten: there is nothing to record until a new one exists.
         let Ok(version) = store.version(&image, NumberChoice::Latest) else { continue };
         if store.hoard()?.members.iter().any(|member| member.version == version.name) {
             continue;
@@ -291,7 +292,7 @@ pub fn hoard_daily(request: &HoardDailyRequest, progress: &dyn Progress) -> Resu
             Err(error) => failed.push(format!("{}: {error}", version.name)),
         }
     }
-    // Last: what was just recorded may be the latest of its image.
+    // Last, because a new recording may be the latest of its image.
     let wish = DailyRequest {
         now_unix_ms: request.now_unix_ms.unwrap_or_else(unix_ms),
         keep_days: request.keep_days,

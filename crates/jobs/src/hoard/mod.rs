@@ -1,14 +1,14 @@
-//! The hoard as a person asks for it: boot sets recorded or imported and registered at the origin, and kept whole on a node.
+//! Commands for the hoard: boot sets are recorded or imported and registered at the origin, and nodes keep all of them.
 //!
-//! - `boots`: what a boot read, and the recipe of what was booted, make a boot set
-//! - `observed`: the same of a boot that a node observed, registered if it is new
+//! - `boots`: makes a boot set from the reads of a boot and the recipe
+//! - `observed`: the same for a boot that a node observed, registered if it adds something
 //! - `machine`: a virtual machine that boots headless until a marker
-//! - `recording`: both together, over a throwaway overlay
+//! - `recording`: records the boot of a machine over a temporary overlay
 //! - `manage`: register, unregister, follow, the daily work
-//! - `sync`: a node's replica, brought to the origin's newest revision
-//! - `casting`: one node's replica to many at once
-//! - `layered`: reads of what is hoarded come from the replica, all others from below
-//! - `status`, `growth`, `plot`: what it costs
+//! - `sync`: updates a node's replica to the origin's newest revision
+//! - `casting`: casts one node's replica to many at once
+//! - `layered`: reads hoarded blocks from the replica, others from below
+//! - `status`, `growth`, `plot`: the cost of the hoard
 
 mod boots;
 mod casting;

@@ -1,9 +1,9 @@
-//! Registers a boot that a node observed (`platter_vdisk::BootDetector`) as the boot set of its version, where the hoard does
-//! not have that yet.
+//! Registers a boot that a node observed (`platter_vdisk::BootDetector`) as the boot set of its version, if the hoard
+//! does not have it yet.
 //!
-//! Nodes that boot one version at once must not all send it: each compares with its own replica of the hoard first, which
-//! hears of another node's registration within a second. Those that are faster are merged at the origin, which takes no
-//! boot that adds nothing.
+//! Nodes that boot one version at the same time must not all send it: each first compares the boot with its own replica
+//! of the hoard, which learns of other nodes' registrations within a second. The origin merges concurrent
+//! registrations, and ignores a boot that adds nothing.
 
 use platter_image::{Result, Score};
 use platter_records::Version;
@@ -14,7 +14,7 @@ use super::boots::{BootFacts, BootReads, boot_set_of_reads};
 use super::manage::{RegisterReport, register_at};
 use platter_client::OriginStore;
 
-/// A boot that reads more than so many eighths of what the version holds is taken for a copy of the disk.
+/// A boot that reads more than this many eighths of the version's data counts as a copy of the disk.
 const EIGHTHS_MAX: u64 = 6;
 
 /// A boot that a node observed.
@@ -22,43 +22,43 @@ const EIGHTHS_MAX: u64 = 6;
 pub struct ObservedBoot {
     /// The disk that booted.
     pub score: Score,
-    /// What it read.
+    /// Its reads.
     pub boot: Boot,
     /// When it ended, in milliseconds since 1970 UTC.
     pub time_unix_ms: i64,
 }
 
-/// Who observed it.
+/// The observing node.
 #[derive(Clone, Debug)]
 pub struct Observer {
-    /// What people call the node.
+    /// The node's name.
     pub node: String,
     /// Such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
-/// What became of an observed boot.
+/// The result for an observed boot.
 #[derive(Clone, Debug)]
 pub enum Observation {
-    /// It is the version's boot set now, or part of it.
+    /// It became the version's boot set, or part of it.
     Registered(Box<RegisterReport>),
-    /// The hoard has what it read.
+    /// The hoard already has its blocks.
     KnownAlready,
     /// It read most of the version's data.
     Copy,
 }
 
-/// Whether the version of that score needs no more boots, as far as this node knows.
+/// Whether the version with this score needs no more boots, as far as this node knows.
 pub fn is_settled(hoard: &Hoard, score: Score) -> bool {
     let members = hoard.snapshot().members;
     members.iter().any(|member| member.record.score == score && member.record.is_settled())
 }
 
-/// Registers a boot of that version, unless that changes nothing.
+/// Registers a boot of this version, unless it adds nothing.
 ///
 /// # Errors
-/// `Refused` when the access token may not register it; `Missing` when the version is gone; `Transient` when the origin is
-/// away.
+/// `Refused` when the access token may not register it; `Missing` when the version was forgotten; `Transient` when the
+/// origin is down.
 pub fn register_observed(
     (store, hoard): (&OriginStore, &Hoard),
     version: &Version,

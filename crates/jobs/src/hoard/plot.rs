@@ -1,5 +1,5 @@
-//! The growth of a hoard as a picture: SVG, written by hand, readable in light and dark, with its figures as text for those
-//! who do not see it.
+//! The growth of a hoard as an SVG picture, readable in light and dark mode, with its figures as text for screen
+//! readers.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 60.0;
 
-/// Where the fitted curve ends, as a multiple of the images that there are.
+/// End of the fitted curve, as a multiple of the number of images.
 const BEYOND: f64 = 1.5;
 /// Points of a curve.
 const CURVE_POINTS: usize = 64;
 
-/// Draws the growth curve: the boot sets' sum, what is left of it without doubles, and the fit beyond.
+/// Draws the growth curve: the sum of the boot sets, their unique bytes, and the extrapolated fit.
 pub fn growth_svg(status: &HoardStatus) -> String {
     let images = status.boot_sets.len();
     let images_max = (images as f64 * BEYOND).max(2.0);
@@ -45,7 +45,7 @@ pub fn growth_svg(status: &HoardStatus) -> String {
 }
 
 fn head(out: &mut String, status: &HoardStatus) {
-    // Writing to a text does not fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
@@ -124,7 +124,7 @@ impl Scale {
         let _ = writeln!(
             out,
             "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>\
-             <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">images, in the order in which they came</text>",
+             <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">images, in order of registration</text>",
             (LEFT + right) / 2.0,
             bottom + 42.0
         );
@@ -140,7 +140,7 @@ impl Scale {
                 write!(out, "{}{:.1} {:.1}", if n == 0 { 'M' } else { 'L' }, self.x(*images), self.y(*bytes));
         }
         *out += "\"/>\n";
-        // A line of one point is none.
+        // A single point is drawn as a dot.
         if let [(images, bytes)] = points {
             let _ = writeln!(
                 out,
@@ -152,7 +152,7 @@ impl Scale {
     }
 }
 
-/// Four to ten round numbers up to a largest one.
+/// Returns four to ten round numbers up to a maximum.
 fn steps(max: f64) -> Vec<f64> {
     let power = 10_f64.powf((max / 4.0).log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().map(|n| n * power).take_while(|step| *step * 4.0 <= max).last();

@@ -1,5 +1,5 @@
-//! Records the boot of a version: a machine boots it over NBD, above an overlay that is thrown away, and what it reads of
-//! the version becomes its boot set.
+//! Records the boot of a version: a machine boots it over NBD with a temporary overlay, and its reads of the version
+//! become its boot set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,29 +28,29 @@ use platter_fetch::{memory_cache, unix_ms};
 
 /// Memory for decoded blocks while a machine boots, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
-/// What the disk is called to the machine.
+/// The disk's name for the machine.
 const DISK: &str = "boot";
 
-/// What to boot, and how.
+/// The request to record a boot.
 #[derive(Clone, Debug)]
 pub struct RecordRequest {
-    /// The store that has the version, and gets the boot set.
+    /// The store of the version and the boot set.
     pub store: StoreLocation,
     /// `NAME` or `NAME@7`.
     pub version: String,
     /// The machine.
     pub machine: Machine,
-    /// What is doing this, such as `platter 0.1.0`.
+    /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
-    /// Set to true by whoever wants this to end.
+    /// Set to true to end the job.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Boots a version until the marker, and registers what it read as its boot set.
+/// Boots a version until the marker, and registers its reads as the boot set.
 ///
 /// # Errors
-/// `Missing` when there is no such version, or no QEMU; `Refused` for a score, or when the marker does not come; what the
-/// store says.
+/// `Missing` when there is no such version, or no QEMU; `Refused` for a score, or when the marker does not appear; the
+/// store's errors.
 pub fn hoard_record(request: &RecordRequest, progress: &dyn Progress) -> Result<RegisterReport> {
     let store = OpenStore::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
@@ -61,7 +61,7 @@ pub fn hoard_record(request: &RecordRequest, progress: &dyn Progress) -> Result<
     progress.begin(&format!("booting {}", version.name), 0);
     let (trace, booted) = record(source.clone(), resolved.score, request)?;
     if trace.lost > 0 {
-        progress.note(&format!("{} requests came too fast to be recorded: record it again", trace.lost));
+        progress.note(&format!("{} requests were too fast to be recorded: record it again", trace.lost));
     }
     let set = set_of(&trace, &booted, &version.name, request, &*source)?;
     register(&request.store, &version.name, &set)
@@ -86,7 +86,7 @@ fn set_of(
     boot_set_of(trace, version, facts, source)
 }
 
-/// A folder of this process, removed with what is in it.
+/// A temporary folder, removed with its contents.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -107,18 +107,18 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is only in the way.
+        // A failed removal only leaves files behind.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The one disk that is served.
+/// The served disk.
 struct OneDisk(Arc<Counted>);
 
-/// A disk whose reads are counted.
+/// A disk that counts its reads.
 type Counted = Count<Shared>;
 
-/// A disk that others have too.
+/// A disk that is shared with others.
 struct Shared(Arc<dyn BlockDevice>);
 
 impl Exports for OneDisk {
@@ -168,12 +168,12 @@ impl BlockDevice for Shared {
     }
 }
 
-/// Boots the disk of that score; gives what was asked of it.
+/// Boots the disk with this score. Returns its trace.
 fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Result<(Trace, Booted)> {
     let scratch = Scratch::make()?;
     let base: Arc<dyn BlockDevice> = Arc::new(RecipeDisk::open(score, source, memory_cache(CACHE_BYTES)?)?);
     let header = TraceHeader { base_score: score, disk_length: base.length(), began_unix_ms: unix_ms() };
-    // Nobody opens it again, whatever boots.
+    // The overlay is never opened again.
     let options = OverlayOptions { base_score: score, edit_lock: 1, boot_id: [1; 16] };
     let overlay = Overlay::create(&OsVfs, &scratch.path("overlay"), &options, base)?;
     let trace_path = scratch.path("trace");
@@ -190,7 +190,7 @@ fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Res
         let server = scope.spawn(|| NbdServer::serve(listener, exports, NbdOptions::default(), &served));
         let booted = request.machine.boot(&uri, &|| disk.counts().reads, &request.stop);
         served.store(true, Ordering::Relaxed);
-        let ended = server.join().unwrap_or_else(|_| Err(Error::bug("the server of a disk broke")));
+        let ended = server.join().unwrap_or_else(|_| Err(Error::bug("the server of a disk panicked")));
         booted.and_then(|booted| ended.map(|()| booted))
     })?;
     recording.finish()?;

@@ -1,5 +1,5 @@
-//! What the hoard costs: bytes of images, of boot sets together and without doubles, on a node's disk and in its memory; and
-//! how that grows with the images (Squirrel, section 4.2).
+//! The cost of the hoard: bytes of images, of boot sets (total and unique), on a node's disk and in its memory; and its
+//! growth with the number of images (Squirrel, section 4.2).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,41 +14,41 @@ use super::sync::hoard_place;
 use platter_fetch::Opened;
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// Images that the fitted curve is told for.
+/// Numbers of images for which the fit is extrapolated.
 const EXTRAPOLATED: [usize; 4] = [100, 200, 607, 1000];
 
-/// The hoard in figures. Bytes are before compression, unless they are on a disk.
+/// Figures of the hoard. Bytes are before compression, unless they are on a disk.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct HoardStatus {
     /// The newest revision.
     pub revision: u64,
-    /// The run of revisions.
+    /// The epoch of the revisions.
     pub epoch: String,
-    /// Why the store could not be asked, if so: then all of this is of the node's own hoard.
+    /// Why the store could not be queried, if so: then all figures are those of the node's own hoard.
     pub store_away: Option<String>,
-    /// Bytes of the disks of all versions in the hoard; 0 if the store could not be asked.
+    /// Total size of the disks of all versions in the hoard; 0 if the store could not be queried.
     pub virtual_bytes: u64,
-    /// Bytes of them that somebody can read; 0 if the store could not be asked.
+    /// Allocated bytes of these; 0 if the store could not be queried.
     pub allocated_bytes: u64,
     /// Bytes of all boot sets.
     pub boot_set_bytes: u64,
     /// The same, with every block counted once.
     pub unique_bytes: u64,
-    /// Boot sets in the order in which they came.
+    /// Boot sets in order of registration.
     pub boot_sets: Vec<MemberFigures>,
     /// The growth of `unique_bytes`, as a power law.
     pub fit: Option<Fit>,
-    /// What one more image costs by it; without a fit, what the last one did.
+    /// Estimated cost of the next image by the fit; without a fit, the cost of the last one.
     pub next_bytes: u64,
-    /// The fit's bytes for so many images.
+    /// The fit's bytes for several numbers of images.
     pub extrapolated: Vec<(usize, u64)>,
-    /// The hoard of this node, if one was named.
+    /// The hoard of this node, if one was given.
     pub replica: Option<ReplicaFacts>,
-    /// What the origin knows of nodes, if it tells.
+    /// The nodes that the origin knows, if it lists them.
     pub nodes: Vec<NodeRevision>,
 }
 
-/// A boot set in figures.
+/// Figures of a boot set.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemberFigures {
     /// `lab/debian12@3`.
@@ -57,28 +57,28 @@ pub struct MemberFigures {
     pub blocks: usize,
     /// Bytes of them.
     pub bytes: u64,
-    /// Bytes of those that no boot set before it has.
+    /// Bytes of those that no earlier boot set has.
     pub new_bytes: u64,
-    /// Bytes of this and all before it.
+    /// Bytes of this and all earlier ones.
     pub sum_bytes: u64,
     /// The same, with every block counted once.
     pub unique_bytes: u64,
-    /// Requests of its boot to read.
+    /// Reads of its boot.
     pub requests: u64,
     /// Seconds until its marker.
     pub seconds: f64,
-    /// What ran it; empty when nobody said.
+    /// How the machine was executed; empty if unknown.
     pub accelerator: String,
-    /// Boots that nodes observed, merged in it; 0 when a person recorded it.
+    /// Number of observed boots merged in it; 0 for a manual recording.
     pub boots: u32,
     /// The nodes that observed them.
     pub nodes: Vec<String>,
 }
 
-/// A node, and which revision it has.
+/// A node with its revision.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRevision {
-    /// What it calls itself.
+    /// Its name.
     #[serde(default)]
     pub name: String,
     /// Its revision.
@@ -86,11 +86,11 @@ pub struct NodeRevision {
     pub hoard_revision: u64,
 }
 
-/// Tells what the hoard of a store costs, and, with a node's directory, the one there. That one is told without the store, too,
-/// if the store cannot be asked.
+/// Returns the cost of a store's hoard and, with a node's directory, of the node's hoard. The latter is returned even
+/// if the store cannot be queried.
 ///
 /// # Errors
-/// What the store says; `Missing`, `Corrupt`, `Io` for the node's.
+/// The store's errors; `Missing`, `Corrupt`, `Io` for the node's hoard.
 pub fn hoard_status(location: &StoreLocation, cache: Option<&Path>) -> Result<HoardStatus> {
     if let Some(cache) = cache.filter(|cache| !cache.is_dir()) {
         return Err(Error::missing(format!("there is no node's directory {}", cache.display())));
@@ -106,7 +106,7 @@ pub fn hoard_status(location: &StoreLocation, cache: Option<&Path>) -> Result<Ho
     Ok(extrapolated(status))
 }
 
-/// Whether a store cannot be asked: there is none, or it is an origin that does not answer.
+/// Whether a store cannot be queried: it does not exist, or its origin does not answer.
 fn is_away(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Missing | ErrorKind::Transient)
 }
@@ -131,7 +131,7 @@ fn of_store(store: &OpenStore, hoard: HoardSnapshot, replica: Option<&Hoard>) ->
     Ok(status)
 }
 
-/// What the node's own hoard says: how large its versions are, it does not know.
+/// Returns the figures of the node's own hoard, which does not know the sizes of its versions.
 fn of_replica(replica: &Hoard, why: &Error) -> Result<HoardStatus> {
     let hoard = replica.snapshot();
     let mut status = HoardStatus {
@@ -163,7 +163,7 @@ fn extrapolated(mut status: HoardStatus) -> HoardStatus {
     status
 }
 
-/// What was counted so far.
+/// Running counts.
 #[derive(Default)]
 struct Counted {
     known: HashMap<BlockId, u64>,
@@ -176,7 +176,7 @@ impl Counted {
         let before = self.unique;
         for row in set.pages.iter().chain(&set.blocks) {
             self.sum += row.length();
-            // Two versions may use one block differently far.
+            // Two versions may use different lengths of one block.
             let known = self.known.entry(row.id).or_default();
             self.unique += row.length().saturating_sub(*known);
             *known = row.length().max(*known);
@@ -197,7 +197,7 @@ impl Counted {
     }
 }
 
-/// The nodes that an origin tells of; none, where it knows of none or may not tell.
+/// Returns the nodes that an origin lists; none if it knows or lists none.
 fn nodes(store: &OpenStore) -> Result<Vec<NodeRevision>> {
     let Opened::Remote(remote) = store.opened() else { return Ok(Vec::new()) };
     let told = match remote.origin().nodes() {
@@ -211,7 +211,7 @@ fn nodes(store: &OpenStore) -> Result<Vec<NodeRevision>> {
     Ok(serde_json::from_value(list).unwrap_or_default())
 }
 
-/// A status of so many images that share most.
+/// A status of this many images that share most blocks.
 #[cfg(test)]
 pub(super) fn sample(images: u64) -> HoardStatus {
     let figures = |n: u64| MemberFigures {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_more_image_costs_follows_the_curve() {
+    fn the_cost_of_the_next_image_follows_the_curve() {
         let status = sample(40);
         let fit = status.fit.unwrap();
         assert!((fit.exponent - 0.5).abs() < 0.001);

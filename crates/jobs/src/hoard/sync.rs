@@ -1,5 +1,5 @@
-//! Brings a node's replica of the hoard to the newest revision of the origin: changes are asked for, what is missing is
-//! fetched in the order of boots, and the revision is remembered when all of it is durable.
+//! Updates a node's replica of the hoard to the newest revision of the origin: requests the changes, fetches missing
+//! blocks in boot order, and stores the revision once all of it is durable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,64 +15,64 @@ use crate::Progress;
 use platter_fetch::SourceOptions;
 use platter_fetch::{OpenStore, StoreLocation};
 
-/// Gives another source than the store for what a boot set names, where there is one.
+/// Returns another source than the store for the blocks of a boot set, if there is one.
 type Elsewhere<'a> = dyn Fn(&BootSetRecord, SourceOptions) -> Option<Arc<dyn Source>> + 'a;
 
-/// What to bring where.
+/// The request to sync a hoard.
 #[derive(Clone, Debug)]
 pub struct HoardSyncRequest {
     /// The store that has the hoard.
     pub store: StoreLocation,
-    /// The node's directory; the hoard lies in a folder of it.
+    /// The node's directory; the hoard is in a folder of it.
     pub cache: PathBuf,
-    /// Ask for everything, not for changes: also for what this machine may read since not long ago.
+    /// Request everything, not only changes: finds also boot sets that became readable recently.
     pub whole: bool,
 }
 
-/// How that went.
+/// The report of a sync.
 #[derive(Clone, Debug, Serialize)]
 pub struct HoardSyncReport {
-    /// The revision that was whole here before; 0 if none was.
+    /// The complete revision before; 0 if none.
     pub revision_before: u64,
-    /// The revision that is whole here.
+    /// The complete revision now.
     pub revision: u64,
-    /// Everything was asked for, not only changes.
+    /// Whether everything was requested, not only changes.
     pub whole: bool,
     /// Boot sets.
     pub members: usize,
-    /// Those that came.
+    /// Added boot sets.
     pub added: usize,
-    /// Those that went.
+    /// Removed boot sets.
     pub gone: usize,
-    /// Pages and blocks that were fetched.
+    /// Fetched pages and blocks.
     pub fetched_blocks: u64,
     /// Bytes of them.
     pub fetched_raw_bytes: u64,
-    /// Bytes of their frames as they are kept here.
+    /// Bytes of their frames as stored here.
     pub stored_bytes: u64,
     /// Bytes of the hoard on the disk.
     pub disk_bytes: u64,
     /// Memory of its index.
     pub index_bytes: usize,
-    /// Wall time.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Where the hoard lies in a node's directory.
+/// Returns the place of the hoard in a node's directory.
 pub fn hoard_place(cache: &Path) -> StorePlace {
     StorePlace::on_system(cache.join("hoard"))
 }
 
-/// Brings the replica to the newest revision.
+/// Updates the replica to the newest revision.
 ///
 /// # Errors
-/// `Transient` when another process does it, or the origin is away; `Missing` when something of a boot set was forgotten
-/// meanwhile; what the origin and the disk say. What was fetched stays for the next time.
+/// `Transient` when another process is updating it, or the origin is down; `Missing` when a part of a boot set was
+/// forgotten meanwhile; errors of the origin and the disk. Fetched data stays for the next attempt.
 pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result<HoardSyncReport> {
     hoard_sync_from(request, &|_, _| None, progress)
 }
 
-/// The same, with what is missing of a boot set from `elsewhere`, where that gives a source.
+/// As [`hoard_sync`], with blocks from `elsewhere` if it returns a source.
 ///
 /// # Errors
 /// As [`hoard_sync`].
@@ -123,7 +123,7 @@ pub fn hoard_sync_from(
     })
 }
 
-/// Adds one boot set; what is here already costs a look.
+/// Adds one boot set; blocks that are already here are only looked up.
 fn add(
     (store, elsewhere): (&OpenStore, &Elsewhere<'_>),
     writer: &mut HoardWriter,
@@ -131,7 +131,7 @@ fn add(
     progress: &dyn Progress,
 ) -> Result<Added> {
     let within = |error: Error| error.within(format!("the boot set of {}", member.version));
-    // One that is damaged here is fetched like one that is missing.
+    // A boot set that is damaged here is fetched like a missing one.
     let set = match writer.hoard().boot_set(&member.boot_set) {
         Ok(set) => set,
         Err(_) => store.boot_set(&member.boot_set).map_err(within)?,

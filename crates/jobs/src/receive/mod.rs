@@ -22,34 +22,34 @@ use crate::{Compared, Progress, ReceiveReport};
 pub(crate) use sink::Frames;
 use sink::{DiskSink, ReceivedDisk};
 
-/// What to receive, where to, and how.
+/// The request to receive a cast.
 #[derive(Clone, Debug)]
 pub struct ReceiveRequest {
-    /// Where to.
+    /// The target.
     pub target: TargetRequest,
-    /// Which cast, and where to listen.
+    /// The wanted cast, and where to listen.
     pub network: ReceiveOptions,
 }
 
-/// What is said where nothing but a name is known of the disk.
+/// The warning if the disk is known only by name.
 const UNPROVED: &str = "nothing proves that this is the disk you mean: the sender is trusted by the name it gives, and any machine of this \
     network can give it. `platter show NAME` at the store prints the score; `platter receive SCORE TARGET` takes no other disk";
 
 /// Receives a whole disk.
 ///
 /// # Errors
-/// `Refused` when the target must not be written to (nothing was); `Missing` when no sender is heard, or the sender
-/// lacks blocks; `Io`. Once something was written, the error says what state the target is left in.
+/// `Refused` when the target must not be written to (nothing was written); `Missing` when no sender is found, or the
+/// sender lacks blocks; `Io`. Once something was written, the error describes the state of the target.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     let started = Instant::now();
-    // Before the cast is joined everything is checked and agreed to but size and sectors: those need the image, and are
-    // checked when the target is opened, before the first write.
+    // Before the cast is joined, everything is checked and confirmed except size and sectors: those need the image, and
+    // are checked when the target is opened, before the first write.
     let agreed = request.target.agree(None, &[])?;
     let ended = Arc::new(Mutex::new(None::<Ended>));
     let opener = {
         let (ended, request) = (ended.clone(), request.target.clone());
         move |root: &Root| -> Result<Box<dyn ReceivedDisk>> {
-            // Read back around the cache, or it would only compare memory.
+            // Read back around the page cache; otherwise only memory would be compared.
             let target = request.open(&agreed, root, &[], request.read_back.then_some(true))?;
             let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
             Ok(Box::new(Receiving { target, disk_length, request, ended }))
@@ -67,7 +67,7 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
             progress.note(&format!("joined the cast of {joined}, score {score}"));
             name = joined;
         }
-        ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to come back"),
+        ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to return"),
         ReceiveEvent::Progress { wanted, bytes, .. } => {
             if wanted != wanted_before {
                 wanted_before = wanted;
@@ -103,7 +103,7 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     })
 }
 
-/// How the target was finished.
+/// The result for the target.
 struct Ended {
     finished: Finished,
     compared: Option<Compared>,

@@ -1,34 +1,34 @@
-//! Reads a received segment back from the target and compares it with what was written.
+//! Reads a received segment back from the target and compares it with the written data.
 //!
-//! A receiver has no store to compare with. It keeps a fingerprint of the bytes of each place as they were written,
-//! after they were verified, and takes the same from the target.
+//! A receiver has no store to compare with. It keeps a fingerprint of the verified bytes of each place when they are
+//! written, and compares it with that of the target.
 
 use platter_image::plan::Places;
 use platter_image::{BlockId, DiskRead, Error, Extent, IoContext, Kind, Result};
 
 use crate::Compared;
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_LENGTH: u64 = 4 << 20;
 
-/// A short hash of what was written to each place, by its position.
+/// A short hash of the bytes written to each place, by its position.
 pub(super) struct Fingerprints(Vec<u64>);
 
 impl Fingerprints {
-    /// For so many places.
+    /// Creates fingerprints for this many places.
     pub(super) fn new(places: usize) -> Self {
         Self(vec![0; places])
     }
 
-    /// These bytes were written there.
+    /// Sets the fingerprint of the bytes written to a place.
     pub(super) fn set(&mut self, position: usize, bytes: &[u8]) {
         self.0[position] = fingerprint(bytes);
     }
 
-    /// Compares every place, and what must be zeros.
+    /// Compares every place, and the ranges that must be zeros.
     ///
     /// # Errors
-    /// `Corrupt`, with where the first difference found is; `Io` when the target cannot be read.
+    /// `Corrupt`, with the position of the first difference found; `Io` when the target cannot be read.
     pub(super) fn compare<'a>(
         &self,
         target: &(impl DiskRead + ?Sized),
@@ -71,7 +71,7 @@ struct Reader<'a, D: ?Sized> {
 impl<D: DiskRead + ?Sized> Reader<'_, D> {
     fn read(&mut self, extent: Extent) -> Result<&[u8]> {
         if extent.offset < self.window.offset || extent.end() > self.window.end() {
-            // Whole pieces, so that they are read directly where that is possible.
+            // Whole pieces, so that direct reads are possible.
             let start = extent.offset / READ_LENGTH * READ_LENGTH;
             let end = extent.end().next_multiple_of(READ_LENGTH).min(self.target.length());
             self.window = Extent::new(0, 0);
@@ -93,7 +93,7 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 
 fn differs(extent: Extent, what: &str) -> Error {
     Error::corrupt(format!(
-        "reading back: {} bytes at {} of the target are not what was written ({what}); the device is failing",
+        "reading back: {} bytes at {} of the target differ from the written data ({what}); the device is failing",
         extent.length, extent.offset
     ))
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_that_are_none_are_found() {
+    fn nonzero_bytes_in_zero_ranges_are_found() {
         let none = Fingerprints::new(0);
         let mut disk = vec![0; 9 << 20];
         let zeros = [Extent::new(512, 1024), Extent::new(4 << 20, 5 << 20)];

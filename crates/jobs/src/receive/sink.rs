@@ -1,4 +1,4 @@
-//! What a receiver does with chunks: first the recipe, verified from the score down, then the blocks it asks for.
+//! Processes received chunks: first the recipe, verified from the score down, then the blocks that it names.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,24 +16,24 @@ use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 use super::writer::{Writer, make_zeros};
 use crate::Compared;
 
-/// Pages may take so many times the bytes of the chunks that carry them: a recipe hardly compresses, and a sender who
-/// says otherwise is not believed.
+/// Most bytes of pages, as a multiple of the bytes of their chunks: recipes hardly compress, so a larger claim is
+/// rejected.
 const PAGES_EXPANSION_MAX: u64 = 16;
-/// And so many bytes more, each chunk.
+/// Additional bytes allowed for each chunk.
 const PAGES_LENGTH_FREE: u64 = 4 << 20;
 
 /// The target of a receiver.
 pub(super) trait ReceivedDisk: DiskRead + DiskWrite {
-    /// So many more bytes were written.
+    /// This many more bytes were written.
     fn advance(&self, bytes: u64);
 
-    /// Everything was written, and compared where that was asked for. All of the disk is durable then.
+    /// Called when everything was written and, if requested, compared. Makes all of the disk durable.
     fn finish(&self, compared: Option<Compared>) -> Result<()>;
 }
 
-/// Opens the target when the disk's length is known, from the recipe.
+/// Opens the target once the recipe shows the disk's length.
 pub(super) trait OpenTarget: Send {
-    /// Opens it for a disk of that length and sector size.
+    /// Opens it for a disk with this length and sector size.
     fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>>;
 }
 
@@ -43,43 +43,43 @@ impl<F: FnMut(&platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>> + S
     }
 }
 
-/// A disk on its way to a target, a segment at a time.
+/// Receives a disk to a target, one segment at a time.
 pub(super) struct DiskSink<O> {
     opener: O,
     free: FreeSpace,
-    /// Whether what was written is read back and compared, a segment at a time.
+    /// Whether written data is read back and compared, segment by segment.
     read_back: bool,
-    /// What was compared in the segments before.
+    /// The compared bytes of earlier segments.
     compared: Compared,
     decoder: FrameDecoder,
-    /// Decoded blocks that wait to be written together; kept, for making it anew for each chunk costs page faults.
+    /// Decoded blocks that are written together. Reused, because a new buffer for each chunk would cause page faults.
     raw: Vec<u8>,
-    /// The session's table, and which of its chunks were taken.
+    /// The session's description, and which of its chunks were accepted.
     description: Option<SessionDescription>,
     taken: Vec<bool>,
     /// Opened when the first recipe is verified.
     target: Option<Box<dyn ReceivedDisk>>,
-    /// The segment that is received; as many as there are when all have been.
+    /// The current segment; equal to their number after the last one.
     segment: usize,
-    /// Its chunks, of the recipe and of data.
+    /// Its chunks of the recipe and of data.
     chunks: [Range<u32>; 2],
     pages: Pages,
-    /// What there is to write, once the segment's recipe is verified.
+    /// The data to write, once the segment's recipe is verified.
     part: Option<Part>,
-    /// Bytes written in the segments before.
+    /// Bytes written in earlier segments.
     bytes_written: u64,
-    /// Set when all chunks of the segment's recipe, or then of its data, are fetched once more from the sender alone,
-    /// because something did not come with them.
+    /// Whether all chunks of the segment's recipe, or later of its data, are fetched again from the sender alone,
+    /// because something was missing in them.
     asked_again: bool,
 }
 
-/// What is to be written to a segment of the disk.
+/// The data to write to a segment of the disk.
 struct Part {
     writer: Writer,
     free: Extents,
 }
 
-/// Pages as they come; only those that the score leads to are ever used.
+/// Received pages; only those reachable from the score are ever used.
 #[derive(Default)]
 struct Pages {
     bytes: HashMap<BlockId, Vec<u8>>,
@@ -90,7 +90,7 @@ impl PageSource for Pages {
         self.bytes
             .get(id)
             .cloned()
-            .ok_or_else(|| Error::missing(format!("page {id} did not come with the recipe")))
+            .ok_or_else(|| Error::missing(format!("page {id} is missing in the recipe")))
     }
 }
 
@@ -116,13 +116,13 @@ impl<O: OpenTarget> DiskSink<O> {
     }
 
     fn take_page_frames(&mut self, bytes: &[u8]) -> Result<()> {
-        // A chunk is judged alone, and taken wholly or not at all: another one may be forged.
+        // Each chunk is checked separately, and accepted completely or not at all, because another one may be forged.
         let limit = bytes.len() as u64 * PAGES_EXPANSION_MAX + PAGES_LENGTH_FREE;
         let (mut pages, mut length) = (Vec::new(), 0);
         for stored in Frames(bytes) {
             let (header, raw) = self.decoder.decode(stored?, Verify::Hashes)?;
             if header.kind != Kind::Page {
-                return Err(Error::corrupt(format!("a frame of {:?} where pages must be", header.kind)));
+                return Err(Error::corrupt(format!("a frame of {:?} instead of pages", header.kind)));
             }
             let mut start = 0;
             for block in &header.blocks {
@@ -130,7 +130,7 @@ impl<O: OpenTarget> DiskSink<O> {
                 length += u64::from(block.length);
                 if length > limit {
                     return Err(Error::corrupt(format!(
-                        "pages of more than {limit} bytes in a chunk: this recipe cannot be right"
+                        "pages of more than {limit} bytes in a chunk: invalid recipe"
                     )));
                 }
                 pages.push((block.id, raw[start..end].to_vec()));
@@ -151,15 +151,15 @@ impl<O: OpenTarget> DiskSink<O> {
         for stored in Frames(bytes) {
             let (header, contents) = self.decoder.decode(stored?, Verify::Hashes)?;
             if header.kind != Kind::Data {
-                return Err(Error::corrupt(format!("a frame of {:?} where data must be", header.kind)));
+                return Err(Error::corrupt(format!("a frame of {:?} instead of data", header.kind)));
             }
-            // The sender sends no such frame: this one is somebody else's.
+            // The sender would not send such a frame: it is forged.
             if !header.blocks.iter().any(|block| part.writer.names(&block.id)) {
-                return Err(Error::corrupt("a frame without a block that the recipe names"));
+                return Err(Error::corrupt("a frame without a block of the recipe"));
             }
             self.raw.extend_from_slice(contents);
             headers.push(header);
-            // A few frames at a time: what a chunk may expand to has a limit in frames, not in chunks.
+            // A few frames at a time, because the expansion limit applies to frames, not to chunks.
             if self.raw.len() >= RAW_TOGETHER {
                 part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
                 headers.clear();
@@ -171,16 +171,16 @@ impl<O: OpenTarget> DiskSink<O> {
         Ok(())
     }
 
-    /// The segment's recipe is whole: finds every place, and opens the target before the first of them is written.
+    /// The segment's recipe is complete: determines all places, and opens the target before the first write.
     fn begin_part(&mut self, description: &SessionDescription) -> Result<()> {
         let pages = std::mem::take(&mut self.pages);
         let recipe = Recipe::open(description.score, &pages)?;
         let disk_length = recipe.root().disk_length;
         let (length, segments) = (description.segment_length, description.segments.len() as u64);
-        // Otherwise some of the disk would be in no segment.
+        // Otherwise the segments would not cover the disk.
         if disk_length.div_ceil(length).max(1) != segments {
             return Err(Error::refused(format!(
-                "the sender's {segments} segments of {length} bytes do not make a disk of {disk_length}"
+                "the sender's {segments} segments of {length} bytes do not match a disk of {disk_length}"
             )));
         }
         let start = self.segment as u64 * length;
@@ -200,7 +200,7 @@ impl<O: OpenTarget> DiskSink<O> {
             let target = self.opener.open(recipe.root()).map_err(fatal)?;
             if DiskWrite::length(&*target) < disk_length {
                 return Err(fatal(Error::refused(format!(
-                    "the target has {} bytes, the disk {disk_length}",
+                    "the target has {} bytes, but the disk has {disk_length}",
                     DiskWrite::length(&*target)
                 ))));
             }
@@ -227,7 +227,7 @@ impl<O: OpenTarget> DiskSink<O> {
         Ok(())
     }
 
-    /// Begins with a segment.
+    /// Starts a segment.
     fn enter(&mut self, segment: usize, description: &SessionDescription) {
         self.segment = segment;
         self.chunks = [description.recipe_chunks(segment), description.data_chunks(segment)];
@@ -251,9 +251,9 @@ impl<O: OpenTarget> DiskSink<O> {
         self.after(description)
     }
 
-    /// What follows now that a chunk has been taken: a segment's data is wanted after its recipe, the next one's recipe
-    /// then. Pages or blocks that did not come although all chunks have were in chunks that somebody else sent, made of
-    /// sound frames: those chunks are fetched once more, from the sender alone.
+    /// Determines the next step after an accepted chunk: after a segment's recipe its data is wanted, then the next
+    /// segment's recipe. If pages or blocks are missing although all chunks have arrived, some chunks were forged from
+    /// valid frames: those chunks are fetched again, from the sender alone.
     fn after(&mut self, description: &SessionDescription) -> Result<ChunkVerdict> {
         let [recipe, data] = self.chunks.clone();
         if self.part.is_none() {
@@ -296,13 +296,13 @@ impl<O: OpenTarget> DiskSink<O> {
     }
 }
 
-/// Decoded bytes that are gathered before they are written.
+/// Decoded bytes that are collected before they are written.
 const RAW_TOGETHER: usize = 6 << 20;
 
-/// Marks an error as one of this machine, not of the chunk: receiving again would not help.
+/// Marks an error as one of this machine, not of the chunk: receiving the chunk again would not help.
 fn fatal(error: Error) -> Error {
     if error.kind() == ErrorKind::Corrupt {
-        return Error::bug("the target could not take verified bytes").with_source(error);
+        return Error::bug("the target could not store verified bytes").with_source(error);
     }
     error
 }
@@ -352,7 +352,7 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
             )));
         }
         let (Some(target), Some(description)) = (&self.target, &self.description) else {
-            return Err(Error::bug("finished before the recipe was whole"));
+            return Err(Error::bug("finished before the recipe was complete"));
         };
         if self.segment < description.segments.len() {
             return Err(Error::bug(format!("finished in segment {}", self.segment)));
@@ -362,7 +362,7 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     }
 }
 
-/// The frames of a chunk, one after another; what is no frame ends it with an error.
+/// The frames of a chunk, one after another; invalid bytes end it with an error.
 pub(crate) struct Frames<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {

@@ -1,4 +1,4 @@
-//! Chunks that somebody else made, of sound frames: each is found out, and the disk ends up right.
+//! Tests of chunks that were forged from valid frames: each is detected, and the disk is right at the end.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::cast::describe;
 use crate::tests::capture_bytes;
 use crate::{Compared, SEGMENT_DATA_MAX};
 
-/// A disk in memory, which the test looks at afterwards.
+/// A disk in memory, which the test examines afterwards.
 #[derive(Clone)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -62,7 +62,7 @@ impl DiskWrite for Memory {
     }
 }
 
-/// Bytes that do not compress, the same for the same seed.
+/// Incompressible bytes, the same for the same seed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed * 2 + 1;
     let next = |_| {
@@ -74,7 +74,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// A chunk of sound frames, of blocks that nobody wants.
+/// A chunk of valid frames, with unwanted blocks.
 fn forged(kind: Kind, domain: Domain) -> Vec<u8> {
     let mut compressor = Compressor::new(1).unwrap();
     let mut frame_of = |seed: u64| {
@@ -87,7 +87,7 @@ fn forged(kind: Kind, domain: Domain) -> Vec<u8> {
 }
 
 #[test]
-fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
+fn chunks_forged_from_valid_frames_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     let place = StorePlace::on_system(folder.path().join("store"));
     Store::init(&place).unwrap();
@@ -105,12 +105,12 @@ fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
     sink.session(&description).unwrap();
     let ranges = |range: &std::ops::Range<u32>| vec![range.clone()];
 
-    // Pages of no recipe: the recipe comes again.
+    // Pages of another recipe: the recipe is fetched again.
     let verdict = sink.chunk(recipe.start, &forged(Kind::Page, Domain::SHARED)).unwrap();
     assert_eq!(verdict, ChunkVerdict::Contradicts(ranges(&recipe)));
     let verdict = sink.chunk(recipe.start, &source.read(recipe.start).unwrap()).unwrap();
     assert_eq!(verdict, ChunkVerdict::AcceptedWant(ranges(&data)));
-    // Frames of blocks that the recipe does not name, of another kind, or of another domain.
+    // Frames of blocks that are not in the recipe, of another kind, or of another domain.
     let other_domain = Domain([9; 16]);
     for (kind, domain) in [
         (Kind::Data, Domain::SHARED),
@@ -122,7 +122,7 @@ fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
         assert!(matches!(verdict, ChunkVerdict::Bad(_)), "{kind:?}: {verdict:?}");
     }
     assert!(target.0.lock().iter().all(|byte| *byte == 0xaa), "a forged chunk was written");
-    // Another chunk's frames, which a listener has: the data comes again when all of it has come.
+    // Another chunk's frames, which a listener can have: the data is fetched again after all of it has arrived.
     let other = source.read(data.start + 1).unwrap();
     assert_eq!(sink.chunk(data.start, &other).unwrap(), ChunkVerdict::Accepted);
     let mut last = None;
@@ -132,7 +132,7 @@ fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
     assert_eq!(last, Some(ChunkVerdict::Contradicts(ranges(&data))));
     let has_only_right_bytes =
         target.0.lock().iter().zip(&disk).all(|(got, right)| got == right || *got == 0xaa);
-    assert!(has_only_right_bytes, "a block was written to another's place");
+    assert!(has_only_right_bytes, "a block was written to the wrong place");
     for index in data.clone() {
         assert_eq!(sink.chunk(index, &source.read(index).unwrap()).unwrap(), ChunkVerdict::Accepted);
     }

@@ -1,6 +1,6 @@
-//! Writes verified blocks to the places that the recipe gives them, whatever order they come in.
+//! Writes verified blocks to their places in the recipe, in any order.
 //!
-//! Owns the record of what was written. Nothing is written that no recipe, verified from the score down, asks for.
+//! Owns the record of written places. Writes nothing that a recipe, verified from the score down, does not contain.
 
 use platter_disk::AlignedBuffer;
 use platter_image::frame::FrameHeader;
@@ -10,27 +10,28 @@ use platter_image::{BlockId, DiskRead, DiskWrite, Extent, Extents, IoContext, Re
 use super::read_back::Fingerprints;
 use crate::Compared;
 
-/// Bytes that are gathered for one write.
+/// Bytes that are collected for one write.
 const WRITE_LENGTH: usize = 4 << 20;
-/// Zeros up to this are written, with the data before them where there is some; more are asked of the device, in bytes.
+/// Zeros up to this length are written, together with preceding data if there is some; longer ones are requested from
+/// the device, in bytes.
 const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
 
-/// The places of a disk, with a mark at each that was written.
+/// The places of a disk, with a mark at each written one.
 pub(super) struct Writer {
     places: Places,
     written: Vec<bool>,
     left: usize,
-    /// What must read as zeros: ascending, apart from each other, and which of it does.
+    /// Ranges that must read as zeros, ascending and separate, and which of them are done.
     zero: Vec<Extent>,
     zero_written: Vec<bool>,
     buffer: AlignedBuffer,
-    /// Of what was written, if it is to be read back.
+    /// Fingerprints of the written data, if it is to be read back.
     fingerprints: Option<Fingerprints>,
     /// Bytes written.
     pub(super) bytes: u64,
 }
 
-/// Bytes of a decoded chunk, or zeros, and where they go.
+/// Bytes of a decoded chunk, or zeros, with their destination.
 struct Move {
     to: Extent,
     from: Option<usize>,
@@ -47,29 +48,28 @@ impl Writer {
             places,
             written: vec![false; count],
             left: count,
-            buffer: AlignedBuffer::zeroed(WRITE_LENGTH)
-                .context(|| "getting memory to write from".to_owned())?,
+            buffer: AlignedBuffer::zeroed(WRITE_LENGTH).context(|| "allocating a write buffer".to_owned())?,
             bytes: 0,
         })
     }
 
-    /// Whether the recipe names a block.
+    /// Whether the recipe contains a block.
     pub(super) fn names(&self, id: &BlockId) -> bool {
         !self.places.range_of(id).is_empty()
     }
 
-    /// Whether every block has been written everywhere it goes.
+    /// Whether every block was written to all its places.
     pub(super) fn is_complete(&self) -> bool {
         self.left == 0
     }
 
-    /// How many places wait for their block, and the first of them.
+    /// Returns how many places are not written, and the first of them.
     pub(super) fn missing(&self) -> Option<(usize, Extent)> {
         let first = self.written.iter().position(|written| !written)?;
         Some((self.left, self.places.block_at(first).1))
     }
 
-    /// Makes the zeros that were not written with data.
+    /// Writes the zeros that were not written with data.
     pub(super) fn write_zeros(&mut self, target: &dyn DiskWrite) -> Result<()> {
         let rest = self.zero.iter().zip(&self.zero_written).filter(|(_, written)| !**written);
         for extent in rest.map(|(extent, _)| extent) {
@@ -84,7 +84,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Compares what was written with what the target has, where that was asked for. All of it must have been written.
+    /// Compares the written data with the target, if requested. Everything must have been written.
     ///
     /// # Errors
     /// `Corrupt`, with where the first difference found is; `Io` when the target cannot be read.
@@ -98,7 +98,7 @@ impl Writer {
         self.fingerprints.as_ref().map(compare).transpose()
     }
 
-    /// The zeros that begin at `offset`, if they are short and wait to be written; they count as written then.
+    /// Returns the zeros that start at `offset`, if they are short and not written yet; they count as written then.
     fn zeros_after(&mut self, offset: u64) -> Option<Move> {
         let at = self.zero.binary_search_by_key(&offset, |extent| extent.offset).ok()?;
         let short = self.zero[at].length <= ZEROS_WRITTEN_MAX;
@@ -106,7 +106,7 @@ impl Writer {
             .then(|| Move { to: self.zero[at], from: None })
     }
 
-    /// Writes the blocks of decoded, verified frames, which stand one after another in `raw`.
+    /// Writes the blocks of decoded, verified frames, whose contents are consecutive in `raw`.
     pub(super) fn write(
         &mut self,
         target: &dyn DiskWrite,
@@ -118,7 +118,8 @@ impl Writer {
         for block in headers.iter().flat_map(|header| &header.blocks) {
             let range = self.places.range_of(&block.id);
             for (position, (offset, to)) in range.clone().zip(self.places.of_block(&block.id)) {
-                // A recipe may ask for more than its block has; the place is then never marked, and the end tells.
+                // A recipe may refer to more bytes than a block has: the place then stays unmarked, which is noticed at
+                // the end.
                 if !self.written[position] && u64::from(offset) + to.length <= u64::from(block.length) {
                     let from = start + offset as usize;
                     moves.push(Move { to, from: Some(from) });
@@ -162,11 +163,11 @@ impl Writer {
     }
 }
 
-/// Asks the device for zeros.
+/// Requests zeros from the device.
 pub(super) fn make_zeros(target: &dyn DiskWrite, extent: &Extent) -> Result<()> {
     target
         .write_zeroes(extent.offset, extent.length)
-        .context(|| format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset))
+        .context(|| format!("zeroing {} bytes at {} of the target", extent.length, extent.offset))
 }
 
 fn flush(target: &dyn DiskWrite, bytes: &[u8], offset: u64) -> Result<()> {

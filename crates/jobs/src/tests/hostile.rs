@@ -1,4 +1,4 @@
-//! Origins that lie: a clear error, and not one wrong byte.
+//! Tests of origins that send wrong data: a clear error, and no wrong byte.
 
 use platter_image::frame::{Compressor, FrameBuilder, FrameHeader, RAW_LENGTH_MAX, stream};
 use platter_image::{BlockId, Domain, ErrorKind, Kind};
@@ -8,7 +8,7 @@ use platter_fetch::OpenStore;
 use platter_testbed::Origin;
 use platter_testbed::{Lab, kind};
 
-/// Installs a version of an origin whose answers to requests for frames are spoiled; gives the error.
+/// Installs a version from an origin whose frame responses are modified by `spoil`. Returns the error.
 fn install_spoiled(spoil: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -> (ErrorKind, String) {
     let lab = Lab::new();
     let disk = lab.disk("disk", 8 << 10, 0);
@@ -17,14 +17,14 @@ fn install_spoiled(spoil: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -
     let _origin = Origin { spoil: Box::new(spoil), ..Origin::new(&lab) }.run(&lab);
     let target = lab.path("target");
     let error = install_from(lab.afar(), "lab/disk", &target).unwrap_err();
-    // What was written, if anything, is the disk's.
+    // Only right bytes may have been written.
     let (wanted, found) = (std::fs::read(&disk).unwrap(), std::fs::read(&target).unwrap_or_default());
     let wrong = found.iter().zip(&wanted).filter(|(found, wanted)| **found != 0 && found != wanted).count();
     assert_eq!(wrong, 0);
     (error.kind(), error.with_causes())
 }
 
-/// Where the body of an answer begins.
+/// The start of a response's body.
 fn body_of(answer: &[u8]) -> usize {
     answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4
 }
@@ -39,7 +39,7 @@ fn a_damaged_frame_is_corrupt() {
     assert_eq!(kind, ErrorKind::Corrupt, "{text}");
 }
 
-/// Other contents under the names that were asked for, with checksums that are right: seen before anybody is given them.
+/// Other contents under the requested ids, with valid checksums: detected before they are delivered.
 #[test]
 fn a_forged_frame_is_corrupt() {
     let (kind, text) = install_spoiled(|answer| {
@@ -58,9 +58,9 @@ fn a_forged_frame_is_corrupt() {
 }
 
 #[test]
-fn frames_of_something_else_are_corrupt_however_many_come() {
+fn unrequested_frames_are_corrupt_in_any_number() {
     let (kind, text) = install_spoiled(|answer| {
-        // One that nobody asked for, and is right, a thousand times.
+        // A valid frame that was not requested, a thousand times.
         let contents = vec![7; 65_536];
         let mut other = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_MAX);
         other.push(BlockId::of(Kind::Data, &contents), &contents);
@@ -69,7 +69,7 @@ fn frames_of_something_else_are_corrupt_however_many_come() {
         (0..1000).for_each(|_| stream::write_frame(&other.stored, &mut endless));
         endless
     });
-    assert!(kind == ErrorKind::Corrupt && text.contains("was not asked for"), "{text}");
+    assert!(kind == ErrorKind::Corrupt && text.contains("was not requested"), "{text}");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn garbage_is_corrupt() {
 }
 
 #[test]
-fn an_end_that_leaves_something_out_is_corrupt() {
+fn an_incomplete_end_is_corrupt() {
     let (kind, text) = install_spoiled(|answer| {
         let body = body_of(&answer);
         let mut empty = answer[..body + 8].to_vec();
@@ -96,7 +96,7 @@ fn an_end_that_leaves_something_out_is_corrupt() {
 }
 
 #[test]
-fn a_failure_that_the_origin_tells_is_told() {
+fn a_failure_reported_by_the_origin_is_passed_on() {
     let (kind, text) = install_spoiled(|answer| {
         let body = body_of(&answer);
         let mut failed = answer[..body + 8].to_vec();
@@ -107,7 +107,7 @@ fn a_failure_that_the_origin_tells_is_told() {
 }
 
 #[test]
-fn answers_that_are_no_answers_are_corrupt() {
+fn invalid_responses_are_corrupt() {
     for answer in
         ["HTTP/1.1 200 x\r\nconnection: close\r\n\r\n{", "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n[{}]"]
     {
@@ -122,9 +122,9 @@ fn answers_that_are_no_answers_are_corrupt() {
     }
 }
 
-/// It names what was not asked for: the name's version, and another score.
+/// It resolves to something else than requested: another version of the name, and another score.
 #[test]
-fn another_version_than_the_one_asked_for_is_corrupt() {
+fn another_version_than_the_requested_one_is_corrupt() {
     let lab = Lab::new();
     let disk = lab.disk("disk", 1 << 10, 0);
     capture_to(lab.here(), &disk, "lab/disk").unwrap();

@@ -1,4 +1,4 @@
-//! Jobs over an origin on a real store, which can be told to misbehave.
+//! Tests of jobs with an origin on a real store, which can be made to misbehave.
 
 mod hostile;
 mod reading;

@@ -1,4 +1,4 @@
-//! Reading: the bytes, how much is fetched, and how often.
+//! Tests of reading: the bytes, and the amount and number of fetches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use platter_testbed::{Lab, kind, mix, same};
 
 const KIB: usize = 48 << 10;
 
-/// A store with one version, `lab/disk`, its disk, and the bytes that it is stored in.
+/// A store with one version, `lab/disk`, its disk, and its stored bytes.
 fn stored_lab() -> (Lab, std::path::PathBuf, u64) {
     let lab = Lab::new();
     let disk = lab.disk("disk", KIB, 0);
@@ -49,15 +49,15 @@ fn install_and_export_give_the_disk_and_fetch_it_about_once() {
     let (requests, most) = (seen.frames.load(Ordering::SeqCst), seen.most.load(Ordering::SeqCst));
     assert!(requests < 150, "{requests} requests");
     assert!(most >= 2, "{most} under way at once");
-    assert_eq!(seen.exact.load(Ordering::SeqCst), 0, "whole frames are as good");
+    assert_eq!(seen.exact.load(Ordering::SeqCst), 0, "whole frames are accepted");
     export(&lab.afar().into(), "lab/disk@1", &crate::TargetRequest::new(&lab.path("exported")), &Silent)
         .unwrap();
     assert!(same(&disk, &lab.path("exported")));
 }
 
-/// What was hinted at and came stays, whether anybody reads it or not: it has travelled.
+/// Hinted blocks that arrived stay, whether or not they are read, because they were transferred.
 #[test]
-fn who_reads_here_and_there_says_so_and_keeps_all_that_comes() {
+fn random_reads_are_exact_and_everything_received_is_kept() {
     let (lab, _) = lab();
     let origin = Origin::new(&lab).run(&lab);
     let remote = cached(&lab);
@@ -78,14 +78,14 @@ fn who_reads_here_and_there_says_so_and_keeps_all_that_comes() {
     let asked = seen.frames.load(Ordering::SeqCst);
     assert_eq!(seen.exact.load(Ordering::SeqCst), asked);
     assert!(ids.iter().all(|id| source.lease(id).unwrap().is_some()));
-    assert_eq!(seen.frames.load(Ordering::SeqCst), asked, "nothing is asked for twice");
+    assert_eq!(seen.frames.load(Ordering::SeqCst), asked, "nothing is requested twice");
     let counters = remote.cache().unwrap().counters();
     assert!(counters.fetched_frames >= 10 && counters.misses <= 50, "{counters:?}");
 }
 
-/// As disks do that boot from versions which have much in common.
+/// Like disks that boot from versions with many common blocks.
 #[test]
-fn what_two_disks_want_at_once_comes_once() {
+fn blocks_wanted_by_two_disks_are_fetched_once() {
     let (lab, _) = lab();
     capture_to(lab.here(), &lab.disk("other", KIB, 1), "lab/other").unwrap();
     let _origin = Origin::new(&lab).run(&lab);
@@ -111,13 +111,13 @@ fn what_two_disks_want_at_once_comes_once() {
     }
     let counters = remote.cache().unwrap().counters();
     let (came, held) = (counters.fetched_bytes - before, counters.cache_bytes);
-    // Requests that pass each other cut a frame of the origin in two.
-    assert!(came < held * 5 / 4, "{came} bytes came, {held} are held");
+    // Crossing requests can split a frame of the origin in two.
+    assert!(came < held * 5 / 4, "{came} bytes arrived, {held} are held");
 }
 
-/// Every answer is cut somewhere, most in the middle of a frame.
+/// Every response is truncated somewhere, mostly within a frame.
 #[test]
-fn cut_streams_are_asked_again_for_the_rest() {
+fn the_rest_of_truncated_streams_is_requested_again() {
     let (lab, disk) = lab();
     let count = AtomicUsize::new(0);
     let spoil = move |path: &str, mut answer: Vec<u8>| {
@@ -133,7 +133,7 @@ fn cut_streams_are_asked_again_for_the_rest() {
 }
 
 #[test]
-fn what_is_asked_of_both_is_answered_alike() {
+fn local_and_remote_stores_answer_alike() {
     let (lab, _) = lab();
     let changed = lab.disk("changed", KIB, 30);
     capture_to(lab.here(), &changed, "lab/disk").unwrap();
@@ -160,7 +160,7 @@ fn what_is_asked_of_both_is_answered_alike() {
 }
 
 #[test]
-fn what_needs_a_directory_is_refused_with_where_to_do_it() {
+fn jobs_that_need_a_local_store_are_refused_with_advice() {
     let lab = Lab::new();
     let error = StoreLocation::from(lab.afar()).local("checking a store").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);

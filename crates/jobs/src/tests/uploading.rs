@@ -1,4 +1,4 @@
-//! Capturing: the version, how much is sent for it, and an origin that loses an upload.
+//! Tests of capturing: the version, the amount of sent data, and an origin that loses an upload.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ fn a_capture_sends_what_is_new_and_asks_for_many_blocks_at_once() {
     let seen = &origin.0.seen;
     let blocks = KIB / 64;
     let needs = seen.needs.swap(0, Ordering::SeqCst);
-    assert!(needs < blocks / 4, "{needs} questions about {blocks} blocks");
+    assert!(needs < blocks / 4, "{needs} requests about {blocks} blocks");
     seen.upload_bytes.store(0, Ordering::SeqCst);
     let second = capture_to(lab.afar(), &new, "lab/disk").unwrap();
     let asked = seen.needs.load(Ordering::SeqCst) * 300 + blocks * 33;
@@ -32,11 +32,11 @@ fn a_capture_sends_what_is_new_and_asks_for_many_blocks_at_once() {
     }
     let other = Lab::new();
     let score = capture_to(other.here(), &old, "x").unwrap().score;
-    assert_eq!(score, first.score, "what is captured afar has the name that it has here");
+    assert_eq!(score, first.score, "a remote capture has the same score as a local one");
 }
 
 #[test]
-fn a_lost_upload_begins_anew_and_sends_only_the_rest() {
+fn a_lost_upload_starts_again_and_sends_only_the_rest() {
     let lab = Lab::new();
     let disk = lab.disk("disk", KIB, 0);
     let origin = Origin { lose_at: Some(15 << 20), ..Origin::new(&lab) }.run(&lab);
@@ -49,9 +49,9 @@ fn a_lost_upload_begins_anew_and_sends_only_the_rest() {
     assert!(same(&disk, &lab.path("target")));
 }
 
-/// Each second answer is lost: what was sent is asked about before it is sent again.
+/// Every second response is lost: before data is sent again, the origin is asked whether it has it.
 #[test]
-fn cut_answers_cost_no_second_copy() {
+fn truncated_responses_cause_no_second_copy() {
     let lab = Lab::new();
     let disk = lab.disk("disk", KIB, 0);
     let count = AtomicUsize::new(0);
@@ -63,7 +63,7 @@ fn cut_answers_cost_no_second_copy() {
     };
     let origin = Origin { spoil: Box::new(spoil), ..Origin::new(&lab) }.run(&lab);
     let report = capture_to(lab.afar(), &disk, "lab/disk").unwrap();
-    assert_eq!(report.number, 1, "published once, though the answer to that was lost");
+    assert_eq!(report.number, 1, "published once, although the response was lost");
     let sent = origin.0.seen.upload_bytes.load(Ordering::SeqCst) as u64;
     assert!(sent < report.new_stored_bytes * 11 / 10, "{sent} bytes for {}", report.new_stored_bytes);
     assert_eq!(origin.0.seen.uploads.load(Ordering::SeqCst), 1);
