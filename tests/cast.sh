@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/cast.sh: one disk cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
+# tests/cast.sh: one disk is cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
 # receiver. Every target must equal the disk, and the sender must report each result. Targets are files and, as root,
 # block devices with both sector sizes; forbidden targets are refused. Forged datagrams, a receiver without space and one
 # with a hanging disk must not end or stop the cast.
@@ -37,12 +37,12 @@ receive_to() {
 		>"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
-# receive I: the same, to a file of its own
+# receive I: the same, to the file of receiver I
 receive() {
 	rm -f "$WORK/target-$1"
 	receive_to "$1" "$WORK/target-$1" lab/disk
 }
-# cast_of NAME N OPTION...: to N receivers; what it says goes to cast.json
+# cast_of NAME N OPTION...: to N receivers; its output goes to cast.json
 cast_of() {
 	local name=$1 count=$2
 	shift 2
@@ -88,7 +88,7 @@ for loss in 0 1; do
 	"$ROOM" down
 done
 
-# One receiver is killed while the cast runs and started again, another comes late. Slow enough that all of it happens in
+# One receiver is killed and restarted while the cast runs, another comes late. The rate is low, so that both happen in
 # the middle.
 room="a late receiver, and one that is killed and started again"
 "$ROOM" up 3 1gbit 0
@@ -109,8 +109,8 @@ targets_right 1 2 3
 results_right 3
 "$ROOM" down
 
-# Cut into segments, as disks with more than 64 GiB of data are: a receiver takes one at a time, a late one too, and
-# goes on from there when the sender was killed and comes again.
+# A cast in segments, as for disks with more than 64 GiB of data: each receiver, also a late one, takes one at a time, and
+# continues with the current segment after the sender was killed and restarted.
 room="segments, a late receiver, a killed sender, 1 % loss"
 "$ROOM" up 2 1gbit 1
 receive 1
@@ -128,7 +128,7 @@ targets_right 1 2
 results_right 2
 "$ROOM" down
 
-# disturb I HOW WORDS: tests/cast_disturber.py on machine I, until it says these words; its process is pids[I]
+# disturb I HOW WORDS: tests/cast_disturber.py on machine I, returns when it prints these words; its process is pids[I]
 disturb() {
 	local tries=0
 	"$ROOM" in "$1" "$TESTS/cast_disturber.py" "$2" "10.78.0.$1" >"$WORK/disturber.log" 2>&1 &
@@ -145,7 +145,7 @@ end_disturber() { # I
 	unset "pids[$1]"
 }
 
-# Somebody sends wrong symbols of every chunk. One receiver knows the score, the other one a name only.
+# Another machine sends wrong symbols of every chunk. One receiver has the score, the other one only a name.
 room="a forger"
 "$ROOM" up 3 1gbit 0
 disturb 3 forge ''
@@ -157,16 +157,16 @@ end_disturber 3
 targets_right 1 2
 results_right 2
 check "$room: chunks were fetched from the sender alone" jq -se 'map(.fetched_chunks) | add > 0' "$WORK/receive-1.log" "$WORK/receive-2.log"
-check "$room: who gives a name is told that this proves nothing" jq -e '.score_given == false and (.notes[] | test("score"))' "$WORK/receive-1.log"
-check "$room: who gives the score is not" jq -e '.score_given and .notes == []' "$WORK/receive-2.log"
+check "$room: with a name, the report says that the score was not verified" jq -e '.score_given == false and (.notes[] | test("score"))' "$WORK/receive-1.log"
+check "$room: with the score, it does not" jq -e '.score_given and .notes == []' "$WORK/receive-2.log"
 "$ROOM" down
 
-# A member that says that it has no room.
-room="a member without room"
+# A forged receiver that reports that it has no space.
+room="a forged receiver without space"
 "$ROOM" up 3 1gbit 0
 cast 3 --rate 400M &
 sender=$!
-if disturb 3 no-room joined; then ok "$room: it is in"; else not_ok "$room: it is in"; fi
+if disturb 3 no-room joined; then ok "$room: it joined"; else not_ok "$room: it joined"; fi
 receive 1
 receive 2
 targets_right 1 2
@@ -177,7 +177,7 @@ if [ "$code" = "$EXIT_FAILED" ]; then ok "$room: the sender ends with $code"; el
 results_right 2
 "$ROOM" down
 
-# A disk that takes nothing: its file system is frozen until the other receiver is done, in full for 40 s.
+# A disk that accepts no writes: its file system is frozen until the other receiver has finished; in a full run for 40 s.
 hanging_disk() {
 	room="a disk that hangs"
 	truncate -s $((mib * 3))M "$WORK/hanging"
@@ -201,7 +201,7 @@ hanging_disk() {
 	"$ROOM" down
 }
 
-# A machine that is stopped for 40 s, which is longer than a sender waits for a word.
+# A machine that is stopped for 40 s, which is longer than a sender waits for a message.
 stopped_machine() {
 	room="a machine that is stopped"
 	"$ROOM" up 2 1gbit 0
@@ -225,20 +225,20 @@ filled() {
 	head -c "${1}M" /dev/zero | tr '\0' '\252' >"$WORK/$2"
 	attach "$WORK/$2" "${@:3}"
 }
-# disk_right NAME DEVICE SOURCE: the device has the bytes of the source, and after them what it had before
+# disk_right NAME DEVICE SOURCE: the device starts with the bytes of the source; the rest is unchanged
 disk_right() {
 	local length
 	length=$(stat -c %s "$3")
 	blockdev --flushbufs "$2"
 	check "$room: $1 has the disk" cmp -n "$length" "$2" "$3"
-	check "$room: $1 keeps what comes after it" cmp <(tail -c "+$((length + 1))" "$2") \
+	check "$room: $1 is unchanged after it" cmp <(tail -c "+$((length + 1))" "$2") \
 		<(head -c "$(($(blockdev --getsize64 "$2") - length))" /dev/zero | tr '\0' '\252')
 }
 untouched() { # NAME DEVICE
 	blockdev --flushbufs "$2"
 	check "$room: $1 is untouched" cmp "$2" <(head -c "$(blockdev --getsize64 "$2")" /dev/zero | tr '\0' '\252')
 }
-# ended CODE I WHAT: receiver I has ended with that code
+# ended CODE I WHAT: receiver I has ended with this code
 ended() {
 	local code=0
 	wait "${pids[$2]}" || code=$?
@@ -249,15 +249,15 @@ ended() {
 # sender_says I WHAT WORDS: the sender's table says that receiver I failed, and why
 sender_says() {
 	cp "$WORK/cast.json" "$LOG"
-	check "$room: the sender says why $2 got nothing" jq -se --arg name "receiver-$1" --arg words "$3" \
+	check "$room: the sender reports why $2 failed" jq -se --arg name "receiver-$1" --arg words "$3" \
 		'[.[].cast.receivers[]? | select(.name == $name and .state == "failed" and (.reason | test($words)))] | length == 1' "$WORK/cast.json"
 }
-# refused_early NAME TARGET WORDS: refused before any cast is heard of, and unchanged
+# refused_early NAME TARGET WORDS: refused before a cast is found, and unchanged
 refused_early() {
 	check_exit "$EXIT_REFUSED" "$room: $1 is refused" timeout 20 "$PLATTER" --quiet receive lab/small "$2" --interface lo --give-up 10
-	check_said "$room: $1: the reason is told" "$3"
+	check_said "$room: $1: the reason is reported" "$3"
 }
-# partition DEVICE NUMBER: its node in $PART; one is made where the machine makes none
+# partition DEVICE NUMBER: sets PART to its node, and makes it if the kernel does not
 partition() {
 	local name=${1##*/}p$2 numbers
 	PART=/dev/$name
@@ -307,7 +307,7 @@ devices() {
 	if [ ${#to[@]} = 10 ]; then
 		ended 0 5 "a partition"
 		disk_right "a partition" "$PART" "$WORK/small-right"
-		check "$room: the table around the partition stays" sfdisk --verify "$part"
+		check "$room: the partition table is unchanged" sfdisk --verify "$part"
 		partx -d "$part" 2>/dev/null || true
 	fi
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/catalog.sh [CATALOG-DIR]: real operating-system disks, as `catalog/make-catalog` builds them: each is captured
-# and installed; partition tables, file systems and every file's SHA-256 must be as they were. Without a folder the
-# small catalog is built; PLATTER_CATALOG names one that exists.
+# and installed; partition tables, file systems and the SHA-256 of every file must be equal. Without a folder the
+# small catalog is built; PLATTER_CATALOG names an existing one.
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting disks" || { finish; exit 0; }

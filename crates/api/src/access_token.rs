@@ -1,50 +1,50 @@
-//! Access tokens: who may use an origin, and for which images.
+//! Access tokens: roles and images.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{NamePattern, Role};
 
-/// Most bytes of a token's name.
+/// Maximum length of a token's name in bytes.
 pub const TOKEN_NAME_LENGTH_MAX: usize = 255;
-/// Most patterns of a token.
+/// Maximum number of patterns of a token.
 pub const PATTERNS_MAX: usize = 64;
 
-/// An access token, without its secret.
+/// An access token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessToken {
-    /// Its id: 16 hexadecimal digits.
+    /// The id: 16 hexadecimal digits.
     pub id: String,
-    /// What a person calls it.
+    /// A name for people.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// With which images.
+    /// The images that it covers.
     pub patterns: Vec<NamePattern>,
-    /// When it was made: milliseconds since 1970 UTC.
+    /// Time of creation: milliseconds since 1970 UTC.
     pub created_unix_ms: i64,
 }
 
-/// A token that was just made.
+/// A new token.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NewToken {
-    /// What is known of it.
+    /// The token without its secret.
     #[serde(flatten)]
     pub token: AccessToken,
-    /// The secret that clients send as `Authorization: Bearer`; shown only this once.
+    /// The secret, which clients send as `Authorization: Bearer`. It is never shown again.
     pub secret: String,
 }
 
-/// A token to be made.
+/// Request for a new token.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddAccessTokenRequest {
-    /// What a person calls it: at most 255 bytes without control characters.
+    /// A name for people: at most 255 bytes without control characters.
     #[schemars(length(min = 1, max = TOKEN_NAME_LENGTH_MAX))]
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// With which images.
+    /// The images that it covers.
     #[schemars(length(min = 1, max = PATTERNS_MAX))]
     pub patterns: Vec<NamePattern>,
 }

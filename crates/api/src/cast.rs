@@ -1,105 +1,105 @@
-//! A cast, as its sender tells an origin of it. Shown to people; nothing relies on it.
+//! A cast, as its sender reports it to an origin. Only displayed; nothing depends on it.
 
 use platter_records::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a cast stands.
+/// State of a cast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CastState {
-    /// Receivers join.
+    /// Receivers can join; no data is sent.
     #[default]
     Waiting,
-    /// Data flows.
+    /// Data is sent.
     Casting,
-    /// It ended, and every receiver has the disk.
+    /// It ended, and all receivers have the disk.
     Done,
-    /// It ended otherwise.
+    /// It ended, and at least one receiver does not have the disk.
     Failed,
 }
 
 impl CastState {
-    /// Whether nothing more is to be expected of it.
+    /// Whether the cast has ended.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::Failed)
     }
 }
 
-/// A cast, at some moment.
+/// State of a cast at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CastStatus {
-    /// `lab/debian12@3`, or the score if that was asked for.
+    /// `lab/debian12@3`, or the score if the sender was started with a score.
     #[schemars(schema_with = "schema::version_query")]
     pub version: String,
     /// The score: 64 hexadecimal digits.
     #[schemars(schema_with = "schema::id")]
     pub score: String,
-    /// Who casts: user and host.
+    /// User and host of the sender.
     #[schemars(length(max = 255))]
     pub sender: String,
-    /// Where data goes; empty before that is known.
+    /// Multicast group of the data; empty until it is known.
     #[schemars(length(max = 255))]
     pub group: String,
-    /// Where it stands.
+    /// State.
     pub state: CastState,
-    /// Why it failed.
+    /// Reason of the failure.
     #[schemars(length(max = 255))]
     pub reason: Option<String>,
-    /// Bytes of all chunks: what must be sent once.
+    /// Bytes of all chunks, each counted once.
     pub cast_bytes: u64,
-    /// Payload bytes sent, repeated and repairing ones included.
+    /// Payload bytes sent, including repetitions and repair symbols.
     pub sent_bytes: u64,
-    /// The rate that the receivers allow.
+    /// The rate that the receivers permit.
     pub rate_bits_per_second: u64,
-    /// Since the sender began to listen.
+    /// Time since the sender started.
     #[schemars(range(min = 0))]
     pub seconds: f64,
-    /// Receivers that ever joined.
+    /// Number of receivers that joined, including those that left.
     pub receivers_total: u64,
-    /// Of these, those that have the disk.
+    /// Number of receivers that have the disk.
     pub receivers_done: u64,
-    /// The receivers, those that are not done first, as far as there is room.
+    /// The receivers, unfinished ones first. The list is cut if it is too long.
     #[schemars(length(max = 128))]
     pub receivers: Vec<CastReceiver>,
 }
 
-/// A receiver of a cast, at some moment.
+/// State of a receiver at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CastReceiver {
-    /// What it calls itself.
+    /// The name that it reports.
     #[schemars(length(max = 255))]
     pub name: String,
     /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
     #[schemars(length(max = 255))]
     pub state: String,
-    /// Why it failed.
+    /// Reason of the failure.
     #[schemars(length(max = 255))]
     pub reason: Option<String>,
-    /// Chunks that it has.
+    /// Number of chunks that it has.
     pub done_chunks: u64,
-    /// Chunks that it wants; 0 before it knows.
+    /// Number of chunks that it needs; 0 until this is known.
     pub wanted_chunks: u64,
-    /// Bytes that it wrote, known at its end.
+    /// Bytes written; reported at its end.
     pub written_bytes: u64,
-    /// From its joining to its result, or to when it was heard last.
+    /// Time from joining to its result, or to its last message.
     #[schemars(range(min = 0))]
     pub seconds: f64,
-    /// Symbols that it made from repair symbols.
+    /// Number of symbols restored from repair symbols.
     pub repaired_symbols: u64,
 }
 
-/// A cast as it is listed.
+/// An entry in the list of casts.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListedCast {
     /// Chosen by its sender.
     pub id: String,
-    /// Since its sender was heard.
+    /// Time since the last report of the sender.
     #[schemars(range(min = 0))]
     pub silent_seconds: f64,
-    /// What its sender told.
+    /// The last report of the sender.
     #[serde(flatten)]
     pub status: CastStatus,
 }

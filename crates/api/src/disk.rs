@@ -1,95 +1,95 @@
-//! Live disks of a machine, and what caches do for them.
+//! Live disks of a machine, and statistics of their caches.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A disk that a process serves.
+/// A live disk.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DiskStatus {
-    /// What exports call it.
+    /// Its name in exports.
     pub disk: String,
-    /// The score at the bottom.
+    /// Score of the disk without local changes.
     pub base: String,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub disk_bytes: u64,
-    /// Whether it takes writes.
+    /// Whether it is writable.
     pub writable: bool,
-    /// Who edits it, and the number of the edit lock.
+    /// Holder of the edit lock.
     pub holder: Option<String>,
-    /// See `holder`.
+    /// Number of the edit lock.
     pub edit_lock: Option<u64>,
-    /// Bytes written above the base; `None` when no process serves the disk and it could not be opened.
+    /// Bytes of local changes; `None` when no process serves the disk and its changes could not be opened.
     pub written_bytes: Option<u64>,
-    /// Where it is served.
+    /// Addresses of the exports.
     pub exports: Vec<String>,
-    /// The process that serves it; `None` for one that was written and waits.
+    /// Id of the process that serves it; `None` for a disk with local changes that no process serves.
     pub process: Option<u32>,
-    /// What the memory cache of that process did, for all of its disks together.
+    /// Memory cache of that process, for all of its disks together.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
-    /// How far its filling is, if all of it is to be held.
+    /// Progress of the fill, if the whole disk is to be cached.
     #[serde(default)]
     pub fill: Option<FillStatus>,
-    /// What the cache that the origin is read through did, for all disks of that process together.
+    /// Node cache of that process, for all of its disks together.
     #[serde(default)]
     pub node: Option<NodeCounters>,
 }
 
-/// What a memory cache did since its process began.
+/// Statistics of a memory cache since its process started.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CacheStatus {
-    /// Blocks that were in memory when a read asked for them.
+    /// Reads of blocks that were in memory.
     pub hits: u64,
-    /// Blocks that were not.
+    /// Reads of blocks that were not.
     pub misses: u64,
-    /// Bytes that blocks take now.
+    /// Current size of the cached blocks in bytes.
     pub bytes_held: u64,
 }
 
-/// How far a fill is.
+/// Progress of a fill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FillStatus {
-    /// Blocks and pages of the disk; 0 until its recipe was read.
+    /// Number of blocks and pages of the disk; 0 until its recipe was read.
     pub blocks: u64,
-    /// Those of them that are held.
+    /// Number of those in the cache.
     pub held: u64,
-    /// All of them are, and durable: the disk needs nobody.
+    /// Whether all of them are durable in the cache, so that the disk no longer needs the origin or peers.
     pub filled: bool,
-    /// Why it does not go on for now.
+    /// Why the fill is paused.
     pub trouble: Option<String>,
 }
 
-/// What the cache of a node did since its process began, for all disks together.
+/// Statistics of a node cache since its process started, for all disks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeCounters {
-    /// Blocks and pages that were asked for and held.
+    /// Requests for blocks and pages that were in the cache.
     pub hits: u64,
-    /// Blocks and pages that were not held.
+    /// Requests for blocks and pages that were not.
     pub misses: u64,
-    /// Frames that came from the origin or from peers, and their bytes.
+    /// Number of frames fetched from the origin or from peers.
     pub fetched_frames: u64,
-    /// See `fetched_frames`.
+    /// Size of these frames in bytes.
     pub fetched_bytes: u64,
-    /// Frames that went to make room.
+    /// Number of frames evicted to free space.
     pub evicted: u64,
-    /// Frames that were found damaged, and had again.
+    /// Number of frames that were damaged and fetched again.
     pub damaged: u64,
-    /// Frames that the cache did not take: all is pinned, or writing failed.
+    /// Number of frames that were not cached because everything is pinned or a write failed.
     pub refused: u64,
-    /// Blocks and pages held.
+    /// Number of cached blocks and pages.
     pub blocks: u64,
-    /// Bytes of the cache.
+    /// Size of the cache in bytes.
     pub cache_bytes: u64,
-    /// Bytes of it that are pinned.
+    /// Size of the pinned part in bytes.
     pub pinned_bytes: u64,
-    /// Its limit.
+    /// Maximum size of the cache in bytes.
     pub limit_bytes: u64,
 }
 
-/// A disk as it is listed.
+/// An entry in the list of disks.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListedDisk {
-    /// What is known of it.
+    /// State of the disk.
     #[serde(flatten)]
     pub status: DiskStatus,
     /// Its edit lock was taken over or released: what was written to it can become a new image, or be discarded, but

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 pub struct TakeEditLockRequest {
     /// The image.
     pub image: ImageName,
-    /// Who will hold it: at most 255 bytes without control characters.
+    /// The new holder: at most 255 bytes without control characters.
     #[schemars(length(min = 1, max = 255))]
     pub holder: String,
-    /// Take it even from another holder.
+    /// Whether to take it from another holder.
     #[serde(default)]
     pub steal: bool,
 }

@@ -1,7 +1,7 @@
-//! Every endpoint of the API: method, path, the role it needs, and what it is about.
+//! Every endpoint of the API: method, path, required role and scope.
 //!
-//! The one table of them: the origin routes and decides by it, clients take paths from it, and the OpenAPI description is
-//! generated from it.
+//! The only table of endpoints: the origin routes and authorizes with it, clients take paths from it, and the OpenAPI
+//! description is generated from it.
 
 use crate::Role;
 
@@ -46,23 +46,23 @@ pub enum Endpoint {
     TellOfCast,
 }
 
-/// What an endpoint is about.
+/// The part of the store that an endpoint accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Nothing secret.
+    /// Only public data.
     Nothing,
-    /// Everything that the token may read; the answer contains only that.
+    /// All images; the reply contains only those that the token may read.
     Readable,
-    /// One image, whether it exists or not.
+    /// One image, which may not exist.
     Image,
-    /// An image and all below it.
+    /// An image and all images below it.
     Tree,
-    /// The whole origin: only for patterns that match everything.
+    /// The whole origin; needs the pattern `*`.
     Everything,
 }
 
 impl Endpoint {
-    /// All of them.
+    /// All endpoints.
     pub const ALL: [Self; 35] = [
         Self::Health,
         Self::Metrics,
@@ -142,7 +142,7 @@ impl Endpoint {
         }
     }
 
-    /// The least role that may use it; `None` if no token is needed.
+    /// The lowest role that may use it; `None` if no token is needed.
     pub fn role(self) -> Option<Role> {
         match self {
             Self::Health => None,
@@ -183,7 +183,7 @@ impl Endpoint {
         }
     }
 
-    /// What it is about.
+    /// Its scope.
     pub fn scope(self) -> Scope {
         match self {
             Self::Health | Self::OpenApi => Scope::Nothing,
@@ -192,7 +192,7 @@ impl Endpoint {
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken => Scope::Everything,
-            // The id of an upload tells whose it is.
+            // The origin finds the image, and checks access, with the id of the upload.
             Self::Store
             | Self::Images
             | Self::ReportNode

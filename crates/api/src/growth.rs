@@ -1,54 +1,54 @@
-//! How a store grew: what each version added, in the order in which they came.
+//! Growth of a store: the bytes that each version added, in the order of publishing.
 
 use platter_records::ImageName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The growth of a store, or of the part of it that somebody may see.
+/// Growth of a store, or of the images that the access token may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// All versions.
+    /// Number of versions.
     pub versions: u64,
-    /// What they added.
+    /// Bytes that they added, as stored.
     pub stored_bytes: u64,
-    /// What their disks hold, each by itself.
+    /// Sum of the data on their disks, without deduplication, in bytes.
     pub allocated_bytes: u64,
-    /// In the order in which they came; each stands for some versions that came one after another.
+    /// Points of the curve, in the order of publishing. Each point stands for several successive versions.
     pub points: Vec<GrowthPoint>,
     /// By name.
     pub images: Vec<ImageGrowth>,
 }
 
-/// Some versions that came one after another.
+/// Several successive versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthPoint {
     /// The last of them.
     pub version: String,
-    /// When: milliseconds since 1970 UTC.
+    /// Its time: milliseconds since 1970 UTC.
     pub time_unix_ms: i64,
-    /// How many.
+    /// Number of versions.
     pub versions: u64,
-    /// What they added, before compression and as stored.
+    /// Bytes that they added, before compression.
     pub new_raw_bytes: u64,
-    /// See `new_raw_bytes`.
+    /// Bytes that they added, as stored.
     pub new_stored_bytes: u64,
-    /// The sum of all that came until then, as stored.
+    /// Bytes that all versions up to here added, as stored.
     pub stored_bytes: u64,
-    /// What all disks until then hold, each by itself.
+    /// Sum of the data on all disks up to here, without deduplication, in bytes.
     pub allocated_bytes: u64,
 }
 
-/// An image, all its versions together.
+/// All versions of an image together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageGrowth {
     /// Its name.
     pub image: ImageName,
-    /// How many versions.
+    /// Number of versions.
     pub versions: u64,
-    /// What their disks hold, each by itself.
+    /// Sum of the data on their disks, without deduplication, in bytes.
     pub allocated_bytes: u64,
-    /// What they added, before compression and as stored.
+    /// Bytes that they added, before compression.
     pub new_raw_bytes: u64,
-    /// See `new_raw_bytes`.
+    /// Bytes that they added, as stored.
     pub new_stored_bytes: u64,
 }

@@ -4,22 +4,22 @@ use platter_records::ImageName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Takes boot sets out of the hoard.
+/// Removes boot sets from the hoard.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UnregisterRequest {
     /// The image.
     pub image: ImageName,
-    /// One version of it; all of them if absent.
+    /// Number of one version; all versions if absent.
     #[serde(default)]
     pub number: Option<u64>,
 }
 
-/// What was taken out.
+/// The removed boot sets.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct UnregisterReply {
     /// The revision without them.
     pub revision: u64,
-    /// Names of versions.
+    /// Names of their versions.
     pub unregistered: Vec<String>,
 }

@@ -1,8 +1,8 @@
-//! What an origin and its clients say to each other: endpoints, requests, replies, errors, and the OpenAPI description made
-//! from them (`docs/api.md`).
+//! The HTTP API between an origin and its clients: endpoints, requests, replies, errors, and the OpenAPI description
+//! that is generated from them (`docs/api.md`).
 //!
-//! A crate of its own so that both sides use the same types without knowing each other. Each form is written once, here.
-//! Does no I/O, decides nothing.
+//! A separate crate, so that both sides use the same types without depending on each other. It does no I/O and makes no
+//! decisions.
 
 mod access_token;
 mod cast;
@@ -39,5 +39,5 @@ pub use store_facts::StoreFacts;
 pub use upload::{BeginUploadReply, PublishReply, PublishRequest, UploadFramesReply};
 pub use version::{ResolveReply, VersionFacts};
 
-/// The socket's file in the directory of a store, where an origin listens unless it was told otherwise.
+/// File name of the default socket of an origin, in the directory of its store.
 pub const SERVE_SOCKET: &str = "serve.sock";

@@ -1,10 +1,10 @@
-//! Changes of names: clone, forget, rename.
+//! Clone, forget and rename.
 
 use platter_records::ImageName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Makes a version the next one of another image.
+/// Publishes a copy of a version as the next version of another image.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CloneRequest {
@@ -13,15 +13,15 @@ pub struct CloneRequest {
         pattern = r"^[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}(@(latest|[1-9][0-9]{0,18}))?$"
     ))]
     pub from: String,
-    /// The image that gets a version.
+    /// The image that gets the new version.
     pub to: ImageName,
-    /// That image may have versions already.
+    /// Whether that image may already have versions.
     #[serde(default)]
     pub next: bool,
-    /// Number of the edit lock to publish under.
+    /// Number of the edit lock of that image.
     #[serde(default)]
     pub edit_lock: Option<u64>,
-    /// What made the version, such as `platter 0.1.0`; the origin's own name if absent.
+    /// The program that makes the version, such as `platter 0.1.0`; the origin itself if absent.
     #[serde(default)]
     pub tool_version: Option<String>,
 }
@@ -32,7 +32,7 @@ pub struct CloneRequest {
 pub struct ForgetRequest {
     /// The image.
     pub image: ImageName,
-    /// One version of it; all of them if absent.
+    /// Number of one version; all versions if absent.
     #[serde(default)]
     pub number: Option<u64>,
 }
@@ -50,7 +50,7 @@ pub struct ForgetReport {
 pub struct RenameRequest {
     /// Its name.
     pub from: ImageName,
-    /// Its name from now on.
+    /// Its new name.
     pub to: ImageName,
 }
 
@@ -64,8 +64,8 @@ pub struct RenameReport {
 /// A version of a renamed image.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RenamedVersion {
-    /// Its name before: `lab/debian12@7`.
+    /// Its old name: `lab/debian12@7`.
     pub from: String,
-    /// Its name now.
+    /// Its new name.
     pub to: String,
 }

@@ -1,4 +1,4 @@
-//! Nodes: what one tells of itself, and what it and a person are told of the others.
+//! Nodes: the report of a node, the reply to it, and the list of nodes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,34 +9,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::Role;
 
-/// Most bytes of a name.
+/// Maximum length of a name in bytes.
 const NAME_LENGTH_MAX: usize = 255;
 
-/// What a node tells of itself. Fields that newer nodes add are ignored.
+/// Report of a node about itself. Fields that newer nodes add are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeReport {
     /// 32 hexadecimal digits: the id of the node's cache.
     #[schemars(schema_with = "schema::short_id")]
     pub id: String,
-    /// What people call the node.
+    /// Name of the node for people.
     #[schemars(length(max = NAME_LENGTH_MAX))]
     pub name: String,
-    /// Where other nodes reach it; null for one that shares nothing.
+    /// Address for other nodes; null if the node does not share.
     #[serde(default)]
     #[schemars(schema_with = "address")]
     pub peer_address: Option<SocketAddr>,
-    /// SHA-256 of the certificate that it shows other nodes, 64 hexadecimal digits.
+    /// SHA-256 of its certificate for other nodes, 64 hexadecimal digits.
     #[serde(default)]
     #[schemars(schema_with = "schema::id_or_null")]
     pub fingerprint: Option<String>,
-    /// The revision of the hoard that it holds.
+    /// Revision of the hoard in its cache.
     #[serde(default)]
     pub hoard_revision: Option<u64>,
-    /// What its cache and its peers did.
+    /// Statistics of its cache and its peers.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 64))]
     pub counters: BTreeMap<String, u64>,
-    /// What it serves.
+    /// Its live disks.
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub disks: Vec<ReportedDisk>,
@@ -45,46 +45,46 @@ pub struct NodeReport {
 /// A live disk of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportedDisk {
-    /// What exports call it.
+    /// Its name in exports.
     #[schemars(length(max = NAME_LENGTH_MAX))]
     pub name: String,
-    /// The score at the bottom.
+    /// Score of the disk without local changes.
     #[serde(default)]
     #[schemars(length(max = NAME_LENGTH_MAX))]
     pub image: String,
-    /// Whether it takes writes.
+    /// Whether it is writable.
     #[serde(default)]
     pub writable: bool,
-    /// Who edits it.
+    /// Holder of its edit lock.
     #[serde(default)]
     #[schemars(length(max = NAME_LENGTH_MAX))]
     pub edit_lock_holder: Option<String>,
 }
 
-/// What a node is told of another.
+/// What the origin tells a node about another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodePeer {
-    /// As it reported.
+    /// From the node's report.
     #[schemars(schema_with = "schema::short_id")]
     pub id: String,
-    /// As it reported.
+    /// From the node's report.
     pub name: String,
-    /// As it reported.
+    /// From the node's report.
     #[schemars(schema_with = "address")]
     pub peer_address: Option<SocketAddr>,
-    /// As it reported.
+    /// From the node's report.
     #[schemars(schema_with = "schema::id_or_null")]
     pub fingerprint: Option<String>,
-    /// As it reported.
+    /// From the node's report.
     pub hoard_revision: Option<u64>,
-    /// When it reported: milliseconds since 1970 UTC.
+    /// Time of the last report: milliseconds since 1970 UTC.
     pub seen_unix_ms: i64,
 }
 
-/// The answer to a node's report.
+/// The reply to a node's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodePeersReply {
-    /// The others.
+    /// The other nodes of its sharing group.
     pub nodes: Vec<NodePeer>,
     /// The newest revision of the hoard.
     pub hoard_revision: u64,
@@ -92,24 +92,24 @@ pub struct NodePeersReply {
     pub role: Role,
 }
 
-/// What a person is shown of a node.
+/// An entry in the list of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFacts {
-    /// What it reported.
+    /// Its last report.
     #[serde(flatten)]
     pub report: NodeReport,
-    /// When it reported: milliseconds since 1970 UTC.
+    /// Time of the last report: milliseconds since 1970 UTC.
     pub seen_unix_ms: i64,
-    /// Whether it reported within a minute.
+    /// Whether the last report is less than a minute old.
     pub is_there: bool,
-    /// Whether others are told of it.
+    /// Whether the origin tells other nodes about it.
     pub shares: bool,
 }
 
 /// All nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodesReply {
-    /// By id.
+    /// The nodes, ordered by id.
     pub nodes: Vec<NodeFacts>,
     /// The newest revision of the hoard.
     pub hoard_revision: u64,

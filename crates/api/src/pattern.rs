@@ -1,4 +1,4 @@
-//! Which images a token is for: `*` for all, `lab/*` for everything below `lab`, `lab/debian12` for that one.
+//! Patterns for names of images: `*` for all, `lab/*` for everything below `lab`, `lab/debian12` for that one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,20 +9,20 @@ use platter_records::ImageName;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Names of images.
+/// A pattern for names of images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum NamePattern {
-    /// All of them.
+    /// All images.
     Everything,
-    /// Those below a name, however deep; not the name itself.
+    /// All images below a name, at any depth; not the name itself.
     Below(ImageName),
-    /// One.
+    /// One image.
     Exactly(ImageName),
 }
 
 impl NamePattern {
-    /// Whether it matches that name.
+    /// Whether it matches this name.
     pub fn matches(&self, image: &ImageName) -> bool {
         match self {
             Self::Everything => true,

@@ -1,46 +1,46 @@
-//! Errors as they travel: problem+json (RFC 9457), with the kind of the error as every part of Platter knows it.
+//! Errors in replies: problem+json (RFC 9457) with an additional member for the kind of the error.
 //!
-//! The one codec: the origin writes a [`Problem`], clients turn it back into the error that it was. The causes of an
-//! error stay at the origin, because they speak of its machine.
+//! The origin encodes a [`Problem`], and clients decode it into an error of the same kind. Causes of an error are not
+//! sent, because they contain details of the origin's machine.
 
 use platter_image::{Error, ErrorKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a problem that clients read.
+/// Maximum length of a problem in bytes; clients read no more.
 pub const PROBLEM_LENGTH_MAX: u64 = 64 << 10;
-/// Most characters of it that clients show.
+/// Maximum length of the text that clients show, in characters.
 const SHOWN_MAX: usize = 2000;
 
-/// What went wrong.
+/// An error of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// `about:blank`: the status says it.
+    /// Always `about:blank`: no more specific than the status.
     #[serde(rename = "type", default)]
     pub type_uri: String,
-    /// The status in words.
+    /// The HTTP status in words.
     #[serde(default)]
     pub title: String,
     /// The HTTP status.
     #[serde(default)]
     pub status: u16,
-    /// What was wrong, and where.
+    /// Description of this error.
     #[serde(default)]
     pub detail: String,
-    /// What the client can do about it.
+    /// Kind of the error.
     #[serde(default)]
     #[schemars(schema_with = "kinds")]
     pub kind: String,
 }
 
 impl Problem {
-    /// A problem as the origin sends it.
+    /// The problem that the origin sends.
     pub fn new(status: u16, title: &str, kind: ErrorKind, detail: String) -> Self {
         let (type_uri, title) = ("about:blank".to_owned(), title.to_owned());
         Self { type_uri, title, status, detail, kind: kind.as_str().to_owned() }
     }
 
-    /// The error that an answer of that status and body stands for; `origin` says whose answer.
+    /// Decodes a reply with an error status. `origin` is the address that the message names.
     pub fn error_of(status: u16, body: &[u8], origin: &str) -> Error {
         let problem = serde_json::from_slice::<Self>(body).ok();
         let kind = problem.as_ref().and_then(|problem| ErrorKind::from_word(&problem.kind));
@@ -51,7 +51,7 @@ impl Problem {
     }
 }
 
-/// For answers of others, such as a proxy between.
+/// For replies that are not from an origin, such as those of a proxy.
 fn kind_of_status(status: u16) -> ErrorKind {
     match status {
         404 | 410 => ErrorKind::Missing,
@@ -62,7 +62,7 @@ fn kind_of_status(status: u16) -> ErrorKind {
     }
 }
 
-/// Text that will be printed, without characters that move a cursor.
+/// The text without control characters, cut to a maximum length: safe to print.
 fn shown(words: &str) -> String {
     words.chars().take(SHOWN_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_comes_back_as_it_was() {
+    fn errors_survive_encoding() {
         for (name, kind) in
             [("missing", ErrorKind::Missing), ("refused", ErrorKind::Refused), ("bug", ErrorKind::Bug)]
         {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_says_nothing_is_told_by_its_status() {
+    fn replies_without_a_problem_are_classified_by_their_status() {
         for (status, kind) in [
             (401, ErrorKind::Refused),
             (404, ErrorKind::Missing),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_words_cannot_move_a_cursor_nor_fill_a_screen() {
+    fn hostile_text_is_filtered_and_cut() {
         let detail = format!("\\u001b[2J{}", "x".repeat(10_000));
         let error = Problem::error_of(400, format!(r#"{{"detail":"{detail}"}}"#).as_bytes(), "o");
         let text = error.to_string();

@@ -1,4 +1,4 @@
-//! What a token is for.
+//! Roles of access tokens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,15 +7,15 @@ use platter_image::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a token may do with the images that its patterns name. Each role may do what those before it may.
+/// What a token may do with the images that its patterns match. Each role includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// See and read them.
+    /// List and read images.
     Read,
-    /// Make new versions.
+    /// Publish versions.
     Write,
-    /// Forget and rename; with the pattern `*` also make access tokens.
+    /// Forget and rename; with the pattern `*` also manage access tokens.
     Admin,
 }
 

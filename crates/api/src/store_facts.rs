@@ -1,10 +1,10 @@
-//! What an origin tells of its store.
+//! Facts about the store of an origin.
 
 use platter_records::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The store, as far as the access token may know it.
+/// The store, restricted to what the access token may read.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StoreFacts {
     /// 32 hexadecimal digits.
@@ -14,14 +14,14 @@ pub struct StoreFacts {
     pub sharing_group: String,
     /// Whether the token reads all images.
     pub reads_all_images: bool,
-    /// The origin's own version.
+    /// Version of the origin's program.
     pub version: String,
     /// Number of images.
     pub images: u64,
     /// Number of versions.
     pub versions: u64,
-    /// Bytes that these versions added.
+    /// Bytes that these versions added, as stored.
     pub stored_bytes: u64,
-    /// Number of blocks; null for a token that is not for all images, because it says something of every image.
+    /// Number of blocks; null for a token that is not for all images, because it would reveal facts about the other images.
     pub blocks: Option<u64>,
 }

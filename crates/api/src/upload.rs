@@ -4,38 +4,38 @@ use platter_records::{Repairs, VersionRecord};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An upload that was begun.
+/// A new upload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BeginUploadReply {
-    /// Its id, for the paths of what follows.
+    /// Its id, for the paths of the following requests.
     pub id: String,
 }
 
-/// Frames that were taken.
+/// Result of a request with frames.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct UploadFramesReply {
-    /// Blocks that the store did not have.
+    /// Number of blocks that were new to the store.
     pub accepted: u64,
 }
 
-/// What to publish.
+/// Publishes an upload as a version.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishRequest {
     /// The draft.
     pub record: VersionRecord,
-    /// The number that the image's newest version must have; 0 when there must be none.
+    /// The expected number of the newest version; 0 if the image must have none. If it differs, publishing is refused.
     #[serde(default)]
     pub expect: Option<u64>,
 }
 
-/// A version that was published.
+/// A new version.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PublishReply {
     /// Its record.
     #[serde(flatten)]
     pub record: VersionRecord,
-    /// What publishing it did for other versions.
+    /// Other versions that its blocks repaired.
     #[serde(flatten)]
     pub repairs: Repairs,
 }

@@ -1,28 +1,28 @@
-//! Versions, and what a name stands for.
+//! Versions, and the resolution of names.
 
 use platter_records::{EditLock, MissingBlocks, VersionRecord, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A version's record, and who edits its image.
+/// The record of a version, and the edit lock of its image.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct VersionFacts {
     /// The record.
     #[serde(flatten)]
     pub record: VersionRecord,
-    /// The edit lock of its image, if somebody holds it.
+    /// The edit lock of its image, if it is held.
     pub current_edit_lock: Option<EditLock>,
 }
 
-/// What a name or a score stands for.
+/// Result of resolving a name or a score.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ResolveReply {
-    /// The recipe.
+    /// The score of the recipe.
     #[schemars(schema_with = "schema::id")]
     pub score: String,
-    /// A version that has it; null if none does.
+    /// A version with this score; null if there is none.
     pub version: Option<VersionRecord>,
-    /// Present only if it was asked for: null if every block is there.
+    /// Missing blocks; null if there are none. Absent if the request did not ask for it.
     #[serde(default, with = "asked", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<MissingBlocks>")]
     pub missing: Option<Option<MissingBlocks>>,
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_asked_is_absent_and_nothing_missing_is_null() {
+    fn missing_is_absent_if_not_requested_and_null_if_nothing_is_missing() {
         let text = |missing| {
             serde_json::to_string(&ResolveReply { score: "x".into(), version: None, missing }).unwrap()
         };

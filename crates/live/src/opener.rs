@@ -32,7 +32,7 @@ pub(super) struct Opener {
 pub(super) struct OpenedDisk {
     pub(super) disk: LiveDisk,
     /// Whether its edit lock was taken just now.
-    pub(super) token_is_new: bool,
+    pub(super) edit_lock_is_new: bool,
     /// A notice for people about the opening.
     pub(super) note: Option<String>,
 }
@@ -132,7 +132,7 @@ impl Opener {
             LiveDisk::writable(image.to_string(), &place, &self.sources, owner, score)
         };
         match open() {
-            Ok(disk) => Ok(OpenedDisk { disk, token_is_new: is_new, note: None }),
+            Ok(disk) => Ok(OpenedDisk { disk, edit_lock_is_new: is_new, note: None }),
             Err(error) if is_new => Err(match self.sources.store.release_edit_lock(&edit_lock) {
                 Ok(()) => error,
                 Err(kept) => error.within(format!(
@@ -215,7 +215,7 @@ impl Opener {
 
 impl OpenedDisk {
     fn of(disk: LiveDisk) -> Self {
-        Self { disk, token_is_new: false, note: None }
+        Self { disk, edit_lock_is_new: false, note: None }
     }
 }
 

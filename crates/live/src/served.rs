@@ -331,7 +331,7 @@ impl Served {
     /// Releases an edit lock that was taken for this attachment, if nothing was written under it.
     fn release_unwritten(&self, disk: &ServedDisk) {
         disk.disk.set_open(false);
-        if disk.token_is_new && disk.disk.state().is_ok_and(|(_, written)| written == 0) {
+        if disk.edit_lock_is_new && disk.disk.state().is_ok_and(|(_, written)| written == 0) {
             let _ = self.forget(disk.name());
             if let Err(error) = end_editing(&disk.disk, self.store()) {
                 self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name())));

@@ -21,7 +21,7 @@ pub(super) struct ServedDisk {
     pub(super) disk: Arc<LiveDisk>,
     pub(super) request: DiskRequest,
     /// Whether its edit lock was taken when it was attached.
-    pub(super) token_is_new: bool,
+    pub(super) edit_lock_is_new: bool,
     recorder: Option<Recorder>,
     own_server: Mutex<Option<OwnServer>>,
     publish_due: Mutex<Option<Instant>>,
@@ -32,7 +32,7 @@ impl ServedDisk {
         let interval = request.write.as_ref().and_then(|write| write.publish_every);
         Self {
             disk: Arc::new(opened.disk),
-            token_is_new: opened.token_is_new,
+            edit_lock_is_new: opened.token_is_new,
             publish_due: Mutex::new(interval.map(|interval| Instant::now() + interval)),
             request,
             recorder,

@@ -1,7 +1,7 @@
 //! What is recorded about disks besides their contents: names of images and versions, version records, edit locks, boot sets
 //! and their place in the hoard, ids of stores and packs.
 //!
-//! A crate of its own so that clients, the API and the store share these types without sharing a database. Owns their
+//! A separate crate, so that clients, the API and the store share these types without sharing a database. Owns their
 //! text and byte forms. Does no I/O.
 
 mod boot_set;

@@ -1,26 +1,26 @@
-//! Blocks of a disk that its store cannot give.
+//! Blocks of a disk that its store cannot read.
 
 use platter_image::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Blocks of a disk that its store cannot give.
+/// Blocks of a disk that its store cannot read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingBlocks {
-    /// How many are in no pack.
+    /// Number of blocks that are in no pack.
     pub missing: u64,
-    /// How many are in a pack and known to be damaged there.
+    /// Number of blocks that are known to be damaged in their pack.
     pub damaged: u64,
-    /// How many the disk has in all.
+    /// Number of all blocks of the disk.
     pub blocks: u64,
-    /// The first of them.
+    /// Id of the first of these blocks.
     pub first: String,
-    /// Where the disk needs it, in bytes.
+    /// Its byte offset on the disk.
     pub disk_offset: u64,
 }
 
 impl MissingBlocks {
-    /// What that means for whoever wanted to write the disk.
+    /// Returns the error for operations that need the whole disk.
     pub fn refuse(&self) -> Error {
         Error::corrupt(format!(
             "of the {} blocks of this disk {} are in no pack and {} are damaged, the first is {} for byte {} of the \

@@ -1,10 +1,10 @@
-//! How boots that nodes observe become a boot set, and later ones make it a better one.
+//! Merges boots that nodes observed into a boot set.
 //!
-//! Pure. A boot set grows by what another boot reads and it does not have, at its end: what was laid out before stays
-//! where it is. What one boot read and the next did not stays, too. The reads of two boots differ by little, and a block
-//! too many costs a node its bytes once; a block too few costs every boot a round trip. So that this neither goes on
-//! forever nor can be driven, a set takes [`OBSERVED_BOOTS_MAX`] boots, none that adds less than a part in
-//! [`WORTH_PART`], and at most [`OBSERVED_BYTES_MAX`] bytes. A set that a person recorded stays as it is.
+//! No I/O. Blocks that only the new boot read are appended, so the order of the existing ones never changes. Blocks
+//! that the new boot did not read are kept: one block too many is fetched once per node, one block too few costs each
+//! boot a round trip. To limit the growth and the influence of one node, a set merges at most [`OBSERVED_BOOTS_MAX`]
+//! boots, ignores a boot that adds less than 1/[`WORTH_PART`] of its bytes, and has at most [`OBSERVED_BYTES_MAX`]
+//! bytes. A set that a user recorded never changes.
 
 use std::collections::HashMap;
 
@@ -12,25 +12,25 @@ use platter_image::BlockId;
 
 use crate::boot_set::{BOOT_SET_BLOCKS_MAX, BootBlock, BootSet, BootSetRecord};
 
-/// Boots of a version that are merged.
+/// Maximum number of boots that a boot set merges.
 pub const OBSERVED_BOOTS_MAX: u32 = 3;
-/// Most bytes of a boot set that was observed.
+/// Maximum size of an observed boot set in bytes.
 pub const OBSERVED_BYTES_MAX: u64 = 1 << 30;
 
-/// A boot that adds less than this part of a boot set's bytes changes nothing.
+/// A boot is ignored if it adds less than 1/`WORTH_PART` of the boot set's bytes.
 const WORTH_PART: u64 = 64;
-/// Most nodes that a boot set names.
+/// Maximum number of nodes that a boot set lists.
 const NODES_MAX: usize = OBSERVED_BOOTS_MAX as usize;
 
 impl BootSetRecord {
-    /// Whether the boot set stays as it is, whatever boots are observed: a person recorded it, or it has enough of them.
+    /// Whether observed boots no longer change the boot set: a user recorded it, or it has merged enough boots.
     pub fn is_settled(&self) -> bool {
         self.boots == 0 || self.boots >= OBSERVED_BOOTS_MAX
     }
 }
 
 impl BootSet {
-    /// The boot set with what another boot of the same disk read; `None` when it stays as it is.
+    /// Merges another boot of the same disk. Returns the new boot set; `None` if nothing changes.
     pub fn refined(&self, other: &Self) -> Option<Self> {
         if self.record.is_settled() || self.record.score != other.record.score {
             return None;
@@ -64,7 +64,7 @@ impl BootSet {
     }
 }
 
-/// The rows of both, those of `own` first, and the bytes that `other` adds.
+/// Returns the rows of both, first those of `own`, and the bytes that `other` adds.
 fn union(own: &[BootBlock], other: &[BootBlock]) -> (Vec<BootBlock>, u64) {
     let mut rows = own.to_vec();
     let places: HashMap<BlockId, usize> = own.iter().enumerate().map(|(at, row)| (row.id, at)).collect();
@@ -91,7 +91,7 @@ mod tests {
         BootBlock::new(BlockId::of(Kind::Data, &number.to_le_bytes()), 4096)
     }
 
-    /// A boot on that node that reads these blocks.
+    /// Returns the boot set of a boot on `node` that reads these blocks.
     fn boot(node: &str, blocks: &[u32]) -> BootSet {
         let pages = vec![row(0)];
         let blocks: Vec<BootBlock> = blocks.iter().copied().map(row).collect();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_adds_what_it_read_at_the_end() {
+    fn blocks_of_another_boot_are_appended() {
         let set = boot("a", &[5, 3, 9]).refined(&boot("b", &[9, 7, 5, 1])).unwrap();
         assert_eq!(set.blocks, [5, 3, 9, 7, 1].map(row));
         assert_eq!((set.record.boots, &set.record.nodes[..]), (2, &["a".to_owned(), "b".to_owned()][..]));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_stays_when_nothing_is_worth_adding_or_it_is_settled() {
+    fn settled_sets_and_small_additions_change_nothing() {
         let many: Vec<u32> = (1..200).collect();
         let set = boot("a", &many);
         assert_eq!(set.refined(&set), None);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_an_upper_bound() {
+    fn the_size_of_a_set_is_limited() {
         let mut set = boot("a", &[1]);
         set.blocks = (1..BOOT_SET_BLOCKS_MAX as u32).map(row).collect();
         assert_eq!(set.refined(&boot("b", &(200_000..210_000).collect::<Vec<_>>())), None, "of blocks");

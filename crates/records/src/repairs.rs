@@ -1,24 +1,24 @@
-//! A version that was published, and what publishing it did for others.
+//! The result of publishing: the new version, and damaged versions that its blocks repaired.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Version;
 
-/// What publishing a version did for others.
+/// Effects of publishing a version on damaged versions.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Repairs {
-    /// Versions that were damaged and are whole again, because what they lacked was stored anew.
+    /// Damaged versions that are now complete, because their missing blocks were stored again.
     pub repaired: Vec<String>,
-    /// Versions for which the same is true of a part of what they lack.
+    /// Damaged versions of which some, but not all missing blocks were stored again.
     pub still_damaged: Vec<String>,
-    /// Frames of before that were read and verified because the new version relies on them.
+    /// Number of older frames that were read and verified because the new version needs them.
     pub known_frames_read: u64,
 }
 
 impl Repairs {
-    /// What they are worth a note, in words.
+    /// Returns notes for the user.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let whole = (!self.repaired.is_empty()).then(|| format!("repaired: {}", self.repaired.join(", ")));
         let damaged = (!self.still_damaged.is_empty()).then(|| {
@@ -28,11 +28,11 @@ impl Repairs {
     }
 }
 
-/// A version that was published.
+/// A newly published version.
 #[derive(Clone, Debug)]
 pub struct PublishedVersion {
     /// The version.
     pub version: Version,
-    /// What publishing it did for other versions.
+    /// Other versions that its blocks repaired.
     pub repairs: Repairs,
 }

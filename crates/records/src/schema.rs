@@ -1,8 +1,8 @@
-//! JSON schemas of texts that have a form of their own, for descriptions of interfaces.
+//! JSON schemas of ids and version queries, for the OpenAPI description.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// A name of contents: 64 hexadecimal digits.
+/// A block id or score: 64 hexadecimal digits.
 pub fn id(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
 }
@@ -12,7 +12,7 @@ pub fn id_or_null(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": ["string", "null"], "pattern": "^[0-9a-f]{64}$" })
 }
 
-/// A name of a machine's or a process's making: 32 hexadecimal digits.
+/// A random id: 32 hexadecimal digits.
 pub fn short_id(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": "^[0-9a-f]{32}$" })
 }

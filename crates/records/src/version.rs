@@ -1,4 +1,4 @@
-//! A published version, and what a name or a score stands for.
+//! A published version, and the result of resolving a name or a score.
 
 use platter_image::{BlockId, Score};
 

@@ -1,4 +1,4 @@
-//! A folder with a store in it, and disks.
+//! A temporary folder with a store and disks.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use platter_store::{Store, StorePlace};
 use platter_transport::Trust;
 use tempfile::TempDir;
 
-/// A folder with a store in it, and the origin's socket.
+/// A temporary folder with a store and the socket of an origin.
 pub struct Lab {
     folder: TempDir,
     /// The store.
@@ -38,23 +38,23 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// Where the origin listens.
+    /// The address of the origin.
     pub fn socket(&self) -> PathBuf {
         self.path("socket")
     }
 
-    /// The store, as a process on this machine opens it.
+    /// The store, opened directly, without an origin.
     pub fn here(&self) -> StorePlace {
         self.place.clone()
     }
 
-    /// The origin of the store.
+    /// The store, opened through its origin.
     pub fn afar(&self) -> ServerOptions {
         ServerOptions { address: ServerAddress::Unix(self.socket()), token: None, trust: Trust::System }
     }
 
-    /// A disk of that many KiB: pieces of 64 KiB that are random, text, or zeros. `change` of a thousand pieces differ from
-    /// those of `change` 0.
+    /// A disk of `kib` KiB: pieces of 64 KiB with random bytes, text or zeros. Of 1000 pieces, `change` differ from
+    /// those of the disk with `change` 0.
     pub fn disk(&self, name: &str, kib: usize, change: u64) -> PathBuf {
         let mut bytes = Vec::with_capacity(kib << 10);
         for piece in 0..(kib / 64) as u64 {
@@ -104,7 +104,7 @@ pub fn store_disk(place: &StorePlace, image: &str, bytes: &[u8]) {
     session.publish(draft).unwrap();
 }
 
-/// A number that looks random, and is always the same for the same number.
+/// Returns a pseudorandom number, always the same for the same argument.
 pub fn mix(n: u64) -> u64 {
     let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,8 +1,8 @@
-//! What tests of several crates need of a store and its origin: a folder with a store, disks with contents, and an origin
-//! that can be told to misbehave.
+//! Helpers for tests of several crates: a temporary folder with a store, generated disks, and an origin that can
+//! simulate errors.
 //!
-//! A crate of its own so that the crates that fetch, capture and serve can be tested against the same origin. Never shipped;
-//! only tests depend on it. Must not know any crate that is tested with it.
+//! A separate crate, so that the crates that fetch, capture and serve are tested against the same origin. Only tests
+//! depend on it, and it must not depend on a crate that is tested with it.
 #![allow(missing_docs, unreachable_pub, reason = "about to be replaced")]
 #![expect(
     clippy::unwrap_used,

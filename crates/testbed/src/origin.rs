@@ -1,4 +1,4 @@
-//! An origin for tests: one thread a connection, one request a connection.
+//! An origin for tests: one thread per connection, one request per connection.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -19,23 +19,23 @@ use serde_json::{Value, json};
 
 use super::lab::Lab;
 
-/// What an answer is made into, before it is sent: all bytes of it, head included. What comes out is sent.
+/// Changes a reply, all its bytes with the head, before it is sent.
 pub type Spoil = dyn Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync;
 
-/// What is done to the store before a publication.
+/// Called before a version is published.
 pub type BeforePublish = dyn Fn(&Store, &VersionRecord) + Send + Sync;
 
-/// What was asked.
+/// Statistics of the requests.
 #[derive(Default)]
 pub struct Seen {
     pub frames: AtomicUsize,
     pub frame_bytes: AtomicUsize,
-    /// Requests for frames that want nothing but what they name. This origin sends whole frames all the same.
+    /// Requests for frames that ask for the named blocks only. This origin sends whole frames nevertheless.
     pub exact: AtomicUsize,
     pub needs: AtomicUsize,
     pub uploads: AtomicUsize,
     pub upload_bytes: AtomicUsize,
-    /// Requests for frames at once, now and at most.
+    /// Number of concurrent requests for frames: now, and in `most` the maximum.
     now: AtomicUsize,
     pub most: AtomicUsize,
 }
@@ -45,16 +45,16 @@ pub struct Origin {
     pub sessions: Mutex<HashMap<String, Arc<Session>>>,
     pub seen: Seen,
     pub spoil: Box<Spoil>,
-    /// Before an answer to a request for frames.
+    /// Delay of replies to requests for frames.
     pub delay: Duration,
-    /// Loses all uploads when it is asked for the so-many-th time to take frames.
+    /// Number of the request with uploaded frames at which all uploads are lost.
     pub lose_at: Option<usize>,
-    /// Called before a publication, with its record.
+    /// Called before a version is published.
     pub before_publish: Box<BeforePublish>,
     pub ended: AtomicBool,
 }
 
-/// Ends with it.
+/// A running origin. It ends when this is dropped.
 pub struct Running(pub Arc<Origin>, std::path::PathBuf);
 
 impl Drop for Running {
@@ -123,7 +123,7 @@ impl Origin {
 
     fn act(&self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
         if let Some(query) = path.strip_prefix("/api/v1/resolve?name=") {
-            // Of blocks that are missing it says nothing.
+            // This origin never reports missing blocks.
             let name = query.split('&').next().unwrap_or_default();
             return match self.store.resolve(name) {
                 Ok(resolved) => {

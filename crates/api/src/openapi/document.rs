@@ -1,4 +1,4 @@
-//! The whole description.
+//! The OpenAPI document.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::operation;
 use super::schemas::Schemas;
 use crate::{Endpoint, Scope};
 
-/// The description, as `GET /api/v1/openapi.json` answers it.
+/// Returns the reply to `GET /api/v1/openapi.json`.
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
     let problem = schemas.of_reply::<crate::Problem>();
@@ -75,7 +75,7 @@ fn describe(endpoint: Endpoint, schemas: &mut Schemas) -> Value {
     described
 }
 
-/// The problems that an endpoint may answer with: by what it needs and takes, and its own.
+/// Returns the error statuses of an endpoint: those that follow from its role, parameters and body, and its own.
 fn problems(endpoint: Endpoint, parameters: &[Value], has_body: bool) -> Vec<u16> {
     let mut statuses = vec![403];
     if endpoint.role().is_some() {
@@ -96,7 +96,7 @@ fn problems(endpoint: Endpoint, parameters: &[Value], has_body: bool) -> Vec<u16
 mod tests {
     use super::*;
 
-    /// All `$ref`s of a value.
+    /// Collects all `$ref`s of a value.
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_has_a_target() {
         let document = document();
         let mut found = Vec::new();
         references(&document, &mut found);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn path_parameters_are_those_of_the_path() {
+    fn path_parameters_match_the_path() {
         let document = document();
         for endpoint in Endpoint::ALL {
             let (method, path) = endpoint.route();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_name_every_field_and_requests_only_those_that_are_needed() {
+    fn replies_require_all_fields_and_requests_only_mandatory_ones() {
         let document = document();
         let schema = |name: &str| &document["components"]["schemas"][name];
         let required = |schema: &Value| schema["required"].as_array().unwrap().len();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_those_that_the_origin_decides_by() {
+    fn roles_are_those_of_the_endpoint_table() {
         let document = document();
         let of = |path: &str, method: &str| document["paths"][path][method]["description"].clone();
         assert_eq!(of("/api/v1/tokens", "get"), "Role admin, for all images.");

@@ -1,8 +1,7 @@
-//! The OpenAPI 3.1 description of the API, generated from [`Endpoint`](crate::Endpoint) and from the types that travel.
+//! The OpenAPI 3.1 description of the API, generated from [`Endpoint`](crate::Endpoint) and from the types of requests and replies.
 //!
-//! Paths, roles and scopes come from the table that the origin decides by; schemas come from the types that it reads and
-//! writes. What remains to be said of an endpoint by hand is in `operation`: a summary, its parameters, which types it
-//! takes and gives, and which refusals are its own.
+//! Paths, roles and scopes come from the table of endpoints, schemas from the types of requests and replies.
+//! `operation` has the rest, written by hand: summary, parameters, types and the endpoint's own error statuses.
 
 mod document;
 mod operation;

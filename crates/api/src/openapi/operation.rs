@@ -1,5 +1,5 @@
-//! What is said of each endpoint by hand: a summary, its parameters, the types it takes and gives, and the refusals that
-//! are its own.
+//! The parts of each endpoint's description that are written by hand: summary, parameters, types of body and reply, and
+//! its own error statuses.
 
 use platter_records::{EditLock, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord, schema};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -17,83 +17,87 @@ const BYTES: &str = "application/octet-stream";
 const FRAMES: &str = "application/x-platter-frames";
 const BOOT_SET: &str = "application/x-platter-boot-set";
 
-/// What it does, in a few words.
+/// Returns the endpoint's summary.
 pub(super) fn summary(endpoint: Endpoint) -> &'static str {
     match endpoint {
-        Endpoint::Health => "Whether the origin runs",
+        Endpoint::Health => "Check that the origin runs",
         Endpoint::Metrics => "Counters for Prometheus",
         Endpoint::OpenApi => "This description",
         Endpoint::Store => "The store",
         Endpoint::Images => "The newest version of every image",
         Endpoint::Versions => "All versions of an image, or of every image",
-        Endpoint::Resolve => "What a name or a score stands for",
+        Endpoint::Resolve => "Resolve a name or a score",
         Endpoint::Frames => "Frames that hold some blocks",
         Endpoint::Nodes => "All nodes that reported within a day",
-        Endpoint::ReportNode => "A node tells of itself, and hears of the others",
+        Endpoint::ReportNode => "Report a node, and get the other nodes of its sharing group",
         Endpoint::Events => "Events as they happen",
         Endpoint::BeginUpload => "Begin an upload",
         Endpoint::EndUpload => "End an upload; its blocks stay in the store",
         Endpoint::Need => "Which blocks must be sent",
         Endpoint::UploadFrames => "Send frames",
-        Endpoint::PublishUpload => "Publish what was uploaded",
+        Endpoint::PublishUpload => "Publish an upload",
         Endpoint::EditLocks => "All held edit locks",
         Endpoint::TakeEditLock => "Take an edit lock",
         Endpoint::ReleaseEditLock => "Release an edit lock",
-        Endpoint::Clone => "Make a version the next one of another image",
-        Endpoint::Forget => "Forget a version, or all of an image",
-        Endpoint::Rename => "Rename an image and all below it",
+        Endpoint::Clone => "Publish a copy of a version as the next version of another image",
+        Endpoint::Forget => "Forget one version or all versions of an image",
+        Endpoint::Rename => "Rename an image and all images below it",
         Endpoint::Changes => "The log of changes: who did what, when and from where",
         Endpoint::AccessTokens => "All access tokens",
         Endpoint::AddAccessToken => "Make an access token",
         Endpoint::RemoveAccessToken => "Remove an access token",
         Endpoint::Hoard => "The boot sets that nodes hoard",
-        Endpoint::HoardChanges => "What changed in the hoard since a revision",
+        Endpoint::HoardChanges => "Changes of the hoard since a revision",
         Endpoint::BootSet => "A boot set",
         Endpoint::RecordBootSet => "Register a boot set for a version",
-        Endpoint::UnregisterBootSet => "Take boot sets out of the hoard",
-        Endpoint::Growth => "How the store grew",
-        Endpoint::Disks => "Live disks of this machine, and disks that somebody edits",
+        Endpoint::UnregisterBootSet => "Remove boot sets from the hoard",
+        Endpoint::Growth => "Growth of the store",
+        Endpoint::Disks => "Live disks of this machine, and disks with local changes",
         Endpoint::Casts => "Casts of the last ten minutes",
-        Endpoint::TellOfCast => "Tell how a cast stands",
+        Endpoint::TellOfCast => "Report the state of a cast",
     }
 }
 
-/// What else a reader has to know.
+/// Returns an additional remark.
 pub(super) fn note(endpoint: Endpoint) -> Option<&'static str> {
     match endpoint {
-        Endpoint::ReportNode => Some("A node hears only of nodes whose tokens read the same images."),
-        Endpoint::BootSet => Some("Its bytes are described in docs/formats/boot-set.md."),
+        Endpoint::ReportNode => Some("The reply lists only nodes whose tokens read the same images."),
+        Endpoint::BootSet => Some("The format is described in docs/formats/boot-set.md."),
         Endpoint::RecordBootSet => Some(
-            "A boot set whose record has boots was observed by a node: it refines what other nodes observed.",
+            "A boot set whose record counts boots was observed by a node. It is merged with those of other nodes.",
         ),
         _ => None,
     }
 }
 
-/// Parameters of the path, the query and the headers.
+/// Returns the parameters of path, query and headers.
 pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value> {
     let image = schemas.of_request::<ImageName>();
     match endpoint {
         Endpoint::Versions => {
-            vec![optional("image", "Such as lab/debian12; without it, all that may be read", image)]
+            vec![optional(
+                "image",
+                "Such as lab/debian12; without it, all images that the token may read",
+                image,
+            )]
         }
         Endpoint::Resolve => vec![
             query("name", "NAME, NAME@7 or a score", of(schema::version_query)),
-            optional("missing", "true: also look for blocks of it that the origin does not have", boolean()),
+            optional("missing", "true: also report blocks that are missing in the store", boolean()),
         ],
         Endpoint::Events => {
-            vec![header("Last-Event-ID", "Goes on after this event", text_schema())]
+            vec![header("Last-Event-ID", "Continue after this event", text_schema())]
         }
         Endpoint::BeginUpload => vec![
             optional(
                 "verify_known",
-                "Read back all of what the upload relies on, not only a sample",
+                "Read all older blocks that the version needs, not only a sample",
                 boolean(),
             ),
-            optional("image", "What will be published: 403 if the token is not for it", image),
+            optional("image", "The image to publish: 403 if the token does not cover it", image),
         ],
         Endpoint::EndUpload | Endpoint::Need | Endpoint::UploadFrames | Endpoint::PublishUpload => {
-            vec![path("id", "The upload, as it was given when it began", text_schema())]
+            vec![path("id", "Id of the upload", text_schema())]
         }
         Endpoint::ReleaseEditLock => vec![
             path("image", "Percent-encoded: lab%2Fdebian12", image),
@@ -106,7 +110,7 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
         Endpoint::RemoveAccessToken => vec![path("id", "Its id", text_schema())],
         Endpoint::HoardChanges => vec![
             query("since", "The revision that the node has; 0 if it has none", number()),
-            optional("epoch", "The run of revisions that it is of", text_schema()),
+            optional("epoch", "The epoch of this revision", text_schema()),
         ],
         Endpoint::BootSet => vec![path("id", "Its name", of(schema::id))],
         Endpoint::RecordBootSet => vec![
@@ -120,7 +124,7 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
     }
 }
 
-/// The body that it takes.
+/// Returns the request body.
 pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
     Some(match endpoint {
         Endpoint::Frames => bytes(true, BYTES),
@@ -140,60 +144,64 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
     })
 }
 
-/// The status of success, and its response.
+/// Returns the status of success and its response.
 pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value) {
     match endpoint {
-        Endpoint::Health => (200, text("text/plain", "It does")),
+        Endpoint::Health => (200, text("text/plain", "The origin runs")),
         Endpoint::Metrics => (200, text("text/plain", "docs/metrics.md explains each")),
         Endpoint::OpenApi => (200, content("application/json", "OpenAPI 3.1", json!({ "type": "object" }))),
-        Endpoint::Store => reply::<StoreFacts>(schemas, 200, "What the token may know"),
-        Endpoint::Images => reply::<Vec<VersionRecord>>(schemas, 200, "By name"),
+        Endpoint::Store => {
+            reply::<StoreFacts>(schemas, 200, "The store, restricted to what the token may read")
+        }
+        Endpoint::Images => reply::<Vec<VersionRecord>>(schemas, 200, "Ordered by name"),
         Endpoint::Versions => reply::<Vec<VersionFacts>>(
             schemas,
             200,
-            "Of one image the newest first; of all by image and number",
+            "For one image the newest first; otherwise by image and number",
         ),
         Endpoint::Resolve => reply::<ResolveReply>(schemas, 200, "The recipe, and a version that has it"),
         Endpoint::Frames => stream(FRAMES, "A frame stream (docs/formats/frame-stream.md)"),
-        Endpoint::Nodes => reply::<NodesReply>(schemas, 200, "By id"),
+        Endpoint::Nodes => reply::<NodesReply>(schemas, 200, "Ordered by id"),
         Endpoint::ReportNode => {
-            reply::<NodePeersReply>(schemas, 200, "The others that were seen within a minute")
+            reply::<NodePeersReply>(schemas, 200, "Other nodes that reported within a minute")
         }
         Endpoint::Events => (200, text("text/event-stream", "Server-sent events")),
-        Endpoint::BeginUpload => reply::<BeginUploadReply>(schemas, 201, "Begun"),
+        Endpoint::BeginUpload => reply::<BeginUploadReply>(schemas, 201, "The upload"),
         Endpoint::EndUpload => (204, json!({ "description": "Ended" })),
-        Endpoint::Need => stream(BYTES, "One bit an id (docs/formats/frame-stream.md)"),
-        Endpoint::UploadFrames => reply::<UploadFramesReply>(schemas, 200, "Taken"),
+        Endpoint::Need => stream(BYTES, "One bit per id (docs/formats/frame-stream.md)"),
+        Endpoint::UploadFrames => reply::<UploadFramesReply>(schemas, 200, "Result"),
         Endpoint::PublishUpload => reply::<PublishReply>(schemas, 200, "The version, durable"),
-        Endpoint::EditLocks => reply::<Vec<EditLock>>(schemas, 200, "By image"),
-        Endpoint::TakeEditLock => reply::<EditLock>(schemas, 200, "Taken"),
-        Endpoint::ReleaseEditLock => reply::<EditLock>(schemas, 200, "As it was"),
+        Endpoint::EditLocks => reply::<Vec<EditLock>>(schemas, 200, "Ordered by image"),
+        Endpoint::TakeEditLock => reply::<EditLock>(schemas, 200, "The new lock"),
+        Endpoint::ReleaseEditLock => reply::<EditLock>(schemas, 200, "The released lock"),
         Endpoint::Clone => reply::<VersionRecord>(schemas, 200, "The new version"),
-        Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Their names"),
-        Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Versions by their names"),
-        Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "By number, at most 10,000"),
+        Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Names of the versions"),
+        Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Old and new names of the versions"),
+        Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "Ordered by number, at most 10,000"),
         Endpoint::AccessTokens => reply::<Vec<AccessToken>>(schemas, 200, "Without secrets"),
-        Endpoint::AddAccessToken => reply::<NewToken>(schemas, 201, "The only time its secret is shown"),
-        Endpoint::RemoveAccessToken => reply::<AccessToken>(schemas, 200, "As it was"),
+        Endpoint::AddAccessToken => {
+            reply::<NewToken>(schemas, 201, "The token with its secret, which is never shown again")
+        }
+        Endpoint::RemoveAccessToken => reply::<AccessToken>(schemas, 200, "The removed token"),
         Endpoint::Hoard => reply::<HoardSnapshot>(schemas, 200, "The newest revision and its members"),
         Endpoint::HoardChanges => {
-            reply::<HoardChanges>(schemas, 200, "Members that came and went; all members if whole")
+            reply::<HoardChanges>(schemas, 200, "Added and removed members; all members if whole")
         }
         Endpoint::BootSet => stream(BOOT_SET, "Head and parts"),
-        Endpoint::RecordBootSet => reply::<Registered>(schemas, 200, "The revision that has it"),
+        Endpoint::RecordBootSet => reply::<Registered>(schemas, 200, "The new revision"),
         Endpoint::UnregisterBootSet => reply::<UnregisterReply>(schemas, 200, "The revision without them"),
         Endpoint::Growth => reply::<Growth>(
             schemas,
             200,
-            "What the versions added, in the order in which they came, and by image",
+            "Bytes that versions added, in the order of publishing and by image",
         ),
-        Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "By name"),
+        Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "Ordered by name"),
         Endpoint::Casts => reply::<Vec<ListedCast>>(schemas, 200, "The newest first"),
-        Endpoint::TellOfCast => (204, json!({ "description": "Heard" })),
+        Endpoint::TellOfCast => (204, json!({ "description": "Accepted" })),
     }
 }
 
-/// Problems of its own: 404 when something does not exist, 409 when the store refuses.
+/// Returns the endpoint's own error statuses: 404 when something does not exist, 409 when the store refuses.
 pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
     match endpoint {
         Endpoint::Versions
@@ -234,7 +242,7 @@ fn header(name: &str, what: &str, schema: Value) -> Value {
     parameter("header", name, false, what, schema)
 }
 
-/// A parameter: where it stands, its name, whether it is needed, what it is.
+/// Returns a parameter with its place, name, description and schema.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "json! takes references, and callers make the schema for this call"
@@ -264,12 +272,12 @@ fn stream(media: &str, what: &str) -> (u16, Value) {
     (200, content(media, what, binary()))
 }
 
-/// A body of an object.
+/// Returns a JSON body of type `T`.
 fn object<T: JsonSchema>(schemas: &mut Schemas) -> Value {
     json!({ "required": true, "content": { "application/json": { "schema": schemas.of_request::<T>() } } })
 }
 
-/// A body of bytes.
+/// Returns a binary body.
 fn bytes(required: bool, media: &str) -> Value {
     json!({ "required": required, "content": { media: { "schema": binary() } } })
 }

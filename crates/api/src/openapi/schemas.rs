@@ -1,14 +1,14 @@
-//! JSON schemas of the types that travel.
+//! JSON schemas of requests and replies.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-/// Where schemas of replies are kept.
+/// Path of the reply schemas in the document.
 const COMPONENTS: &str = "/components/schemas";
 
-/// Makes schemas. Replies say every field that they always have, and share their parts in the document's components;
-/// requests stand alone and say which fields are needed.
+/// Generates schemas. Schemas of replies require every field that is always present, and share their parts in the
+/// components of the document. Schemas of requests are self-contained and require only mandatory fields.
 pub(super) struct Schemas {
     replies: SchemaGenerator,
     requests: SchemaGenerator,
@@ -25,17 +25,17 @@ impl Schemas {
         Self { replies: replies.into_generator(), requests: requests.into_generator() }
     }
 
-    /// What replies of that type are.
+    /// Returns the schema of a reply.
     pub(super) fn of_reply<T: JsonSchema>(&mut self) -> Value {
         self.replies.subschema_for::<T>().to_value()
     }
 
-    /// What requests or parameters of that type are.
+    /// Returns the schema of a request or parameter.
     pub(super) fn of_request<T: JsonSchema>(&mut self) -> Value {
         self.requests.subschema_for::<T>().to_value()
     }
 
-    /// The parts that replies share.
+    /// Returns the shared parts of replies.
     pub(super) fn finish(mut self) -> Map<String, Value> {
         self.replies.take_definitions(true)
     }
