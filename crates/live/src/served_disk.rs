@@ -32,7 +32,7 @@ impl ServedDisk {
         let interval = request.write.as_ref().and_then(|write| write.publish_every);
         Self {
             disk: Arc::new(opened.disk),
-            edit_lock_is_new: opened.token_is_new,
+            edit_lock_is_new: opened.edit_lock_is_new,
             publish_due: Mutex::new(interval.map(|interval| Instant::now() + interval)),
             request,
             recorder,
