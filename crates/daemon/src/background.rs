@@ -10,7 +10,7 @@ use crate::config::{UPLOAD_IDLE_MAX, WATCH_PAUSE, WRITER_IDLE_MAX};
 use crate::events::events_of;
 use crate::origin::Origin;
 
-/// The catalog as it was read last.
+/// State of the catalog at the last check.
 #[derive(Debug)]
 struct Seen {
     generation: i64,

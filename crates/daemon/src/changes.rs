@@ -48,7 +48,7 @@ impl Origin {
             ..version.record
         };
         check_draft(&draft)?;
-        // Somebody may have published the image since the check above.
+        // The image may have been published since the check above.
         let expect = (!next).then_some(0);
         let published = writer.acting_as(by.clone()).session()?.publish_after(draft, expect)?.version;
         self.metrics.versions_published.add(1);
@@ -98,7 +98,7 @@ impl Origin {
     /// Releases the edit lock with this number, and returns it.
     ///
     /// # Errors
-    /// `Missing` when nobody has the image's edit lock; `Refused` when it has another number.
+    /// `Missing` when the image's edit lock is not held; `Refused` when it has another number.
     pub(crate) fn release_edit_lock(&self, image: &ImageName, number: u64, by: &Actor) -> Result<EditLock> {
         let held = self.store.edit_lock(image)?;
         let held = held.ok_or_else(|| Error::missing(format!("nobody holds the edit lock of {image}")))?;

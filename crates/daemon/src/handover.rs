@@ -1,18 +1,19 @@
-//! Replaces a server while it serves: what the running server and its successor say to each other over the control socket.
+//! Replaces a running server without an interruption: the protocol between this server and its successor over the control socket.
 //!
 //! ```text
 //!  successor                       running server
 //!  TAKE_OVER ──────────────────▶
-//!  ◀────────── addresses, sockets  serves on
+//!  ◀────────── addresses, sockets  continues to serve
 //!  READY ──────────────────────▶
-//!  ◀─────────────────────── YOURS  accepts no more connections, and finishes what was requested over the others
-//!  accepts; changes wait
+//!  ◀─────────────────────── YOURS  stops accepting, and finishes the requests of open connections
+//!  accepts; requests that change the store wait
 //!  ◀──────────────────── RELEASED  has parked its uploads and released the store's lock
 //!  changes the store               exits when its last connection has ended
 //! ```
 //!
-//! Until YOURS, any failure on either side leaves the running server as it was. From then on the sockets belong to the successor:
-//! connections that came meanwhile wait in them, so that nobody is refused. Never do both servers hold the store's lock.
+//! Until YOURS, any failure on either side leaves the running server unchanged. Afterwards, the sockets belong to the
+//! successor. Connections that were opened in between wait in the sockets' queues, so none is refused. The two servers
+//! never hold the store's lock at the same time.
 
 use std::io::ErrorKind::{ConnectionRefused, NotFound};
 use std::os::unix::net::UnixStream;
@@ -34,20 +35,20 @@ const TAKE_OVER: &[u8] = b"take over";
 const READY: &[u8] = b"ready";
 const YOURS: &[u8] = b"yours";
 const RELEASED: &[u8] = b"released";
-/// Most bytes of a message.
+/// Maximum length of a message in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// The other side answers within this time.
+/// Timeout for a reply of the other side.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// Requests that change the store wait this long for the lock of the server before.
+/// How long requests that change the store wait until the previous server has released the lock.
 const RELEASE_TIME: Duration = Duration::from_secs(30);
-/// A running server that ends, or is taken over by somebody else, is asked again for this long.
+/// How long the takeover is retried while the running server ends or is being replaced by another successor.
 const ASK_TIME: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// The sockets of a server, until a successor or the end takes them.
+/// The sockets of a server, until a successor takes them or the server ends.
 pub(crate) type Held = Arc<Mutex<Option<Sockets>>>;
 
-/// Waits until a successor has taken the sockets; gives the connection to it.
+/// Waits until a successor has taken the sockets. Returns the connection to it.
 pub(crate) async fn taken_over(control: Option<Listener>, addresses: Vec<String>, held: Held) -> UnixStream {
     let Some(control) = control else { return std::future::pending().await };
     loop {
@@ -60,7 +61,7 @@ pub(crate) async fn taken_over(control: Option<Listener>, addresses: Vec<String>
         if let Ok(Ok(stream)) = offered {
             return stream;
         }
-        // Whoever asked says why it did not go on.
+        // The successor reports the error.
     }
 }
 
@@ -74,7 +75,7 @@ fn offer(stream: std::io::Result<UnixStream>, addresses: &[String], held: &Held)
     say(&stream, &text)?;
     parcels.iter().try_for_each(|parcel| parcel.send(&stream))?;
     hear(&stream, READY)?;
-    // The end takes the sockets under the same lock, so only one of the two happens.
+    // A server that ends takes the sockets under the same lock, so only one of the two happens.
     let mut held = held.lock();
     let sockets = held.take().ok_or_else(|| Error::transient("this server ends"))?;
     if let Err(error) = say(&stream, YOURS) {
@@ -85,22 +86,22 @@ fn offer(stream: std::io::Result<UnixStream>, addresses: &[String], held: &Held)
     Ok(stream)
 }
 
-/// Tells a successor that it may have the store's lock.
+/// Tells the successor that the store's lock is released.
 pub(crate) fn release_to(successor: &UnixStream) {
-    // If it is gone, it needs no lock.
+    // A successor that has ended needs no lock.
     let _ = say(successor, RELEASED);
 }
 
-/// What a server has from the one that it replaced.
+/// What a server receives from its predecessor.
 pub(crate) struct Inherited {
     pub(crate) sockets: Sockets,
     pub(crate) predecessor: Predecessor,
 }
 
-/// Takes the sockets of the server that runs on this store over; `None` when there is none.
+/// Takes over the sockets of the server that runs on this store; `None` when there is none.
 ///
 /// # Errors
-/// `Refused` when it listens at other addresses; `Transient` when it does not answer. It then goes on.
+/// `Refused` when it listens at other addresses; `Transient` when it does not answer. The running server then continues.
 pub(crate) fn take_over(dir: &Path, addresses: &[ListenAddress]) -> Result<Option<Inherited>> {
     let wanted: Vec<String> = addresses.iter().map(ListenAddress::place).collect();
     let until = Instant::now() + ASK_TIME;

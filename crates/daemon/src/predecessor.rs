@@ -6,20 +6,20 @@ use std::os::unix::net::UnixStream;
 
 use platter_image::{Error, Result};
 
-/// See above.
+/// The connection to that server.
 #[derive(Debug)]
 pub(crate) struct Predecessor(UnixStream);
 
 impl Predecessor {
-    /// It says something over this connection, or hangs up, when it has released the lock.
+    /// The server sends a message over `stream`, or closes it, when it has released the lock.
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self(stream)
     }
 
-    /// Waits until it has released the lock, for the connection's time limit.
+    /// Waits until the server has released the lock, at most for the stream's read timeout.
     ///
     /// # Errors
-    /// `Transient` when it does not in time.
+    /// `Transient` after the timeout.
     pub(crate) fn wait(&self) -> Result<()> {
         match (&self.0).read(&mut [0; 64]) {
             Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => Err(Error::transient(

@@ -30,7 +30,7 @@ const CERTIFICATE: &str = "serve-certificate.pem";
 const KEY: &str = "serve-key.pem";
 /// Longest time for calls of the store after the last connection ended.
 const STORE_TIME_MAX: Duration = Duration::from_secs(10);
-/// From one look whether the store's lock can be released to the next.
+/// Interval of checks whether the store's lock can be released.
 const RELEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// Serves a store until SIGTERM or SIGINT, or until a successor takes over.
@@ -43,7 +43,7 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
     let (end, ending) = watch::channel(false);
     let addresses = addresses(options);
     let is_tcp = |address: &ListenAddress| matches!(address, ListenAddress::Tcp(_));
-    // All that can fail comes before the running server gives its sockets.
+    // Everything that can fail comes before the running server gives its sockets away.
     let identity = addresses.iter().any(is_tcp).then(|| identity(options)).transpose()?;
     let tls = identity.as_ref().map(origin_server).transpose()?;
     let origin = Arc::new(Origin::open(options, ending)?);
@@ -73,7 +73,7 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
     result
 }
 
-/// What the tasks of a server share.
+/// Shared state of the tasks of a server.
 struct Server {
     origin: Arc<Origin>,
     connections: Connections,
@@ -139,7 +139,7 @@ impl Server {
         let _ = watching.await;
         match left {
             0 => Ok(()),
-            _ => Err(Error::transient(format!("{left} connections were cut: they had not ended in time"))),
+            _ => Err(Error::transient(format!("{left} connections were closed: they did not end in time"))),
         }
     }
 
@@ -162,7 +162,7 @@ impl Server {
         sockets.clients.iter().map(|listener| Listener::of(listener).and_then(accept)).collect()
     }
 
-    /// Parks all uploads and releases the store's lock, which is never taken again. Their clients find what was parked at the successor.
+    /// Parks all uploads and releases the store's lock, which is never taken again. The successor continues the parked uploads.
     async fn release_store(&self) {
         self.connections.wait_for_none(RELEASE_PAUSE).await;
         self.origin.writer.close();
@@ -172,7 +172,7 @@ impl Server {
                 origin.uploads.end_all();
                 origin.writer.give_back_idle(Duration::ZERO)
             };
-            // Requests that change something hold the writer until they are answered.
+            // Requests that change the store hold the writer until they are answered.
             match tokio::task::spawn_blocking(release).await {
                 Ok(false) => tokio::time::sleep(RELEASE_LOOK).await,
                 _ => return,
@@ -181,7 +181,7 @@ impl Server {
     }
 }
 
-/// Where clients come in: `serve.sock` in the store's directory if nothing else is said.
+/// Returns the addresses for clients; the default is `serve.sock` in the store's directory.
 fn addresses(options: &ServeOptions) -> Vec<ListenAddress> {
     match &options.listen[..] {
         [] => vec![ListenAddress::Unix(options.store.dir().join(SERVE_SOCKET))],

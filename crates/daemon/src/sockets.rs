@@ -1,4 +1,4 @@
-//! The listening sockets of a server: those of its clients, and one at which a successor asks for all of them.
+//! The listening sockets of a server: those for clients, and a control socket at which a successor requests all of them.
 //!
 //! Owns the sockets' files: they are removed when this is dropped, unless another process took the sockets over.
 
@@ -9,14 +9,14 @@ use platter_transport::{Listener, Parcel};
 
 use crate::config::ListenAddress;
 
-/// At which a successor asks, in the store's directory.
+/// File name of the control socket, in the store's directory.
 pub(crate) const CONTROL_SOCKET: &str = "serve-control.sock";
 
-/// See above.
+/// All listening sockets of a server.
 pub(crate) struct Sockets {
-    /// `None` where another server of the same store has it: then this one cannot be taken over.
+    /// `None` if another server of the same store has it: then this server cannot be replaced while it runs.
     pub(crate) control: Option<Listener>,
-    /// In the order of the addresses on the command line.
+    /// Sockets for clients, in the order of the addresses on the command line.
     pub(crate) clients: Vec<Listener>,
 }
 
@@ -37,7 +37,7 @@ impl Sockets {
         Ok(Self { control: control.ok(), clients })
     }
 
-    /// Copies for a successor.
+    /// Returns copies of all sockets for a successor.
     ///
     /// # Errors
     /// `Io` when there are too many open files.
@@ -45,17 +45,17 @@ impl Sockets {
         self.control.iter().chain(&self.clients).map(Listener::to_parcel).collect()
     }
 
-    /// The other end of [`Sockets::to_parcels`]: from now on, this process owns the files.
+    /// Receives the result of [`Sockets::to_parcels`]. From now on, this process owns the files.
     ///
     /// # Errors
     /// `Corrupt`; `Io` when a file is gone.
     pub(crate) fn from_parcels(parcels: Vec<Parcel>) -> Result<Self> {
         let mut listeners = parcels.into_iter().map(Listener::from_parcel);
-        let control = listeners.next().ok_or_else(|| Error::corrupt("no sockets came"))??;
+        let control = listeners.next().ok_or_else(|| Error::corrupt("the message contains no sockets"))??;
         Ok(Self { control: Some(control), clients: listeners.collect::<Result<_>>()? })
     }
 
-    /// Another process has the sockets and goes on.
+    /// Drops the sockets without removing their files, because another process has taken them over.
     pub(crate) fn leave(self) {
         self.control.into_iter().chain(self.clients).for_each(Listener::leave);
     }

@@ -1,7 +1,8 @@
-//! Threads for requests that wait: started when there is work for one more, ended when there was none for a while.
+//! Worker threads for requests that may block. A thread is started when all others are busy, and ends after a time
+//! without work.
 //!
-//! A disk that answers from memory needs none of them, and a hundred disks that are idle have none. They are not joined, because
-//! one of them may wait for a disk that does not answer.
+//! Disks that answer from memory need no threads, and idle disks have none. The threads are not joined, because one of
+//! them may be blocked by a disk that does not respond.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -11,32 +12,32 @@ use std::time::Duration;
 
 use platter_image::{Error, Result};
 
-/// Maximum queued jobs; whoever adds one more waits.
+/// Maximum number of queued jobs; adding another one blocks.
 const QUEUE_JOBS_MAX: usize = 256;
-/// A thread without work ends after this time. Starting one takes some 30 µs.
+/// A thread without work ends after this time. Starting a thread takes about 30 µs.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
 struct State<J> {
     jobs: VecDeque<J>,
     threads: usize,
-    /// Threads that wait for a job.
+    /// Number of threads that wait for a job.
     idle: usize,
 }
 
-/// A queue, and the threads that do what is in it.
+/// A queue of jobs, and the threads that execute them.
 pub(crate) struct Workers<J> {
     name: &'static str,
     threads_max: usize,
     run: fn(J),
     state: Mutex<State<J>>,
-    /// Wakes a thread: there is a job.
+    /// Notified when a job was added.
     work: Condvar,
-    /// Wakes whoever adds: the queue is shorter.
+    /// Notified when a job was taken from the queue.
     room: Condvar,
 }
 
 impl<J: Send + 'static> Workers<J> {
-    /// None yet; at most so many threads, which execute jobs with `run`.
+    /// Creates workers without threads. At most `threads_max` threads will execute jobs with `run`.
     pub(crate) fn new(name: &'static str, threads_max: usize, run: fn(J)) -> Arc<Self> {
         let state = State { jobs: VecDeque::new(), threads: 0, idle: 0 };
         let (work, room) = (Condvar::new(), Condvar::new());
@@ -62,7 +63,7 @@ impl<J: Send + 'static> Workers<J> {
                     state.jobs.pop_back();
                     return Err(Error::io("starting a thread", error));
                 }
-                // The others get to it.
+                // Another thread will execute the job.
                 Err(_) => {}
             }
         }
@@ -79,7 +80,7 @@ impl<J: Send + 'static> Workers<J> {
         std::mem::forget(counted);
     }
 
-    /// The next job; `None` when none came for a while: then this thread is not counted any more, so that the next job gets another.
+    /// Waits for the next job. Returns `None` after [`IDLE_TIME`]: this thread is then no longer counted, and must end.
     fn next(&self) -> Option<J> {
         let mut state = self.state.lock();
         let mut is_late = false;
@@ -105,7 +106,7 @@ impl<J: Send + 'static> Workers<J> {
     }
 }
 
-/// Counts a thread out that ends by a panic.
+/// Dropped when a thread panics: the thread is then no longer counted.
 struct Counted<'a, J>(&'a Workers<J>);
 
 impl<J> Drop for Counted<'_, J> {
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_come_with_the_work_up_to_a_limit_and_go_without() {
+    fn threads_are_started_for_jobs_up_to_a_limit_and_end_when_idle() {
         let workers = Workers::new("test", 4, run);
         let (done, ended) = channel();
         let (go, gone) = crossbeam_channel::unbounded();
@@ -139,7 +140,7 @@ mod tests {
         }
         (0..6).for_each(|_| go.send(()).unwrap());
         let of_busy: Vec<_> = ended.iter().take(6).collect();
-        // Threads that wait are used before others are started.
+        // An idle thread is used before another one is started.
         while workers.state.lock().idle < 4 {
             thread::yield_now();
         }
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_takes_no_place() {
+    fn a_panicked_thread_is_replaced() {
         let workers = Workers::new("test", 1, |done: Option<Sender<()>>| done.unwrap().send(()).unwrap());
         workers.add(None).unwrap();
         let (done, ended) = channel();

@@ -18,20 +18,20 @@ use platter_vdisk::{BlockDevice, Boot, BootWatch};
 use platter_fetch::unix_ms;
 use platter_jobs::{ObservedBoot, Observer, is_settled};
 
-/// Most boots that wait for the origin, each of another version; beyond that the oldest is dropped. One takes about 100
+/// Maximum number of boots that wait for the origin, one per version. If there are more, the oldest is dropped. One takes about 100
 /// KiB, at most 1 MiB.
 const WAITING_MAX: usize = 32;
 /// Pause before a boot is registered again, when the origin is down.
 const RETRY: Duration = Duration::from_secs(10);
-/// Boots that end at the same time are not registered at the same time: each node waits for a part of this, so that the
-/// others learn of the first.
+/// Maximum delay of registering. Each node has another delay, so that of many nodes that boot at the same time, the
+/// others learn of the first one's boot.
 const SPREAD: Duration = Duration::from_secs(1);
 /// A version is no longer watched after this many boots that added nothing.
 pub(super) const KNOWN_BOOTS_MAX: u32 = 2;
-/// Most versions for which this count is kept.
+/// Maximum number of versions for which this count is kept.
 const KNOWN_MAX: usize = 4096;
 
-/// The recorder of boots, see above.
+/// The recorder of boots.
 pub(super) struct BootRecorder {
     pub(super) observer: Observer,
     pub(super) hoard: Arc<Hoard>,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn boots_that_wait_are_bounded_and_one_a_version() {
+    fn waiting_boots_are_limited_to_one_per_version() {
         let (_folder, recorder) = recorder();
         for bytes in [10, 30, 20] {
             recorder.keep(score(1), boot(bytes));

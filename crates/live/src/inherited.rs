@@ -17,7 +17,7 @@ use super::control::ServingProcess;
 use super::handover::Estate;
 use super::tree::NodesState;
 
-/// Most bytes of one parcel: a 9P session with the maximum of fids.
+/// Maximum length of one parcel in bytes: a 9P session with the maximum of fids.
 const PARCEL_BYTES_MAX: usize = 320 << 20;
 /// How long the request is repeated while the predecessor has slow requests.
 const ASK_TIME: Duration = Duration::from_secs(30);

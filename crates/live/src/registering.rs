@@ -1,4 +1,4 @@
-//! Registers the boots of a node's disks at the origin, in a thread of its own while there are some.
+//! Registers the boots of a node's disks at the origin, in a separate thread, which runs while there are any.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use super::served::Served;
 use super::version::base_version;
 
 impl Served {
-    /// Detects ended boots, and registers them on a thread of its own.
+    /// Detects ended boots, and registers them on a separate thread.
     pub(super) fn record_boots(self: &Arc<Self>) {
         let Some(recorder) = self.boots().cloned() else { return };
         recorder.look();

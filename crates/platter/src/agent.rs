@@ -1,4 +1,4 @@
-//! Which node of this machine a command talks to.
+//! Selects the node of this machine that a command uses.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use platter_live::{LivePlace, running_node};
 
 use crate::arguments::{Attach, Far, OfNode};
 
-/// The directory of the node that is to serve what the arguments name: the one that they name, or, where they name no address to
-/// serve at, a running one of the same store. `None`: this process serves it.
+/// Returns the directory of the node that is to serve the disks: the one in the arguments or, if they contain no
+/// address to serve at, a running node of the same store. `None`: this process serves them.
 ///
 /// # Errors
-/// What finding the place of the store says.
+/// Errors of locating the store.
 pub(crate) fn of_attach(store: &StoreLocation, options: &Attach) -> Result<Option<PathBuf>> {
     let has_address =
         options.nbd.nbd.is_some() || options.tree.fuse.is_some() || options.tree.ninep.is_some();
@@ -22,10 +22,10 @@ pub(crate) fn of_attach(store: &StoreLocation, options: &Attach) -> Result<Optio
     }
 }
 
-/// Where a command does by itself what no node does for it.
+/// Returns the place of live disks for a command that works without a node.
 ///
 /// # Errors
-/// `Missing` when a node is named that does not run, and no origin; what finding the place of the store says.
+/// `Missing` when the named node does not run and no origin is given; errors of locating the store.
 pub(crate) fn place_of(store: &StoreLocation, node: &OfNode, far: &Far) -> Result<LivePlace> {
     match &node.node {
         Some(dir) => LivePlace::of_node(store, dir),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_claimed_than_was_compared() {
+    fn the_report_states_what_was_compared() {
         let compared =
             Compared { data_bytes: 1_200_000_000, zero_bytes: 5_000, free_bytes_left_out: 3_000_000_000 };
         assert_eq!(

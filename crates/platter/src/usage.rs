@@ -1,4 +1,4 @@
-//! Usage errors (exit code 2): arguments that are wrong whatever the store and the disks contain.
+//! Usage errors (exit code 2): arguments that are wrong regardless of the contents of store and disks.
 //!
 //! The argument types check single names, numbers and addresses while parsing. This file checks combinations: an option
 //! that another one requires, or two arguments in the wrong order.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_arguments_are_told() {
+    fn swapped_arguments_are_reported() {
         for (line, words) in [
             ("platter install /dev/loop3 lab/a", "the image comes first: platter install lab/a /dev/loop3"),
             (
@@ -226,7 +226,7 @@ mod tests {
 
     /// Every image name has a type of its own, so the parser rejects invalid names: no untyped argument is an image name.
     #[test]
-    fn words_without_a_type_are_no_names_of_images() {
+    fn untyped_arguments_are_not_image_names() {
         fn untyped(command: &clap::Command, place: &str, found: &mut Vec<String>) {
             let text = ValueParser::string().type_id();
             let names =

@@ -1,4 +1,4 @@
-//! Escapes control characters in text from outside: from disks, servers and other people.
+//! Escapes control characters in text from outside: from disks, servers and other users.
 //!
 //! A terminal executes escape sequences. Filesystem labels, notes, paths in an image and errors of a server can contain
 //! sequences that move the cursor, change the title or hide text. They are printed in escaped form. JSON output has its
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_that_a_terminal_obeys() {
+    fn text_has_no_terminal_control_characters() {
         let all: String = (0..=char::MAX as u32).filter_map(char::from_u32).collect();
         assert!(!words(&all).chars().any(is_obeyed));
         assert_eq!(lines("a\nb\x1b[2J\r\u{9b}c\u{202e}d"), "a\nb\\u{1b}[2J\\r\\u{9b}c\\u{202e}d");

@@ -1,4 +1,4 @@
-//! Protects versions: a protected version cannot be forgotten, by a person or by a retention policy.
+//! Protects versions: a protected version cannot be forgotten by a user or by a retention policy.
 
 use platter_image::{Error, Result};
 

@@ -1,4 +1,4 @@
-//! The name by which a certificate is pinned: the SHA-256 of its DER form.
+//! Fingerprints for pinning certificates: the SHA-256 of the DER form.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ const LENGTH: usize = 32;
 pub struct Fingerprint(pub [u8; LENGTH]);
 
 impl Fingerprint {
-    /// The fingerprint of that certificate.
+    /// Returns the fingerprint of a certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let mut fingerprint = [0; LENGTH];
         fingerprint.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
@@ -26,7 +26,7 @@ impl Fingerprint {
         BlockId::from_hex(digits).map(|id| Self(id.0))
     }
 
-    /// Reads a fingerprint as a person or another tool writes it: 64 hexadecimal digits in either case, with or without
+    /// Reads a fingerprint in the forms that users and other tools write: 64 hexadecimal digits in either case, with or without
     /// colons, with or without `sha256:` before them.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fingerprints_are_read_as_tools_write_them() {
+    fn common_forms_of_fingerprints_are_parsed() {
         let plain = "ab".repeat(32);
         let colons = vec!["AB"; 32].join(":");
         for text in [plain.clone(), colons.clone(), format!("sha256:{plain}"), format!("SHA256:{colons}")] {

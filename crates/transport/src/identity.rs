@@ -1,4 +1,4 @@
-//! A certificate of ours and its key: files that a person names, or a self-signed pair, made at the first start and kept.
+//! The certificate and key of this process: files chosen by the user, or a self-signed pair that is created at the first start.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::pem_file::{read_certificates, read_key};
 use crate::{Fingerprint, private_file};
 
-/// Where a certificate and its key are, in PEM form.
+/// Paths of a certificate and its key, in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those between it and its authority.
+    /// The certificate, followed by intermediate certificates.
     pub certificate: PathBuf,
     /// The certificate's private key.
     pub key: PathBuf,
 }
 
-/// A certificate of ours, with its key.
+/// The certificate of this process with its key.
 pub struct Identity {
-    /// Names the certificate file in messages.
+    /// Path of the certificate file, for messages.
     file: PathBuf,
     fingerprint: Fingerprint,
     chain: Vec<CertificateDer<'static>>,
@@ -40,8 +40,8 @@ impl Identity {
         Ok(Self { file: files.certificate.clone(), fingerprint, chain, key })
     }
 
-    /// The same; a missing pair is made first: self-signed, for the first of these lists of host names that a certificate
-    /// can carry.
+    /// Reads a certificate and its key. If they are missing, first makes a self-signed pair for the first of these
+    /// lists of host names that is valid in a certificate.
     ///
     /// # Errors
     /// As [`Identity::read`].

@@ -1,10 +1,9 @@
-//! How processes of Platter reach and recognize each other: listening sockets, open files that move to another process, TLS,
-//! certificates, private files, random bytes, and what systemd is told of them.
+//! Connections between processes of Platter: listening sockets, passing open files to another process, TLS,
+//! certificates, private files, random bytes, and notifications for systemd.
 //!
-//! A crate of its own because the origin, its clients, nodes among themselves and the block device servers all need the same
-//! few security decisions, and each must be made in one place. Knows no protocol: what travels over a connection is somebody
-//! else's affair. Must never accept a certificate that was neither pinned nor signed by a named authority, and never
-//! print.
+//! A separate crate, because the origin, its clients, nodes and the NBD server need the same few security decisions,
+//! and each must be made in one place. It contains no protocol. It must never accept a certificate that is neither
+//! pinned nor signed by a configured authority, and never print.
 
 mod fingerprint;
 mod hex;

@@ -18,7 +18,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::parcel::Parcel;
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// A listening socket, in non-blocking mode.
@@ -30,7 +30,7 @@ pub struct Listener {
 /// The file of a unix socket, removed when this is dropped.
 struct SocketFile {
     path: PathBuf,
-    /// To recognize it; `None` when another process owns it.
+    /// Metadata of the file at creation, to recognize it; `None` when another process owns it.
     metadata: Option<Metadata>,
 }
 
@@ -80,8 +80,8 @@ impl Listener {
         self.socket.local_addr().ok()?.as_socket()
     }
 
-    /// A copy for another process. Until that has it, and this one calls [`Listener::leave`], both own it; connections wait
-    /// meanwhile.
+    /// Returns a copy for another process. Until this process calls [`Listener::leave`], both own the socket; new
+    /// connections wait in its queue.
     ///
     /// # Errors
     /// `Io`.
@@ -91,7 +91,7 @@ impl Listener {
         Ok(Parcel { bytes: path.unwrap_or_default().to_vec(), descriptors: vec![OwnedFd::from(socket)] })
     }
 
-    /// The other end of [`Listener::to_parcel`].
+    /// Receives the result of [`Listener::to_parcel`].
     ///
     /// # Errors
     /// `Corrupt`; `Io` when the socket's file is gone.
@@ -107,7 +107,7 @@ impl Listener {
         Ok(Self { socket: socket.into(), file: file.transpose()? })
     }
 
-    /// Stops listening here; another process goes on, and owns the socket's file.
+    /// Stops listening in this process. Another process continues, and owns the socket's file.
     pub fn leave(mut self) {
         if let Some(file) = &mut self.file {
             file.metadata = None;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owner_may_connect_and_the_file_goes_at_the_end() {
+    fn only_the_owner_may_connect_and_the_file_is_removed_at_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = Listener::unix(&path).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_stays() {
+    fn a_file_that_is_not_a_socket_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         fs::write(&path, "precious").unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn another_servers_socket_stays() {
+    fn the_socket_of_another_server_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = Listener::unix(&path).unwrap();

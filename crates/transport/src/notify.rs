@@ -1,4 +1,4 @@
-//! Tells systemd what a service does (sd_notify(3)): one datagram to the socket that it names.
+//! Reports the state of a service to systemd (sd_notify(3)): one datagram to the socket in the environment.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! Bytes and open files on their way to another process, over a unix socket.
+//! Sends bytes and open files to another process, over a unix socket.
 //!
 //! Owns the frame: `length[8] descriptors[4] 0[4]`, little-endian, with the descriptors attached to its first byte, and then
 //! the bytes. A receiver never holds more than the caller allows.
@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 const HEADER_BYTES: usize = 16;
-/// Most descriptors of one parcel.
+/// Maximum number of file descriptors in one parcel.
 pub const PARCEL_DESCRIPTORS_MAX: usize = 16;
 
 /// Bytes and open files.
@@ -28,10 +28,10 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Sends it.
+    /// Sends the parcel.
     ///
     /// # Errors
-    /// `Io`; `Transient` when the other process does not take it in the socket's time to write.
+    /// `Io`; `Transient` after the socket's write timeout.
     pub fn send(&self, to: &UnixStream) -> Result<()> {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
@@ -49,10 +49,10 @@ impl Parcel {
         rest.map_err(|error| failed(error, "sending to"))
     }
 
-    /// Receives one of at most so many bytes.
+    /// Receives a parcel of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// `Transient` when the other process goes away, or nothing comes in the socket's time to read; `Corrupt`; `Io`.
+    /// `Transient` when the other process disconnects, or after the socket's read timeout; `Corrupt`; `Io`.
     pub fn receive(from: &UnixStream, bytes_max: usize) -> Result<Self> {
         let mut header = [0; HEADER_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PARCEL_DESCRIPTORS_MAX))];

@@ -1,4 +1,4 @@
-//! The log of changes, as far as the client may see it.
+//! The log of changes, restricted to what the client may see.
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ use crate::output::Output;
 use crate::server::with_cache;
 use crate::sizes::{bytes, count};
 
-/// How every one of these versions is served.
+/// The requests to serve these versions.
 pub(super) fn disks<'a>(
     versions: impl IntoIterator<Item = &'a VersionArgument>,
     options: &DiskArguments,
@@ -41,13 +41,13 @@ pub(super) fn disks<'a>(
     versions.into_iter().map(request).collect()
 }
 
-/// The NBD address that the arguments name, if they do: another process finds the same files.
+/// The NBD address in the arguments. Paths are made absolute, so that they are also valid for a node.
 pub(super) fn nbd(options: &NbdArguments) -> Result<Option<NbdAddress>> {
     let Some(address) = options.nbd.clone() else { return Ok(None) };
     Ok(Some(nbd_at(options, address)?))
 }
 
-/// That NBD address, with what the arguments say of who may use it.
+/// The NBD address with the access control from the arguments.
 pub(super) fn nbd_at(options: &NbdArguments, address: ServeAddress) -> Result<NbdAddress> {
     let tls = options.tls_certificates.as_deref().map(|dir| -> Result<TlsFolder> {
         Ok(TlsFolder { dir: absolute(dir)?, verify_peer: options.tls_verify_peer })
@@ -55,7 +55,7 @@ pub(super) fn nbd_at(options: &NbdArguments, address: ServeAddress) -> Result<Nb
     Ok(NbdAddress { address, tls: tls.transpose()?, insecure_loopback: options.insecure_loopback })
 }
 
-/// The same path from whatever directory it is used.
+/// Makes a path absolute.
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), error))
 }
@@ -169,7 +169,7 @@ pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
                 output.note(&note);
             }
         }
-        // Whatever would be closed here belongs to the successor now.
+        // Nothing may be closed here: it belongs to the successor now.
         LiveEvent::HandedOver => std::process::exit(0),
         LiveEvent::Note(note) => output.note(note),
     }

@@ -32,7 +32,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Ou
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a node says; or, while it does not run, what lies in its directory.
+/// Returns the disks of a node; while it does not run, those in its directory.
 fn of_node(store: &StoreLocation, dir: &Path) -> Result<DiskList> {
     match disks_of_node(dir) {
         Err(error) if error.kind() == ErrorKind::Missing => disks(&LivePlace::of_node(store, dir)?),

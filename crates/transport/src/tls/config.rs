@@ -13,13 +13,13 @@ use super::pinned::Pinned;
 use super::trust::Trust;
 use crate::{Fingerprint, Identity};
 
-/// The host name in every node's certificate: nobody checks it.
+/// The host name in every node's certificate. It is never checked.
 pub const PEER_NAME: &str = "platter-node";
 
-/// For connecting to an origin.
+/// Configuration for connecting to an origin.
 ///
 /// # Errors
-/// `Missing` or `Refused` when a file of authorities does not exist or cannot be used, or this machine knows none.
+/// `Missing` or `Refused` when a file of authorities does not exist or cannot be used, or the system has none.
 pub fn origin_client(trust: &Trust) -> Result<Arc<ClientConfig>> {
     let provider = provider();
     let config = ClientConfig::builder_with_provider(provider.clone())
@@ -31,7 +31,7 @@ pub fn origin_client(trust: &Trust) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// For an origin's clients.
+/// Configuration of an origin for its clients.
 ///
 /// # Errors
 /// `Refused` when the certificate cannot be used with its key.
@@ -46,7 +46,7 @@ pub fn origin_server(identity: &Identity) -> Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// For connecting to the node whose certificate has that fingerprint.
+/// Configuration for connecting to the node whose certificate has this fingerprint.
 ///
 /// # Errors
 /// `Bug` when our certificate cannot be used.
@@ -65,7 +65,7 @@ pub fn peer_client(identity: &Identity, peer: Fingerprint) -> Result<Arc<ClientC
     Ok(Arc::new(config))
 }
 
-/// For nodes that connect to us: only those that are known get in.
+/// Configuration for incoming connections of nodes: only known nodes are accepted.
 ///
 /// # Errors
 /// `Bug` when our certificate cannot be used.

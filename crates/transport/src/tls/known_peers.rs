@@ -1,4 +1,4 @@
-//! Accepts the certificates of nodes that are known.
+//! Accepts only the certificates of known nodes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::Fingerprint;
 
 /// The nodes that may connect.
 pub trait KnownPeers: fmt::Debug + Send + Sync {
-    /// Whether a node with that certificate may connect now.
+    /// Whether a node with this certificate may connect now.
     fn knows(&self, fingerprint: &Fingerprint) -> bool;
 }
 

@@ -1,9 +1,9 @@
 //! TLS between a client and an origin, and between two nodes.
 //!
-//! A client trusts an origin's certificate as [`Trust`] says and shows none itself: it sends an access token.
+//! A client trusts an origin's certificate according to [`Trust`] and has none itself: it sends an access token.
 //! Two nodes each show a certificate, and each trusts only certificates whose fingerprints the origin's registry named;
 //! TLS proves that the other side has the key. Nodes use TLS 1.3 only and never resume a session, so that a node that
-//! was removed from the registry cannot come back by an old one.
+//! was removed from the registry cannot reconnect with an old one.
 
 mod config;
 mod known_peers;

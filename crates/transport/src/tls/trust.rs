@@ -1,4 +1,4 @@
-//! Which certificates of an origin are trusted.
+//! Selects the certificates of an origin that are trusted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::pinned::Pinned;
 use crate::Fingerprint;
 use crate::pem_file::read_certificates;
 
-/// By what the certificate of an origin is trusted.
+/// How the certificate of an origin is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// By the authorities that this machine knows.
+    /// By the certificate authorities of the system.
     System,
-    /// By the authorities in that file (PEM).
+    /// By the certificate authorities in this PEM file.
     Authorities(PathBuf),
-    /// By its fingerprint alone, whatever the certificate says.
+    /// By its fingerprint only; the contents of the certificate do not matter.
     Fingerprint(Fingerprint),
 }
 
@@ -28,7 +28,7 @@ impl Trust {
     /// Trust in one certificate; as [`Fingerprint::parse`].
     ///
     /// # Errors
-    /// `Refused` when that is no fingerprint.
+    /// `Refused` when the text is not a fingerprint.
     pub fn fingerprint(text: &str) -> Result<Self> {
         Fingerprint::parse(text).map(Self::Fingerprint)
     }
@@ -51,7 +51,7 @@ fn authorities(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<A
 
 fn system_roots() -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // An unreadable or unusable certificate does not keep us from using the others.
+    // An invalid certificate is skipped.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         return Err(Error::refused(

@@ -1,23 +1,23 @@
-// Makes what the page shows. Whatever comes from the origin (names, notes, holders, reasons) was written by somebody else and
-// goes in as text, never as markup: this file is the only one that makes elements.
+// Creates the elements of the page. This is the only file that does: texts from the origin (names, notes, holders, reasons)
+// are not trusted, so they are inserted as text, never as markup.
 
 import { bytes, percent, time } from "./numbers.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Rows of a table that are shown at once. */
+/** Number of table rows that are shown at first. */
 const ROWS_MAX = 500;
 
-/** The element of that id. */
+/** Returns the element with this id. */
 export function byId(id) {
 	return document.getElementById(id);
 }
 
-/** An element with attributes; what is inside is elements and texts. */
+/** Creates an element with attributes, and with elements and texts as children. */
 export function element(name, attributes = {}, ...inside) {
 	return filled(document.createElement(name), attributes, inside);
 }
 
-/** The same in a drawing. */
+/** Creates an SVG element in the same way. */
 export function drawn(name, attributes = {}, ...inside) {
 	return filled(document.createElementNS(SVG, name), attributes, inside);
 }
@@ -31,34 +31,34 @@ function filled(made, attributes, inside) {
 	return made;
 }
 
-/** Puts something in place of what an element had. */
+/** Replaces the children of an element. */
 export function fill(place, ...inside) {
 	place.replaceChildren(...inside);
 }
 
-/** A number of bytes, which programs can read too. */
+/** A size in bytes, with its exact value for programs. */
 export function size(number) {
 	return element("data", { value: number }, bytes(number));
 }
 
-/** A number, which programs can read too. */
+/** A number, with its exact value for programs. */
 export function number(value, text = String(value)) {
 	return element("data", { value }, text);
 }
 
-/** A moment. */
+/** A time. */
 export function moment(unixMs) {
 	const date = new Date(unixMs);
 	const isDate = !Number.isNaN(date.getTime());
 	return element("time", isDate ? { datetime: date.toISOString() } : {}, time(unixMs));
 }
 
-/** A share of 1: a bar to look at and a number to read. */
+/** A share from 0 to 1, as a bar and a number. */
 export function share(value) {
 	return element("span", { class: "share" }, bar(value, 64, 10), number(value.toFixed(4), percent(value)));
 }
 
-/** How far something is. */
+/** Progress. */
 export function progress(value) {
 	const drawing = bar(value, 100, 4);
 	drawing.setAttribute("class", "progress");

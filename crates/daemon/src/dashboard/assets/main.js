@@ -1,22 +1,22 @@
-// Runs the page: asks for a token where one is needed, follows the events of the origin, reads again what they say has changed,
-// and says so when the origin is away.
+// Runs the page: asks for a token if one is needed, follows the events of the origin, reads again what they report as changed,
+// and shows when the origin is down.
 
 import { byId, element, fill } from "./elements.js";
 import { time } from "./numbers.js";
 import { AccessError, ProblemError, follow, read, token } from "./origin.js";
 import * as sections from "./sections.js";
 
-/** Events come in bursts: what they change is read once. */
+/** Delay between an event and reading what it changed: the events of a burst cause one read. */
 const GATHER_MS = 150;
-/** From one try to the next, at first and at most, while the origin is away. */
+/** Time between two attempts while the origin is down: the first one and the maximum. */
 const AGAIN_MS_MIN = 500;
 const AGAIN_MS_MAX = 5000;
-/** What no event tells of is read so often. */
+/** Interval of reading the parts that no event reports. */
 const LOOK_MS = 5000;
 const LOOK_AT_CAST_MS = 1000;
 const EVENTS_MAX = 100;
 
-/** What is read, and where; an origin may lack some. */
+/** The parts of the data and their paths; an origin may lack some of them. */
 const PARTS = {
 	store: "/api/v1/store",
 	images: "/api/v1/images",
@@ -26,7 +26,7 @@ const PARTS = {
 	casts: "/api/v1/casts",
 	hoard: "/api/v1/hoard",
 };
-/** What an event changes. */
+/** The parts that an event changes. */
 const CHANGES = {
 	version: ["store", "images", "growth", "hoard"],
 	forget: ["store", "images", "growth", "hoard"],
@@ -36,7 +36,7 @@ const CHANGES = {
 	hoard: ["hoard", "nodes"],
 	upload: [],
 };
-/** What each section is made of; without the first it cannot be shown. */
+/** The parts that each section needs. Without the first part the section cannot be shown. */
 const MADE_OF = {
 	catalog: ["images", "growth"],
 	growth: ["growth"],
@@ -46,20 +46,20 @@ const MADE_OF = {
 	hoard: ["hoard"],
 };
 
-/** What the origin said last of each part: what it means, or why it cannot be read; and both as a text, to compare. */
+/** The last state of each part: its contents, or why it cannot be read; and both as text, for comparison. */
 const known = new Map();
-/** Parts that have to be read. */
+/** Parts that must be read again. */
 const stale = new Set();
-/** Paths that this origin has. */
+/** Paths that this origin supports. */
 let paths = new Set();
-/** Whether the token is for all images. */
+/** Whether the token covers all images. */
 let seesAll = false;
 let lastId = "";
 let gathering = 0;
 let reading = false;
 /** The image whose versions are shown. */
 let opened = "";
-/** Ends the following of the origin under this token; null while nobody follows. */
+/** Aborts all requests under this token; null while there is no token. */
 let following = null;
 
 function status(kind, text) {
@@ -70,7 +70,7 @@ function status(kind, text) {
 	place.className = kind;
 }
 
-/** The origin is asked no more until there is another token. */
+/** Stops all requests until there is another token. */
 function askForToken(why) {
 	token.forget();
 	known.clear();
@@ -101,7 +101,7 @@ function bodyOf(id) {
 	return byId(id).querySelector(".body");
 }
 
-/** Puts new contents into a place; what had the focus, and what was open, is so again. */
+/** Replaces the contents of an element. Keeps the focus, and opened details. */
 function replace(place, contents) {
 	const focused = place.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
 	const open = [...place.querySelectorAll("details[open]")].map((it) => it.id);
@@ -130,7 +130,7 @@ function contentsOf(id) {
 	}
 }
 
-/** Shows a section anew. */
+/** Renders a section again. */
 function show(id) {
 	const why = known.get(MADE_OF[id][0])?.trouble;
 	const lacks = MADE_OF[id].some((part) => !known.has(part));
@@ -141,22 +141,22 @@ function show(id) {
 	}
 }
 
-/** What the origin says of a part; null where it has none. */
+/** Requests a part; null if the origin does not have it. */
 async function meaningOf(part) {
 	if (!paths.has(PARTS[part])) {
 		return null;
 	}
-	// Asking for what is refused would look like a mistake.
+	// Without a request, because the refused ones would appear as errors.
 	return part === "nodes" && !seesAll ? { isHidden: true } : read(PARTS[part]);
 }
 
-/** Reads a part; whether it is another than before. */
+/** Reads a part. Returns whether it has changed. */
 async function readPart(part, asked) {
 	let now;
 	try {
 		now = { means: await meaningOf(part) };
 	} catch (error) {
-		// The token, or the way to the origin, is no matter of this part.
+		// An error of the token or the connection does not belong to this part.
 		if (!(error instanceof ProblemError)) {
 			throw error;
 		}
@@ -170,7 +170,7 @@ async function readPart(part, asked) {
 	return true;
 }
 
-/** Reads what is stale, and shows what has changed. */
+/** Reads the stale parts, and renders the sections that have changed. */
 async function refresh() {
 	if (reading) {
 		return;
@@ -279,7 +279,7 @@ function pause(ms) {
 	});
 }
 
-/** Follows the origin for as long as there is a token that it knows. */
+/** Follows the origin until it rejects the token. */
 async function followOrigin() {
 	following?.abort();
 	const mine = new AbortController();
@@ -313,7 +313,7 @@ async function followOrigin() {
 	}
 }
 
-/** What no event tells of. */
+/** Marks the parts that no event reports as stale. */
 function lookAround() {
 	if (following !== null && document.visibilityState === "visible" && known.size > 0) {
 		gather(["disks", "nodes", "casts"]);

@@ -1,4 +1,4 @@
-// Numbers and times as people read them: bytes as the command line writes them.
+// Formats numbers and times for people; bytes in the same form as the command line.
 
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
@@ -17,12 +17,12 @@ export function bytes(number) {
 	return `${value.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-/** Bits each second. */
+/** Bits per second. */
 export function rate(bitsPerSecond) {
 	return `${(bitsPerSecond / 1e6).toFixed(bitsPerSecond < 1e7 ? 1 : 0)} Mbit/s`;
 }
 
-/** A share of 1 in percent; 100 % only for all of it, and 0 % only for nothing. */
+/** A share from 0 to 1 in percent; 100 % only for exactly 1, and 0 % only for exactly 0. */
 export function percent(share) {
 	const value = Math.min(Math.max(share * 100, 0), 100);
 	if (value > 99.9 && value < 100) {
@@ -48,7 +48,7 @@ export function seconds(number) {
 	return minutes < 120 ? `${minutes} min` : `${Math.round(minutes / 60)} h`;
 }
 
-/** Date and time in the zone of this machine; empty for a moment that no calendar has. */
+/** Date and time in the time zone of this machine; empty for an invalid time. */
 export function time(unixMs) {
 	const date = new Date(unixMs);
 	if (Number.isNaN(date.getTime())) {

@@ -1,17 +1,17 @@
-// Asks the origin: one answer at a time, and the stream of events.
+// Requests to the origin: single requests, and the stream of events.
 
-/** So long an answer may take. */
+/** Timeout of a request. */
 const ANSWER_MS_MAX = 30000;
-/** The origin says something at least every 15 seconds; one that is silent for so long is gone. */
+/** Timeout of the event stream; the origin sends something at least every 15 seconds. */
 const SILENCE_MS_MAX = 40000;
-/** Most characters of one event: more is no event. */
+/** Maximum length of an event in characters; a longer one is an error. */
 const EVENT_LENGTH_MAX = 1 << 20;
 const STORED = "platter-access-token";
 
-/** The origin wants another access token. */
+/** The origin rejects the access token. */
 export class AccessError extends Error {}
 
-/** The origin says what is wrong. */
+/** The origin replied with an error. */
 export class ProblemError extends Error {}
 
 /** The access token, kept for this tab only. */
@@ -30,7 +30,7 @@ export const token = {
 function ask(path, headers, signal) {
 	const secret = token.get();
 	const shown = secret === "" ? headers : { ...headers, authorization: `Bearer ${secret}` };
-	// No cookie, no cache, and nothing that leads elsewhere.
+	// No cookies, no cache, and no redirects.
 	return fetch(path, { headers: shown, signal, cache: "no-store", credentials: "omit", redirect: "error" });
 }
 
@@ -46,13 +46,13 @@ async function checked(response) {
 	throw new ProblemError(detail);
 }
 
-/** What the origin says there. */
+/** Requests a path. Returns the JSON reply. */
 export async function read(path) {
 	const response = await ask(path, {}, AbortSignal.timeout(ANSWER_MS_MAX));
 	return (await checked(response)).json();
 }
 
-/** Tells `heard` of every event after the one of that id, until the stream ends, is silent for too long, or `end` says so. */
+/** Calls `heard` with every event after the one with this id, until the stream ends or times out, or `end` aborts it. */
 export async function follow(lastId, end, heard) {
 	const silence = new AbortController();
 	let timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);
@@ -78,7 +78,7 @@ export async function follow(lastId, end, heard) {
 	}
 }
 
-/** An event from its lines; nothing for a comment. */
+/** Parses the lines of an event; null for a comment. */
 function eventOf(text) {
 	const event = { id: "", name: "", data: {} };
 	for (const line of text.split("\n")) {

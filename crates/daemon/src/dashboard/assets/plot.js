@@ -1,5 +1,5 @@
-// The growth of the store as a drawing: the sum as an area, what each version added as bars. What it says stands in the table
-// beside it too.
+// The growth of the store as a diagram: the sum as an area, the bytes that each version added as bars. The table beside it has
+// the same data.
 
 import { drawn, element } from "./elements.js";
 import { bytes, count } from "./numbers.js";
@@ -11,7 +11,7 @@ const TOP = 12;
 const BOTTOM = 28;
 const LINES = 4;
 
-/** A drawing of that width of points in order, each with `version`, `new_stored_bytes` and `stored_bytes`. */
+/** Draws the points in order, each with `version`, `new_stored_bytes` and `stored_bytes`. */
 export function growth(points, width) {
 	const plotWidth = Math.max(width - LEFT - RIGHT, 40);
 	const plotHeight = HEIGHT - TOP - BOTTOM;
@@ -50,7 +50,7 @@ export function growth(points, width) {
 	);
 }
 
-/** What the parts of the drawing are. */
+/** The legend. */
 export function legend() {
 	return element("p", { class: "quiet" }, "Area: total stored bytes. Bars: bytes added by each version, from first to last.");
 }
@@ -65,14 +65,14 @@ function lines(highest, y, width) {
 	}).flat();
 }
 
-/** A round number that is not below `value`. */
+/** Rounds `value` up to a round number. */
 function niceAbove(value) {
 	const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
 	const factor = [1, 2, 4, 5, 8, 10].find((factor) => factor * power >= value) ?? 10;
 	return factor * power;
 }
 
-/** As much of a name as there is room for, about. */
+/** Cuts a name to approximately the available width. */
 function shortened(text, width) {
 	const room = Math.max(Math.floor(width / 8), 4);
 	return text.length <= room ? text : `${text.slice(0, room - 1)}\u2026`;

@@ -1,4 +1,4 @@
-// One function a section: what the origin said in, the section's contents out.
+// One function per section: takes the data of the origin, returns the contents of the section.
 
 import { element, moment, number, progress, share, size, table } from "./elements.js";
 import { bytes, count, rate, seconds } from "./numbers.js";
@@ -8,7 +8,7 @@ function say(text) {
 	return element("p", { class: "quiet" }, text);
 }
 
-/** Something that cannot be shown, and why. */
+/** A section that cannot be shown, with the reason. */
 export function trouble(why) {
 	return element("p", { class: "bad" }, `This section is not available: ${why}`);
 }
@@ -20,7 +20,7 @@ export function store(facts) {
 	return `${sums}. Store ${facts.id}, Platter ${facts.version}.`;
 }
 
-/** What of a version was in the store before, or is zeros. */
+/** The part of a version that was already in the store, or is zeros. */
 function shared(version) {
 	return version.allocated_bytes > 0 ? Math.max(1 - version.new_raw_bytes / version.allocated_bytes, 0) : 1;
 }
@@ -33,7 +33,7 @@ const SIZES = [
 	{ title: "Published", cell: (it) => moment(it.time_unix_ms) },
 ];
 
-/** The newest version of every image; `open` is called with the name of one whose versions are wanted. */
+/** The newest version of every image. `open` is called with the name of the image whose versions are to be shown. */
 export function catalog(images, growth, wanted, open) {
 	const sums = new Map((growth?.images ?? []).map((it) => [it.image, it]));
 	const shown = images.filter((it) => it.image.includes(wanted));
@@ -59,7 +59,7 @@ function opener(image, open) {
 	return button;
 }
 
-/** All versions of an image; `close` is called when they are no longer wanted. */
+/** All versions of an image. `close` is called to hide them. */
 export function versions(image, all, close) {
 	const button = element("button", { type: "button", "data-focus": "close versions" }, "Close");
 	button.addEventListener("click", close);
@@ -79,7 +79,7 @@ export function versions(image, all, close) {
 	];
 }
 
-/** How the store grew, in a place of that width. */
+/** The growth of the store, as a diagram of this width. */
 export function growth(facts, width) {
 	if (facts.points.length === 0) {
 		return [say("There are no versions yet.")];
@@ -108,7 +108,7 @@ export function growth(facts, width) {
 	];
 }
 
-/** A share of two counters; nothing when neither has counted. */
+/** Hit rate from two counters; empty if both are 0. */
 function hitRate(counters) {
 	const [hits, misses] = [counters?.hits ?? 0, counters?.misses ?? 0];
 	return hits + misses > 0 ? share(hits / (hits + misses)) : "";
@@ -118,14 +118,14 @@ function sizeIfKnown(value) {
 	return typeof value === "number" ? size(value) : "";
 }
 
-/** Counters as words: those that the table shows by themselves are left out. */
+/** Other counters as text, without those that have their own columns. */
 function otherCounters(counters) {
 	const shown = Object.entries(counters ?? {}).filter(([name]) => name !== "hits" && name !== "misses");
 	const value = (name, count) => (name.endsWith("bytes") ? bytes(count) : count.toLocaleString("en"));
 	return shown.map(([name, count]) => `${name.replaceAll("_", " ")} ${value(name, count)}`).join(", ");
 }
 
-/** Nodes, and how far behind the hoard they are. */
+/** Nodes, and whether their hoards are up to date. */
 export function nodes(facts, hoardFacts) {
 	if (facts?.isHidden) {
 		return [say("Nodes are shown only to tokens for all images.")];
@@ -189,7 +189,7 @@ export function disks(local, nodeFacts) {
 
 const CAST_WORDS = { waiting: "waits for receivers", casting: "is sending", done: "is done", failed: "has failed" };
 
-/** What a receiver has of what it wants. */
+/** Progress of a receiver. */
 function received(it) {
 	return it.state === "done" ? 1 : it.wanted_chunks > 0 ? it.done_chunks / it.wanted_chunks : 0;
 }
@@ -228,7 +228,7 @@ function cast(it) {
 	);
 }
 
-/** The hoard; nothing for an origin that has none. */
+/** The hoard; a note for an origin without one. */
 export function hoard(facts) {
 	if (facts === null) {
 		return [say("This origin has no hoard.")];
@@ -261,7 +261,7 @@ const EVENT_WORDS = {
 	reset: () => "Some events were missed; all data was reloaded.",
 };
 
-/** An event in a sentence, now. */
+/** An event as a sentence, with the current time. */
 export function event(name, data) {
 	const words = EVENT_WORDS[name]?.(data) ?? `${name}.`;
 	return element("li", { class: "fresh", "data-event": name }, moment(Date.now()), ` ${words}`);
