@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """tests/lying_bitmaps.py IMAGE [uninit-inodes=GROUP] [uninit-blocks=GROUP] [unused=GROUP:COUNT] BLOCK...
 
-Makes the bitmaps of an ext file system (without metadata checksums) call blocks free that are in use. All counts and
-the checksums of group descriptors then agree with the bitmaps, so only a look at the inodes tells.
+Marks blocks that are in use as free in the bitmaps of an ext file system without metadata checksums. All counts and the
+checksums of group descriptors agree with the bitmaps, so only the inodes show the error.
 """
 import struct
 import sys

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes structures for tests/past.sh that no available tool can write.
 
-past.py marks                       names all marks of owners, one a line
-past.py mark NAME FILE              writes that mark, where and as its owner has it
+past.py marks                       lists the names of all owner marks, one per line
+past.py mark NAME FILE              writes this mark, in the place and form of its owner
 past.py record FILE SECTOR [SLOT:STATUS:TYPE:START:LENGTH]...
                                     writes a boot record: slots from 1, status and type in hexadecimal, the rest in sectors
 past.py bytes FILE OFFSET HEX       writes bytes; a negative offset counts from the end
-past.py chain FILE SECTOR NUMBER    writes a chain of so many extended boot records, three sectors apart
-past.py outside A B OFFSET:LENGTH.. fails if files differ outside of those places
+past.py chain FILE SECTOR NUMBER    writes a chain of NUMBER extended boot records, three sectors apart
+past.py outside A B OFFSET:LENGTH.. fails if the files differ outside of these ranges
 """
 import os
 import struct

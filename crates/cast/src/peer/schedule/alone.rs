@@ -1,8 +1,8 @@
-//! Fetching with nobody but the origin: pieces share requests, and as many bytes are under way as the link holds.
+//! Fetching from the origin without peers: pieces share requests, and the bytes in flight fill the link.
 //!
-//! A request carries what somebody waits for, and is filled up with what was announced, in order. Random readers pass at once;
-//! readers in order wait until the link has room. Must never put pieces of different recipes, kinds or ways of asking into one
-//! request.
+//! A request contains a piece that a reader waits for, and is filled up with announced pieces, in order. Random reads
+//! are sent at once; sequential reads wait until the link has room. Must never put pieces of different recipes, kinds
+//! or values of `exact` into one request.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use platter_image::{Kind, Score};
 use super::piece::{PieceId, Source};
 use super::scheduler::Scheduler;
 
-/// What pieces of one request have in common.
+/// The properties that all pieces of a request have in common.
 type Likeness = (Score, Kind, bool);
 
 impl Scheduler {
-    /// Asks the origin for a piece that somebody waits for, with others that fit into the same request.
+    /// Requests a piece that a reader waits for, with others that fit into the same request.
     pub(super) fn ask_alone(&mut self, now: Duration, lead: PieceId) {
         let Some(like) = self.likeness(lead) else { return };
         let mut request = Request { pieces: vec![lead], ids: self.length_of(lead) };
         let mut ready = std::mem::take(&mut self.ready);
         self.move_into(now, &mut ready, like, REQUEST_IDS_MAX, &mut request);
         self.ready = ready;
-        // A reader in order comes to what follows soon; one block that was not announced is wanted at once and alone.
+        // A sequential reader will soon need the following pieces. A piece that was not announced is requested alone.
         let is_announced = self.pieces.get(&lead).is_some_and(|piece| piece.announced);
         if is_announced && self.origin.has_room_ahead(self.options.ahead_bytes_max) {
             let mut at_home = std::mem::take(&mut self.waiting.at_home);
@@ -35,10 +35,10 @@ impl Scheduler {
         self.ask(now, request.pieces, Source::Origin, false);
     }
 
-    /// Asks for what was announced and nobody waits for, as far as there is room.
+    /// Requests announced pieces that no reader waits for yet, as far as the limits permit.
     pub(super) fn start_waiting_alone(&mut self, now: Duration) {
         if !self.waiting.others.is_empty() {
-            // There were peers when these began to wait.
+            // These began to wait while there were peers.
             let mut others: Vec<PieceId> = self.waiting.others.drain(..).collect();
             others.sort_unstable();
             self.waiting.at_home.extend(others);
@@ -65,7 +65,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves pieces from the front of `queue` into a request, as long as they are alike and it has at most so many ids.
+    /// Moves pieces from the front of `queue` into a request while they have the properties `like` and it has at most `ids_max` ids.
     fn move_into(
         &self,
         now: Duration,
@@ -80,12 +80,12 @@ impl Scheduler {
                 continue;
             };
             if !piece.asks.is_empty() || request.pieces.contains(&id) {
-                // It was asked for from another queue.
+                // It was already requested from another queue.
                 queue.pop_front();
                 continue;
             }
             let ids = request.ids + piece.want.ids.len();
-            // A reader in order that waits for the link does not pass with a random one.
+            // A sequential read that waits for the link is not sent together with a random one.
             let has_room = piece.want.can_wait || self.origin.has_room_for(piece);
             let fits = has_room && self.likeness(id) == Some(like) && ids <= ids_max.min(REQUEST_IDS_MAX);
             if !fits || now < piece.not_before {
@@ -106,7 +106,7 @@ impl Scheduler {
     }
 }
 
-/// A request in the making.
+/// A request that is being assembled.
 struct Request {
     pieces: Vec<PieceId>,
     ids: usize,

@@ -1,4 +1,4 @@
-//! Fetching with nobody but the origin.
+//! Tests fetching from the origin alone.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::peer::NodeId;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Ids of each piece.
+/// Number of ids per piece.
 const IDS: u32 = 16;
 
 fn id(number: u32) -> BlockId {
@@ -40,14 +40,14 @@ fn ids_of(ask: &Ask) -> Vec<u32> {
 }
 
 #[test]
-fn announced_pieces_share_requests_in_order_until_the_link_has_enough() {
+fn announced_pieces_share_requests_in_order_until_the_link_is_full() {
     let mut scheduler = alone(64 << 20);
     (0..100).for_each(|piece| _ = scheduler.want(SECOND, want(piece, true)).unwrap());
     let asks: Vec<Ask> = (0..4).map(|_| next_ask(&mut scheduler, SECOND)).collect();
     assert_eq!(asks.iter().flat_map(ids_of).collect::<Vec<_>>(), (0..256).collect::<Vec<_>>());
     assert!(asks.iter().all(|ask| ask.ids.len() == 64 && ask.exact && ask.source == Source::Origin));
     assert_eq!(scheduler.poll_event(SECOND), None, "4 MiB are under way");
-    // As bytes come, there is room for more.
+    // When bytes arrive, more requests can be sent.
     scheduler.handle_bytes(SECOND, asks[0].request, 1 << 20);
     assert_eq!(scheduler.poll_event(SECOND), None, "four requests are");
     scheduler.handle_arrived(SECOND, asks[0].request, &asks[0].ids);
@@ -57,7 +57,7 @@ fn announced_pieces_share_requests_in_order_until_the_link_has_enough() {
 }
 
 #[test]
-fn what_nobody_reads_ends_reading_ahead() {
+fn unread_bytes_stop_reading_ahead() {
     let mut scheduler = alone(1 << 20);
     (0..100).for_each(|piece| _ = scheduler.want(SECOND, want(piece, true)).unwrap());
     scheduler.set_unread(1 << 20);
@@ -68,7 +68,7 @@ fn what_nobody_reads_ends_reading_ahead() {
 }
 
 #[test]
-fn random_readers_pass_and_readers_in_order_wait_for_the_link() {
+fn random_reads_are_immediate_and_sequential_reads_wait_for_the_link() {
     let mut scheduler = alone(64 << 20);
     let pieces: Vec<PieceId> =
         (0..100).map(|piece| scheduler.want(SECOND, want(piece, true)).unwrap()).collect();
@@ -83,7 +83,7 @@ fn random_readers_pass_and_readers_in_order_wait_for_the_link() {
 }
 
 #[test]
-fn a_cut_request_is_sent_again_for_what_did_not_come_and_not_at_once() {
+fn the_rest_of_an_interrupted_request_is_requested_again_after_a_pause() {
     let mut scheduler = alone(64 << 20);
     let piece = scheduler.want(SECOND, want(0, false)).unwrap();
     let ask = next_ask(&mut scheduler, SECOND);
@@ -100,7 +100,7 @@ fn a_cut_request_is_sent_again_for_what_did_not_come_and_not_at_once() {
 }
 
 #[test]
-fn an_origin_that_stays_away_is_given_up_after_the_patience_of_the_reader() {
+fn pieces_fail_after_the_readers_patience_if_the_origin_stays_down() {
     let mut scheduler = alone(64 << 20);
     let piece = scheduler.want(SECOND, want(0, false)).unwrap();
     let (mut now, mut tries) = (SECOND, 0);
@@ -125,7 +125,7 @@ fn an_origin_that_stays_away_is_given_up_after_the_patience_of_the_reader() {
 }
 
 #[test]
-fn what_the_origin_refuses_or_leaves_out_is_not_requested_again() {
+fn blocks_that_the_origin_refuses_or_omits_are_not_requested_again() {
     let mut scheduler = alone(64 << 20);
     let refused = scheduler.want(SECOND, want(0, false)).unwrap();
     let ask = next_ask(&mut scheduler, SECOND);

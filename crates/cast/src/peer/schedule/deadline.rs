@@ -1,7 +1,7 @@
-//! What the machine does when time passes: a piece whose answer is late is also asked for elsewhere, a request
-//! without an answer fails, and a piece that took too long ends.
+//! Handles deadlines: hedges a piece whose reply is late by requesting it elsewhere too, lets requests without a reply
+//! fail, and ends pieces that take too long.
 //!
-//! Owns how many hedges there may be. Must never leave a piece without a deadline.
+//! Owns the limits of hedges. Must never leave a piece without a deadline.
 
 use std::time::Duration;
 
@@ -9,25 +9,26 @@ use super::event::ScheduleEvent;
 use super::piece::{Failure, PieceId, Source, UnderWay};
 use super::scheduler::Scheduler;
 
-/// A request without any progress for that long has failed. With nobody but the origin it may take longer: there is nobody else to
-/// ask, and frames of other requests may be before its own on a slow link.
+/// A request fails after this time without progress. Without peers the time is longer: there is no other source, and on
+/// a slow link the frames of other requests may come first.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SILENCE_ALONE_MAX: Duration = Duration::from_secs(60);
-/// Questions under way for one piece.
+/// Maximum number of requests in flight for one piece.
 pub(super) const ASKS_MAX: usize = 3;
-/// Each question earns a sixteenth of a hedge, so that a slow network is not asked for everything twice; when the credit is
-/// used up, only who is silent for [`HEDGE_ALWAYS`] is hedged.
+/// Every request earns the credit for 1/16 of a hedge, so that a slow network does not get everything twice. Without
+/// credit, a request is hedged only after [`HEDGE_ALWAYS`] without progress.
 const HEDGE_COST: u32 = 16;
 pub(super) const HEDGE_CREDIT_MAX: u32 = 16 * HEDGE_COST;
 const HEDGE_ALWAYS: Duration = Duration::from_secs(2);
-/// As that, for a piece that nobody waits for: answers of busy peers come that late, and each hedge of them takes of their time.
+/// The same for a piece that no reader waits for: busy peers normally reply this late, and each hedge adds to their
+/// load.
 const HEDGE_WAITING: Duration = Duration::from_secs(6);
-/// A piece of more ids is hedged at the origin only when all are silent for that long: the origin would send it all twice, for its home
-/// is being sent it.
+/// A piece with more ids is hedged at the origin only if all sources are silent for [`HEDGE_ALWAYS`]: its home is
+/// probably receiving it from the origin, which would then send it twice.
 const ORIGIN_HEDGE_IDS_MAX: usize = 16;
 
 impl Scheduler {
-    /// How long that question may go on without progress before somebody else is asked.
+    /// How long a request may be without progress before it is hedged.
     pub(super) fn patience(&self, request: u32) -> Duration {
         match self.under_way.get(&request) {
             Some(UnderWay { source: Source::Peer(_), fetch, .. }) => {
@@ -48,7 +49,7 @@ impl Scheduler {
     pub(super) fn handle_deadline(&mut self, now: Duration, id: PieceId) {
         let Some(piece) = self.pieces.get(&id) else { return };
         if now >= piece.ends_at {
-            // What comes for others on a slow link is progress, too: who waits for it waits in vain only when nothing comes.
+            // On a slow link, bytes for other pieces count as progress: the piece fails only when nothing arrives.
             let ends_at = self.origin.progress_at + piece.want.patience;
             if !self.is_alone() || now >= ends_at || self.origin.progress_at == Duration::ZERO {
                 self.fail_piece(id);
@@ -71,7 +72,7 @@ impl Scheduler {
         }
         let Some(piece) = self.pieces.get(&id) else { return };
         let next = if piece.asks.is_empty() {
-            // It waits in `ready`.
+            // The piece is in `ready`.
             if now < piece.not_before { piece.not_before } else { piece.ends_at }
         } else {
             self.hedge(now, id)
@@ -79,18 +80,18 @@ impl Scheduler {
         self.set_deadline(id, next.max(now + Duration::from_millis(1)));
     }
 
-    /// Asks somebody else for the rest of a piece, if that may be now. Gives the piece's next deadline.
+    /// Requests the rest of a piece from another source, if a hedge is allowed now. Returns the next deadline of the piece.
     fn hedge(&mut self, now: Duration, id: PieceId) -> Duration {
         let Some(piece) = self.pieces.get(&id) else { return now };
         let asks: Vec<&UnderWay> =
             piece.asks.iter().filter_map(|request| self.under_way.get(request)).collect();
         let progress = asks.iter().map(|ask| ask.progress_at);
         let (first, last) = (progress.clone().min().unwrap_or(now), progress.max().unwrap_or(now));
-        // There is nobody behind the origin.
+        // The origin is the last source: a request to it is never hedged.
         if asks.len() >= ASKS_MAX || asks.iter().any(|ask| ask.source == Source::Origin) {
             return first + self.silence_max();
         }
-        // The slowest of the kinds that were asked decides.
+        // The slowest kind of source in use determines the limit.
         let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
         let (can_wait, piece_length) = (piece.want.can_wait, piece.want.ids.len());
         let always_at = last + if can_wait { HEDGE_WAITING } else { HEDGE_ALWAYS };
@@ -98,7 +99,7 @@ impl Scheduler {
         if now < last + limit || (!may_hedge && now < always_at) {
             return if may_hedge { last + limit } else { always_at };
         }
-        // What can wait is no reason to ask the origin for it.
+        // A piece that can wait is not hedged at the origin.
         let source = match self.pick_holder(now, id) {
             Some(Some(node)) => Some((Source::Peer(node), false)),
             _ if can_wait => None,

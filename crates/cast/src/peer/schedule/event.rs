@@ -1,49 +1,49 @@
-//! What the fetching machine tells its driver: things to do, and counters.
+//! The output of the scheduler: events for its driver, and statistics.
 
 use platter_image::BlockId;
 
 use super::piece::{Ask, PieceId, Source};
 
-/// What the driver has to do.
+/// An event for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleEvent {
-    /// Send this question.
+    /// Send this request.
     Ask(Ask),
-    /// An answer is not needed any more.
+    /// A reply is no longer needed.
     Cancel {
-        /// Whom was asked.
+        /// Where the request was sent.
         source: Source,
-        /// The question.
+        /// Number of the request.
         request: u32,
     },
-    /// All of it came.
+    /// All blocks of this piece have arrived.
     Done(PieceId),
-    /// These did not come: the origin does not have them, or failed, or time is up.
+    /// Some blocks of a piece did not arrive: the origin does not have them, or failed, or the time is over.
     Failed {
         /// The piece.
         piece: PieceId,
-        /// What lacks.
+        /// The missing blocks.
         ids: Vec<BlockId>,
     },
 }
 
-/// Counters.
+/// Statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleStatistics {
-    /// Questions to peers whose filter said yes.
+    /// Requests to peers whose filters claimed the blocks.
     pub peer_asks: u64,
-    /// Questions to homes.
+    /// Requests to homes.
     pub home_asks: u64,
-    /// Questions to the origin.
+    /// Requests to the origin.
     pub origin_asks: u64,
-    /// Questions that were hedges; they count among the above too.
+    /// Requests that were hedges; they are also counted above.
     pub hedges: u64,
-    /// Ids that a filter said were there, and were not.
+    /// Ids that an up-to-date filter claimed, but the peer did not have.
     pub false_positives: u64,
-    /// Ids that were not there, while the filter here was older than the peer's.
+    /// Ids that the peer did not have, while the filter here was outdated.
     pub stale: u64,
-    /// Questions that failed.
+    /// Requests that failed.
     pub failures: u64,
-    /// Peers dropped for good.
+    /// Banned peers.
     pub liars: u64,
 }

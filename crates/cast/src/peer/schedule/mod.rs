@@ -1,17 +1,19 @@
-//! Whom to ask for what, and when: the one scheduler of everything that is fetched from other machines, without any I/O.
+//! The scheduler: decides which blocks are requested from which machine, and when. All fetching from other machines
+//! uses it. It does no I/O.
 //!
-//! A read is *pieces*: up to 64 ids of one *group* ([`home`]), which are asked for together and go to one source at a
-//! time, so a large read runs at several sources at once. A piece goes to a peer whose filter says yes, at random, weighted by
-//! how fast each answered and how much it has to do ([`peer`]). If none says yes, to the group's *home*: the node that
-//! all nodes agree on by rendezvous hashing, which fetches for the others what it lacks. So the origin gives each group
-//! about once however many nodes want it, though each node knows the filters of a few others only. The origin is the last to
-//! be asked, and always there.
+//! A read consists of *pieces*: up to 64 ids of one *group* ([`home`]). A piece is requested from one source at a time;
+//! a large read uses several sources at once. If the filters of some peers claim the blocks, one of these peers is
+//! chosen at random, weighted by its speed and load ([`peer`]). Otherwise the piece is requested from the group's
+//! *home*: a node on which all nodes agree by rendezvous hashing, and which fetches missing blocks for the others. So
+//! the origin sends each group about once, however many nodes read it, although each node knows the filters of only a
+//! few others. The origin is the last choice, and always available.
 //!
-//! With no peers at all, the same machine fetches from the origin alone ([`alone`]): pieces then share requests, and the bytes under
-//! way follow what the link holds ([`window`]).
+//! Without peers, the same scheduler fetches from the origin alone ([`alone`]): pieces then share requests, and the
+//! number of bytes in flight follows the capacity of the link ([`window`]).
 //!
-//! Who is slower than nearly all answers were ([`patience`]) is hedged: another is asked too, and the loser cancelled.
-//! Every piece ends within [`PIECE_TIME_MAX`]. Must never believe a filter more than the answer, nor forgive a lie.
+//! A request that takes longer than nearly all recent ones ([`patience`]) is hedged: the piece is also requested
+//! elsewhere, and the slower request is cancelled. Every piece ends within [`PIECE_TIME_MAX`]. Must never trust a
+//! filter more than a reply, and never use a peer that lied again.
 
 mod alone;
 mod deadline;

@@ -1,8 +1,8 @@
-//! What is known of the origin: how much may be under way there, and when it is asked again after a failure.
+//! The state of the origin as the scheduler sees it: how much may be in flight, and when to retry after a failure.
 //!
-//! Two limits decide how much it is asked for ahead of need. The number of requests follows the time to a first frame, with
-//! peers or without. Without peers, the bytes under way follow [`super::window`] too, and pieces share requests: the link to
-//! the origin is then the only one, and long requests fill it with few connections.
+//! Two limits apply to reading ahead. The number of requests follows the time to the first frame, with or without
+//! peers. Without peers, the bytes in flight also follow [`super::window`], and pieces share requests: only the link to
+//! the origin is then used, and long requests fill it with few connections.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,49 +10,53 @@ use std::time::Duration;
 use super::piece::Piece;
 use super::window::Window;
 
-/// Requests under way at the origin.
+/// Maximum number of requests in flight at the origin.
 const ASKS_MAX: u32 = 64;
-/// Requests ahead of need: one more when the first frame came in less than twice the least time that one took, one less when that
-/// was over four times as long, which is a queue (TCP Vegas, Brakmo and Peterson 1995, looks at the same). So a long link is
-/// filled, and on a near one there are few requests: each is a connection, and many would take the link from the one on which a
-/// peer sends. With fewer than four, where answers of peers are before theirs in one queue, the origin has nothing to do at times.
+/// Limits of the number of requests ahead of need. The number grows by one when the first frame arrives in less than
+/// twice the minimum time, and shrinks by one when it takes more than four times as long, because that indicates a
+/// queue (TCP Vegas, Brakmo and Peterson 1995, uses the same signal). So a long link is filled, and a short one gets
+/// few requests: each needs a connection, and many would take bandwidth from the connection on which a peer sends. With
+/// fewer than four, the origin is sometimes idle while replies of peers are ahead in the same queue.
 const AHEAD_MAX: usize = 16;
 const AHEAD_MIN: usize = 4;
-/// Less than that is no sign of a queue.
+/// Minimum times below this are treated as this value, because such short delays do not indicate a queue.
 const LEAST_TIME_MIN: Duration = Duration::from_millis(2);
-/// The least time is of the last answers only: a link can become longer.
+/// The minimum time is forgotten after this time, because the delay of a link can increase.
 const LEAST_TIME_KEPT: Duration = Duration::from_secs(60);
-/// Stored bytes of a block, before any came.
+/// Assumed stored length of a block before any was received.
 const BLOCK_LENGTH_GUESS: u64 = 16 << 10;
-/// After a failure the origin is asked for nothing for that long, and twice as long after each further one, up to the second.
+/// After a failure, nothing is requested from the origin for `PAUSE_MIN`; the time doubles with each further failure,
+/// up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// What a sequential reader among peers should announce: enough that each of many peers is the home of some of it, in stored bytes.
+/// Stored bytes that a sequential reader should announce if there are peers: enough that each of many peers is the home
+/// of some.
 const ANNOUNCED_AMONG_PEERS: u64 = 16 << 20;
 
-/// The origin as the scheduler knows it.
+/// State of the origin.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) window: Window,
     pub(super) in_flight: u32,
-    /// Groups under way, among peers. A frame lies in one group mostly: two requests for parts of one would bring it twice.
+    /// With peers: the groups of the requests in flight. A frame mostly belongs to one group, so two requests for parts
+    /// of a group would transfer it twice.
     pub(super) groups: BTreeSet<u64>,
-    /// Requests ahead of need, and how many may be.
+    /// Number of requests in flight ahead of need, and its limit.
     pub(super) ahead: usize,
     pub(super) ahead_max: usize,
-    /// The least time to a first frame, and when that came.
+    /// The minimum time to the first frame, and when it was measured.
     least_time: (Duration, Duration),
-    /// Estimated bytes that are under way and have not come.
+    /// Estimated number of bytes that were requested and have not arrived.
     pub(super) expected: u64,
-    /// Bytes that came ahead of need and nobody has read.
+    /// Number of bytes that arrived ahead of need and were not read yet.
     unread: u64,
-    /// Stored bytes that came for an id, on average.
+    /// Average stored length of a received block.
     block_length: u64,
-    /// When something last came.
+    /// Time at which bytes last arrived.
     pub(super) progress_at: Duration,
     pause: Duration,
     retry_at: Duration,
-    /// When to try again after a failure, if that is to be.
+    /// Time of the next attempt after a failure, if one is planned.
     pub(super) due: Option<Duration>,
 }
 
@@ -77,7 +81,7 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// An answer to a request ahead of need began after that time.
+    /// Records the time to the first frame of a request ahead of need.
     pub(super) fn answer_began(&mut self, now: Duration, took: Duration) {
         let took = took.max(LEAST_TIME_MIN);
         if took <= self.least_time.0 || now > self.least_time.1 + LEAST_TIME_KEPT {
@@ -91,46 +95,47 @@ impl Origin {
         }
     }
 
-    /// Whether it may be asked for something at all.
+    /// Whether requests may be sent to it now.
     pub(super) fn may_be_asked(&self, now: Duration) -> bool {
         self.in_flight < ASKS_MAX && now >= self.retry_at
     }
 
-    /// Without peers: whether a piece can be asked for now. A piece of a random reader never waits. A piece that was announced waits
-    /// while as many bytes are under way as the link holds.
+    /// Without peers: whether a piece may be requested now. A piece of a random reader never waits. An announced piece
+    /// waits while the bytes in flight fill the link.
     pub(super) fn has_room_for(&self, piece: &Piece) -> bool {
         !piece.announced || self.expected < self.window.length()
     }
 
-    /// Without peers: whether more may be requested ahead of need, if at most `ahead_bytes_max` bytes may be under way or unread.
+    /// Without peers: whether more may be requested ahead of need, if at most `ahead_bytes_max` bytes may be in flight or unread.
     pub(super) fn has_room_ahead(&self, ahead_bytes_max: u64) -> bool {
         self.ahead < self.ahead_max
             && self.expected < self.window.length()
             && self.expected + self.unread < ahead_bytes_max
     }
 
-    /// Bytes of ids that one request should ask for, in ids.
+    /// Number of ids that one request should contain.
     pub(super) fn request_ids(&self) -> usize {
         (self.window.request_length() / self.block_length.max(1)).max(1) as usize
     }
 
-    /// Bytes that so many ids stand for.
+    /// Estimated stored bytes of this number of ids.
     pub(super) fn expected_of(&self, ids: usize) -> u64 {
         self.block_length * ids as u64
     }
 
-    /// A request for so many ids was answered with so many bytes.
+    /// Records that a request for `ids` ids was answered with `came` bytes.
     pub(super) fn answered(&mut self, ids: usize, came: u64) {
         self.block_length = (self.block_length * 7 + came / ids.max(1) as u64).div_ceil(8);
     }
 
-    /// Something came: it is there.
+    /// Records that bytes arrived: the origin is reachable.
     pub(super) fn progressed(&mut self, now: Duration) {
         self.progress_at = now;
         (self.pause, self.retry_at, self.due) = (Duration::ZERO, Duration::ZERO, None);
     }
 
-    /// A request failed. Gives when to ask again. Requests that were under way together fail together: one pause is for them all.
+    /// Records a failed request. Returns the time of the next attempt. Requests in flight together fail together, so
+    /// there is one pause for all of them.
     pub(super) fn failed(&mut self, now: Duration) -> Duration {
         if now >= self.retry_at {
             self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
@@ -140,12 +145,12 @@ impl Origin {
         self.retry_at
     }
 
-    /// Sets the bytes that came ahead of need and nobody has read. True when there are fewer than before.
+    /// Sets the number of bytes that arrived ahead of need and were not read yet. Returns whether it decreased.
     pub(super) fn set_unread(&mut self, bytes: u64) -> bool {
         bytes < std::mem::replace(&mut self.unread, bytes)
     }
 
-    /// Stored bytes that a sequential reader should announce ahead of where it is.
+    /// Stored bytes that a sequential reader should announce ahead of its position.
     pub(super) fn announced_bytes(&self, is_alone: bool) -> u64 {
         if is_alone { self.window.length() + self.window.request_length() } else { ANNOUNCED_AMONG_PEERS }
     }

@@ -1,20 +1,20 @@
-//! How long to wait for an answer before another is asked too: the 95th percentile of the last answers.
+//! How long to wait for a reply before the request is hedged: the 95th percentile of recent reply times.
 //!
-//! Owns the sample. Must never grow.
+//! Owns the recent reply times, a list of fixed size.
 
 use std::time::Duration;
 
-/// Answers remembered.
+/// Number of reply times that are kept.
 const SAMPLE: usize = 128;
-/// The percentile is taken anew after so many answers.
+/// The percentile is recomputed after this many replies.
 const RENEWED_AFTER: usize = 16;
-/// Before anything was seen.
+/// Result before the first computation.
 const FIRST: Duration = Duration::from_millis(500);
-/// Bounds of the result. Less would hedge noise; more would let one who hangs cost seconds.
+/// Limits of the result. A lower minimum would hedge normal variation; a higher maximum would wait seconds for a source that hangs.
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(2);
 
-/// The last answers of one kind of source.
+/// The recent reply times of one kind of source.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     last: Vec<Duration>,
@@ -29,7 +29,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// An answer took so long.
+    /// Adds a reply time.
     pub(super) fn saw(&mut self, took: Duration) {
         if self.last.len() < SAMPLE {
             self.last.push(took);
@@ -44,7 +44,7 @@ impl Patience {
         }
     }
 
-    /// So long nearly every answer takes at most.
+    /// Returns the time within which nearly all replies arrive.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }

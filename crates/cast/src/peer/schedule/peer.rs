@@ -1,6 +1,6 @@
-//! What one peer was seen to do: its filter, its answers, its load, its failures.
+//! The state of a peer as the scheduler sees it: its filter, reply times, load and failures.
 //!
-//! Owns who may be asked and how likely. Must never let a liar back in.
+//! Decides whether a peer can be used, and with what probability. A banned peer stays banned.
 
 use std::time::Duration;
 
@@ -10,19 +10,20 @@ use super::home::node_hash;
 use crate::peer::NodeId;
 use crate::peer::filter::{FilterVersion, RemoteFilter};
 
-/// Asks under way at one peer.
+/// Maximum number of requests in flight at one peer.
 pub(super) const PEER_ASKS_MAX: u32 = 16;
-/// Limit on the asks at one peer at which a further ask that can wait (part of a large read) is held back; the limit is lower for a
-/// peer that answers late. Other peers will have the same blocks soon, and a busy peer should send each node what nobody has yet.
+/// At this number of requests in flight at one peer, a further one that can wait (part of a large read) is held back;
+/// for slow peers the number is lower. Other peers will have the same blocks soon, and a busy peer should send each
+/// node blocks that no other node has yet.
 const PEER_WAITING_ASKS_MAX: u32 = 4;
 const LATE_US: u64 = 250_000;
 /// After its first failure a peer is not asked for `BACKOFF_MIN`; each further failure doubles the time, up to `BACKOFF_MAX`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
-/// An answer time before any was seen: newcomers are tried.
+/// Assumed reply time of a new peer: short, so that it is tried.
 const TIME_FIRST_US: u64 = 5_000;
-/// A filter is judged after so many ids, and ignored when more than this part of them was not there, though the
-/// filter was not stale.
+/// A filter is evaluated after this many requested ids. It is ignored if more than 1/`FALSE_PART_MAX` of them were
+/// missing although the filter was not outdated.
 const JUDGED_IDS: u32 = 256;
 const FALSE_PART_MAX: u32 = 4;
 
@@ -35,7 +36,7 @@ pub(super) struct Peer {
     banned: bool,
     failures: u32,
     retry_at: Duration,
-    /// Moving average of what an answer takes, microseconds.
+    /// Moving average of the reply time in microseconds.
     time_us: u64,
     asked_ids: u32,
     false_ids: u32,
@@ -56,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// Whether it counts as there.
+    /// Whether the peer can be used now.
     pub(super) fn is_alive(&self, now: Duration) -> bool {
         !self.banned && now >= self.retry_at
     }
@@ -65,20 +66,20 @@ impl Peer {
         self.banned
     }
 
-    /// Whether it may be sent one more ask. Asks that can wait have a lower limit: later more peers have the blocks, and all uplinks
-    /// are used alike.
+    /// Whether another request may be sent to it. Requests that can wait have a lower limit: more peers will have these
+    /// blocks later, and all uplinks are used evenly.
     pub(super) fn has_room_for(&self, what_can_wait: bool) -> bool {
         let late = (self.time_us / LATE_US).min(u64::from(PEER_WAITING_ASKS_MAX) - 1) as u32;
         self.in_flight < if what_can_wait { PEER_WAITING_ASKS_MAX - late } else { PEER_ASKS_MAX }
     }
 
-    /// How likely it is chosen among those who have the same: the inverse of the time that one ask more would take.
+    /// Weight of the peer in the random choice among holders: the inverse of the expected time of another request.
     pub(super) fn weight(&self) -> u64 {
         1_000_000_000 / (self.time_us.max(1) * u64::from(1 + self.in_flight)).max(1) + 1
     }
 
-    /// How many of these it says to hold. In a hurry, a peer that does not hold the first id counts as holding
-    /// none: there are many pieces to look at, and blocks of a group mostly come together.
+    /// Returns how many of these ids its filter claims. With `in_a_hurry`, the result is 0 if the first id is not
+    /// claimed: many pieces are checked, and the blocks of a group mostly occur together.
     pub(super) fn claims(&self, ids: &[BlockId], in_a_hurry: bool) -> usize {
         if in_a_hurry && ids.first().is_some_and(|first| !self.filter.contains(first)) {
             return 0;
@@ -86,7 +87,7 @@ impl Peer {
         ids.iter().filter(|id| self.filter.contains(id)).count()
     }
 
-    /// It answered an ask for so many ids.
+    /// Records a reply to a request for `ids` ids.
     pub(super) fn answered(&mut self, took: Duration, ids: usize) {
         self.failures = 0;
         let took = took.as_micros() as u64;
@@ -94,8 +95,9 @@ impl Peer {
         self.asked_ids = self.asked_ids.saturating_add(ids as u32);
     }
 
-    /// Some of what its filter says was not there, when its own filter was at that version. Gives how many were the
-    /// filter's fault, which was not older; a filter at fault too often is forgotten until the next whole one.
+    /// Records that the peer does not have some of the requested blocks; its own filter had this version. Returns for
+    /// how many of them the filter here, though not outdated, was wrong. A filter that is wrong too often is dropped
+    /// until the peer sends a complete one.
     pub(super) fn lacked(&mut self, missing: &[BlockId], version: FilterVersion) -> usize {
         let claimed = self.claims(missing, false);
         if self.filter.version().is_none_or(|here| here < version) {
@@ -111,9 +113,9 @@ impl Peer {
         claimed
     }
 
-    /// It hung, vanished or broke off.
+    /// Records that the peer did not reply, disconnected or aborted.
     pub(super) fn failed(&mut self, now: Duration) {
-        // Many asks fail at once when a stream ends: that is one failure.
+        // When a stream ends, many requests fail together: they count as one failure.
         if self.is_alive(now) {
             let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
             self.failures += 1;
@@ -121,17 +123,17 @@ impl Peer {
         }
     }
 
-    /// It is there; what failed before counts only when it fails again.
+    /// Records that the peer is available. Earlier failures matter only if it fails again.
     pub(super) fn came(&mut self) {
         self.retry_at = Duration::ZERO;
     }
 
-    /// It has too much to do.
+    /// Records that the peer is overloaded.
     pub(super) fn is_busy_until(&mut self, until: Duration, now: Duration) {
         self.retry_at = self.retry_at.max(until.min(now + BACKOFF_MAX));
     }
 
-    /// It gave wrong bytes.
+    /// Excludes the peer permanently, because it sent wrong bytes.
     pub(super) fn ban(&mut self) {
         self.banned = true;
         self.filter = RemoteFilter::default();

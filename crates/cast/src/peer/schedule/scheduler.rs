@@ -1,8 +1,8 @@
-//! The machine: wants, answers, filters and time go in; requests, cancellations and results come out.
+//! The scheduler's state machine. Input: pieces to fetch, replies, filters and time. Output: requests, cancellations and results.
 //!
-//! Owns the pieces, who is asked for each, and every bound on what is under way. Pieces that can wait are in
-//! [`super::waiting`], requests to the origin that carry several pieces in [`super::alone`]. Must never leave a piece without
-//! a deadline, nor two requests for one piece at the same source at once.
+//! Owns the pieces, their requests, and all limits on what is in flight. Pieces that can wait are in
+//! [`super::waiting`], requests to the origin for several pieces in [`super::alone`]. Must never leave a piece without
+//! a deadline, nor have two requests for a piece at the same source at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,45 +21,45 @@ use crate::peer::filter::{FilterChanges, FilterPiece, FilterVersion};
 use crate::peer::{ASK_IDS_MAX, NodeId};
 use crate::random::Random;
 
-/// Most pieces that have not ended.
+/// Maximum number of unfinished pieces.
 pub const PIECES_MAX: usize = 4096;
-/// Peers known at most.
+/// Maximum number of known peers.
 const PEERS_MAX: usize = 4096;
-/// An id counts as that many bytes under way: what blocks mostly have at most, compressed.
+/// Each id counts as this many bytes in flight: most compressed blocks are not longer.
 const ID_BYTES: u64 = 16 << 10;
-/// A piece that a peer asked for is given up when the origin failed so often: the peer asks another node then.
+/// A piece that was requested by a peer fails after this many failures of the origin: the peer then tries another node.
 const ORIGIN_FAILURES_MAX: u32 = 4;
-/// Pieces looked at when those in front have to wait.
+/// Maximum number of pieces that are examined when the first ones must wait.
 pub(super) const LOOK_AHEAD: usize = 16;
 
-/// How a node fetches.
+/// Options of the scheduler.
 #[derive(Clone, Debug)]
 pub struct ScheduleOptions {
-    /// Decides everything random.
+    /// Seed of all random choices.
     pub seed: u64,
     /// This node.
     pub own: NodeId,
-    /// Most bytes that answers under way may have, counting 16 KiB for each id.
+    /// Maximum number of bytes in flight, with 16 KiB for each id.
     pub bytes_in_flight_max: u64,
-    /// Whether other nodes know this one, and so come to the same homes. Without homes, what no filter has goes to the origin.
+    /// Whether other nodes know this one, so that all agree on homes. If not, pieces that no filter claims are requested from the origin.
     pub homes: bool,
-    /// Without peers: most bytes that may be under way ahead of need, or have come and not been read.
+    /// Without peers: maximum number of bytes ahead of need that are in flight or were not read yet.
     pub ahead_bytes_max: u64,
 }
 
-/// The fetching machine.
+/// The scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(super) options: ScheduleOptions,
     pub(super) own_hash: u64,
     pub(super) random: Random,
     pub(super) peers: BTreeMap<NodeId, Peer>,
-    /// Peers that told of a filter.
+    /// Peers that sent a filter.
     pub(super) telling: BTreeSet<NodeId>,
     pub(super) pieces: BTreeMap<PieceId, Piece>,
     pub(super) ready: VecDeque<PieceId>,
     pub(super) waiting: Waiting,
-    /// Nothing in front of `ready` can be asked for until an answer comes.
+    /// None of the first pieces in `ready` can be requested until a reply arrives.
     pub(super) is_stuck: bool,
     pub(super) deadlines: BTreeSet<(Duration, PieceId)>,
     pub(super) under_way: BTreeMap<u32, UnderWay>,
@@ -75,7 +75,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A machine that knows nobody but the origin.
+    /// Creates a scheduler that knows only the origin.
     pub fn new(options: ScheduleOptions) -> Self {
         Self {
             own_hash: node_hash(&options.own),
@@ -101,37 +101,37 @@ impl Scheduler {
         }
     }
 
-    /// From now on other nodes may know this one, by that name.
+    /// Sets this node's id, and whether other nodes know it from now on.
     pub fn join(&mut self, own: NodeId, homes: bool) {
         self.own_hash = node_hash(&own);
         (self.options.own, self.options.homes) = (own, homes);
     }
 
-    /// Whether there is nobody but the origin.
+    /// Whether there are no peers.
     pub(super) fn is_alone(&self) -> bool {
         self.peers.is_empty()
     }
 
-    /// So many bytes came ahead of need and nobody has read them.
+    /// Sets the number of bytes that arrived ahead of need and were not read yet.
     pub fn set_unread(&mut self, bytes: u64) {
         if self.origin.set_unread(bytes) {
             self.is_stuck = false;
         }
     }
 
-    /// Stored bytes that a sequential reader should announce ahead of where it is.
+    /// Stored bytes that a sequential reader should announce ahead of its position.
     pub fn announced_bytes(&self) -> u64 {
         self.origin.announced_bytes(self.is_alone())
     }
 
-    /// Adds a node to ask. Beyond 4,096 nodes, new ones are ignored.
+    /// Adds a peer. Beyond 4,096 peers, new ones are ignored.
     pub fn add_peer(&mut self, node: NodeId) {
         if node != self.options.own && self.peers.len() < PEERS_MAX {
             self.peers.entry(node).or_insert_with(|| Peer::new(&node));
         }
     }
 
-    /// A node left for good: nothing is asked of it any more. A node that lied stays banned.
+    /// Removes a peer. A peer that lied stays banned.
     pub fn remove_peer(&mut self, now: Duration, node: NodeId) {
         self.peer_gone(now, node);
         if self.peers.get(&node).is_some_and(|peer| !peer.is_banned()) {
@@ -139,7 +139,7 @@ impl Scheduler {
         }
     }
 
-    /// Peers at random to hear the filters of, up to `count` with those that already tell.
+    /// Returns random peers to request filters from, so that `count` peers send filters in total.
     pub fn neighbours_wanted(&mut self, now: Duration, count: usize) -> Vec<NodeId> {
         let candidates =
             self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !self.telling.contains(node));
@@ -153,7 +153,7 @@ impl Scheduler {
         candidates
     }
 
-    /// A piece of a peer's filter.
+    /// Handles a part of a peer's filter.
     ///
     /// # Errors
     /// `Corrupt`: the peer lies ([`Scheduler::ban`]).
@@ -166,7 +166,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes of a peer's filter. They are nothing to who has forgotten that filter.
+    /// Handles changes of a peer's filter. Ignored if that filter was dropped.
     ///
     /// # Errors
     /// `Corrupt`: the peer lies ([`Scheduler::ban`]).
@@ -178,7 +178,7 @@ impl Scheduler {
         }
     }
 
-    /// Fetch these.
+    /// Adds a piece to fetch.
     ///
     /// # Errors
     /// `Refused`: no ids, or more than [`ASK_IDS_MAX`]. `Transient`: [`PIECES_MAX`] pieces have not ended.
@@ -214,7 +214,7 @@ impl Scheduler {
         if can_wait {
             self.wait(now, id);
         } else if goes_first {
-            // Without pages nobody knows what else there is.
+            // Pages first: they contain the ids of everything else.
             self.ready.push_front(id);
         } else {
             self.ready.push_back(id);
@@ -223,7 +223,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Somebody now waits for a piece that could wait until now: it is asked for as soon as possible.
+    /// Marks that a reader now waits for a piece that could wait before: it is requested as soon as possible.
     pub fn hurry(&mut self, now: Duration, id: PieceId) {
         let Some(piece) = self.pieces.get_mut(&id).filter(|piece| piece.want.can_wait) else { return };
         piece.want.can_wait = false;
@@ -236,8 +236,8 @@ impl Scheduler {
         }
     }
 
-    /// These blocks of a piece came with another one, or nobody wants them any more: they are not asked for. With the last of
-    /// them the piece is done.
+    /// Removes blocks from a piece, because they arrived with another one or are no longer needed. A piece without
+    /// remaining blocks is done.
     pub fn strike(&mut self, id: PieceId, ids: &[BlockId]) {
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         piece.want.ids.retain(|wanted| !ids.contains(wanted));
@@ -247,7 +247,7 @@ impl Scheduler {
         }
     }
 
-    /// So many bytes came from the origin for that request: what its window is measured by.
+    /// Records bytes from the origin for a request, to measure the link.
     pub fn handle_bytes(&mut self, now: Duration, request: u32, bytes: u64) {
         let Some(ask) = self.under_way.get_mut(&request).filter(|ask| ask.source == Source::Origin) else {
             return;
@@ -263,7 +263,7 @@ impl Scheduler {
         self.is_stuck = false;
     }
 
-    /// Verified blocks came as an answer to that request.
+    /// Handles verified blocks of a reply.
     pub fn handle_arrived(&mut self, now: Duration, request: u32, ids: &[BlockId]) {
         let Some(ask) = self.under_way.get_mut(&request) else { return };
         if ask.source == Source::Origin {
@@ -290,7 +290,7 @@ impl Scheduler {
         }
     }
 
-    /// That request was answered to its end; `missing` is not there. A peer says its filter's version.
+    /// Handles the end of a reply. The source does not have the blocks `missing`. A peer reports the version of its filter.
     pub fn handle_answered(
         &mut self,
         now: Duration,
@@ -311,7 +311,7 @@ impl Scheduler {
             Source::Origin => {
                 self.origin.progressed(now);
                 for id in ask.pieces {
-                    // A peer that is being asked too may send what the origin did not.
+                    // If there is also a request to a peer, the peer may still send them.
                     if self.pieces.get(&id).is_some_and(|piece| piece.asks.is_empty()) {
                         self.fail_piece(id);
                     }
@@ -320,7 +320,7 @@ impl Scheduler {
         }
     }
 
-    /// That request got no answer.
+    /// Handles a failed request.
     pub fn handle_failed(&mut self, now: Duration, request: u32, failure: Failure) {
         let Some(ask) = self.take_ask(request) else { return };
         self.statistics.failures += 1;
@@ -344,7 +344,7 @@ impl Scheduler {
         }
     }
 
-    /// A peer's stream ended: its questions failed, its filter is not kept up any more.
+    /// Handles the end of a peer's stream: its requests have failed, and its filter is no longer updated.
     pub fn peer_gone(&mut self, now: Duration, node: NodeId) {
         self.fail_asks(now, node);
         self.telling.remove(&node);
@@ -354,7 +354,7 @@ impl Scheduler {
         }
     }
 
-    /// A peer opened a stream by itself: it is there, whatever failed before.
+    /// Handles a stream that a peer opened: the peer is available, regardless of earlier failures.
     pub fn peer_came(&mut self, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
             peer.came();
@@ -362,7 +362,7 @@ impl Scheduler {
         }
     }
 
-    /// A peer lied: it is never asked again.
+    /// Bans a peer that lied.
     pub fn ban(&mut self, now: Duration, node: NodeId) {
         self.telling.remove(&node);
         let peer = self.peers.entry(node).or_insert_with(|| Peer::new(&node));
@@ -373,17 +373,17 @@ impl Scheduler {
         }
     }
 
-    /// Whether that peer lied.
+    /// Whether a peer is banned.
     pub fn is_banned(&self, node: &NodeId) -> bool {
         self.peers.get(node).is_some_and(Peer::is_banned)
     }
 
-    /// Counters.
+    /// Returns the statistics.
     pub fn statistics(&self) -> ScheduleStatistics {
         self.statistics
     }
 
-    /// The next thing to do.
+    /// Returns the next event.
     pub fn poll_event(&mut self, now: Duration) -> Option<ScheduleEvent> {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.handle_deadline(now, id);
@@ -424,17 +424,17 @@ impl Scheduler {
         }
     }
 
-    /// Whether so much more may be under way.
+    /// Whether the limit of bytes in flight permits requesting this piece.
     pub(super) fn has_room(&self, id: PieceId) -> bool {
         if self.is_alone() {
-            // The origin's window is the bound.
+            // The origin's window is the limit.
             return true;
         }
         let bytes = self.pieces.get(&id).map_or(0, |piece| piece.want.ids.len() as u64 * ID_BYTES);
         self.bytes_in_flight == 0 || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max
     }
 
-    /// Asks one source for pieces: several only at the origin, of one recipe, kind and way of asking.
+    /// Requests pieces from one source: several only from the origin, with the same recipe, kind and `exact`.
     pub(super) fn ask(&mut self, now: Duration, ids_of: Vec<PieceId>, source: Source, fetch: bool) {
         let request = self.next_request;
         let (mut ids, mut groups) = (Vec::new(), Vec::new());
@@ -444,7 +444,7 @@ impl Scheduler {
             piece.asks.push(request);
             piece.ends_at = piece.ends_at.min(now + piece.want.patience);
             if let Source::Peer(node) = source {
-                // Who was asked to fetch it is not asked for it again.
+                // A peer that was to fetch the piece does not get another request for it.
                 piece.tried.push(node);
                 piece.homes_tried.extend(fetch.then_some(node));
             }
@@ -460,8 +460,9 @@ impl Scheduler {
         self.origin.ahead += usize::from(is_first_hand);
         self.hedge_credit = (self.hedge_credit + 1).min(HEDGE_CREDIT_MAX);
         let expected = self.count_ask(source, fetch, ids.len(), &groups);
-        // Among peers whole groups are read: one block then brings its frame, and several must not bring what lies beyond their
-        // group, or a frame on the border of two groups came with each of them.
+        // With peers, whole groups are read. A request for one block should return its whole frame. A request for
+        // several must not return blocks outside of their group, because a frame on the border of two groups would be
+        // sent for each of them.
         let exact = if self.is_alone() { exact } else { ids.len() > 1 };
         let sent = self.origin.window.sent(now);
         self.events.push_back(ScheduleEvent::Ask(Ask {
@@ -492,7 +493,7 @@ impl Scheduler {
         pieces.into_iter().for_each(|id| self.set_deadline(id, now + limit));
     }
 
-    /// Counts a request for so many ids at its source. Gives the bytes that the origin is expected to send.
+    /// Counts a request for `ids` ids at its source. Returns the number of bytes expected from the origin.
     fn count_ask(&mut self, source: Source, fetch: bool, ids: usize, groups: &[u64]) -> u64 {
         match source {
             Source::Origin => {
@@ -525,7 +526,7 @@ impl Scheduler {
         ask.pieces.is_empty()
     }
 
-    /// A request is over, whatever came of it.
+    /// Removes a request that has ended in any way.
     fn take_ask(&mut self, request: u32) -> Option<UnderWay> {
         let ask = self.under_way.remove(&request)?;
         self.is_stuck = false;
@@ -551,7 +552,7 @@ impl Scheduler {
         Some(ask)
     }
 
-    /// A request was answered.
+    /// Removes a request that was answered.
     fn end_ask(&mut self, now: Duration, request: u32) -> Option<UnderWay> {
         let ask = self.take_ask(request)?;
         let took = now.saturating_sub(ask.asked_at);
@@ -571,7 +572,7 @@ impl Scheduler {
         Some(ask)
     }
 
-    /// A piece needs another source, unless one is under way.
+    /// Tries another source for a piece, unless it has a request in flight.
     fn try_again(&mut self, now: Duration, id: PieceId) {
         let Some(piece) = self.pieces.get_mut(&id).filter(|piece| piece.asks.is_empty()) else { return };
         if !piece.want.can_wait {
@@ -581,11 +582,11 @@ impl Scheduler {
         self.wait_again(now, id);
     }
 
-    /// The origin failed; it is asked again not before that time.
+    /// Handles a failure of the origin for a piece. It is retried at `retry_at` or later.
     fn origin_failed(&mut self, now: Duration, id: PieceId, retry_at: Duration) {
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         piece.origin_failures += 1;
-        // Peers that were tried may have it by now, or be back; of those that have not answered yet, nothing is known.
+        // Peers that were tried may now have it, or be available again. Those that have not replied yet are not tried again.
         let asked: Vec<Source> =
             piece.asks.iter().filter_map(|request| Some(self.under_way.get(request)?.source)).collect();
         let has_not_answered = |node: &NodeId| asked.contains(&Source::Peer(*node));
@@ -610,7 +611,7 @@ impl Scheduler {
         }
     }
 
-    /// Forgets a piece, and cancels what is under way for it.
+    /// Removes a piece, and cancels its requests.
     fn end_piece(&mut self, id: PieceId) -> Option<Piece> {
         let piece = self.pieces.remove(&id)?;
         self.deadlines.remove(&(piece.deadline, id));

@@ -1,7 +1,7 @@
-//! Whom the machine asks: who says to have it, the group's home, or the origin.
+//! Selects the source for a piece: a holder (a peer whose filter claims it), the group's home, or the origin.
 //!
-//! Owns the order of these, and chance. Must never choose who was tried for the same piece in the same way, nor the origin while those
-//! who have it are only busy.
+//! Owns the order of preference and the random choice. Must never select a peer that was tried for the same piece in
+//! the same way, nor the origin while holders are only busy.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::piece::{Piece, PieceId, Source};
 use super::scheduler::Scheduler;
 use crate::peer::NodeId;
 
-/// Homes of a group that are tried before the origin: the first, and who is it when the first is gone.
+/// Number of homes of a group that are tried before the origin: the first one, and its replacement if that is gone.
 const HOMES_MAX: usize = 2;
 
 impl Scheduler {
-    /// Whom to ask. `None`: those who have it, its home or the origin, have enough to do.
+    /// Selects the source, and whether it should fetch missing blocks. `None` if the possible sources are busy.
     pub(super) fn pick(&mut self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
         let piece = self.pieces.get(&id)?;
         if !piece.want.origin_only {
@@ -29,7 +29,7 @@ impl Scheduler {
         self.pick_origin(now, id)
     }
 
-    /// Its home, or who is it when that is gone, if it may be asked.
+    /// Returns the home to use for the piece, or its replacement if that is gone.
     fn home_to_try(&self, now: Duration, id: PieceId) -> Option<(NodeId, &Peer)> {
         let piece = self
             .pieces
@@ -38,14 +38,14 @@ impl Scheduler {
         self.home(now, piece).filter(|_| self.options.homes)
     }
 
-    /// Its home. `None`: it has enough to do, or is this node.
+    /// Selects the home. `None` if it is busy, or is this node.
     pub(super) fn pick_home(&self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
         let can_wait = self.pieces.get(&id)?.want.can_wait;
         let (node, peer) = self.home_to_try(now, id)?;
         peer.has_room_for(can_wait).then_some((Source::Peer(node), true))
     }
 
-    /// The origin, unless it has enough to do, or failed a moment ago.
+    /// Selects the origin, unless it is busy or has just failed.
     pub(super) fn pick_origin(&self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
         let piece = self.pieces.get(&id)?;
         let has_room = match self.is_alone() {
@@ -55,7 +55,7 @@ impl Scheduler {
         (self.origin.may_be_asked(now) && has_room).then_some((Source::Origin, false))
     }
 
-    /// A peer whose filter has all of it, or, when somebody waits, most; `Some(None)` when those have enough to do.
+    /// Selects a peer whose filter claims the whole piece or, if a reader waits for it, most of it. `Some(None)` if these are busy.
     pub(super) fn pick_holder(&mut self, now: Duration, id: PieceId) -> Option<Option<NodeId>> {
         let piece = self.pieces.get(&id)?;
         let ids = &piece.want.ids;
@@ -89,7 +89,7 @@ impl Scheduler {
         waits.then_some(None)
     }
 
-    /// The group's home, if it is another node that was not asked as such.
+    /// Returns the group's home, if it is another node that was not tried as the home.
     pub(super) fn home(&self, now: Duration, piece: &Piece) -> Option<(NodeId, &Peer)> {
         let alive =
             self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !piece.homes_tried.contains(node));
@@ -99,8 +99,9 @@ impl Scheduler {
         (!is_own).then_some((*node, home))
     }
 
-    /// How many nodes come before this one in the choice of the piece's home: 0 makes this node the home, 1 the second choice. A node
-    /// that other nodes do not know (`options.homes` is false) counts as the second choice for every group.
+    /// Returns how many nodes are preferred to this one as the home of the piece: 0 means that this node is the home, 1
+    /// that it is the second choice. A node that other nodes do not know (`options.homes` is false) counts as the
+    /// second choice for every group.
     pub(super) fn nodes_nearer(&self, now: Duration, piece: &Piece) -> usize {
         if self.is_alone() {
             return 0;

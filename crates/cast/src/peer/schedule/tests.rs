@@ -1,4 +1,4 @@
-//! Scheduler by itself: who is asked, what follows an answer, and that everything ends.
+//! Tests the scheduler alone: its choice of sources, its reaction to replies, and that every piece ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn id(number: u32) -> BlockId {
     BlockId(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// In a group of their own.
+/// A piece of these ids, in a separate group.
 fn want(ids: std::ops::Range<u32>) -> Want {
     let group = u64::from(ids.start);
     let ids: Vec<BlockId> = ids.map(id).collect();
@@ -45,7 +45,7 @@ fn scheduler(homes: bool) -> Scheduler {
     })
 }
 
-/// A peer that says to hold these.
+/// Adds a peer whose filter claims these ids.
 fn tell(scheduler: &mut Scheduler, peer: u8, ids: std::ops::Range<u32>) -> FilterVersion {
     let mut holdings = Holdings::new(u64::from(peer));
     ids.for_each(|number| holdings.insert(&id(number)));
@@ -65,7 +65,7 @@ fn next_ask(scheduler: &mut Scheduler, now: Duration) -> Ask {
 }
 
 #[test]
-fn who_says_to_have_it_is_asked_and_the_origin_else() {
+fn pieces_are_requested_from_holders_otherwise_from_the_origin() {
     let mut scheduler = scheduler(false);
     tell(&mut scheduler, 1, 0..100);
     scheduler.want(MS, want(0..8)).unwrap();
@@ -81,7 +81,7 @@ fn who_says_to_have_it_is_asked_and_the_origin_else() {
 }
 
 #[test]
-fn what_a_peer_lacks_is_asked_of_another_and_forgiven() {
+fn blocks_missing_at_a_peer_are_requested_elsewhere_without_penalty() {
     let mut scheduler = scheduler(false);
     let version = tell(&mut scheduler, 1, 0..100);
     tell(&mut scheduler, 2, 0..100);
@@ -107,7 +107,7 @@ fn what_a_peer_lacks_is_asked_of_another_and_forgiven() {
 }
 
 #[test]
-fn load_and_speed_decide_how_often_a_peer_is_asked() {
+fn slow_and_loaded_peers_get_fewer_requests() {
     let mut scheduler = scheduler(false);
     for peer in 1..=2 {
         tell(&mut scheduler, peer, 0..60);
@@ -120,7 +120,7 @@ fn load_and_speed_decide_how_often_a_peer_is_asked() {
         let Source::Peer(peer) = ask.source else { panic!("the origin") };
         let number = usize::from(peer.0[0]);
         asked[number] += 1;
-        // The first is ten times as slow; both stay within what makes a hedge.
+        // The first is ten times as slow; both are fast enough not to be hedged.
         now += if number == 1 { 10 * MS } else { MS };
         scheduler.handle_arrived(now, ask.request, &ask.ids);
         assert!(matches!(scheduler.poll_event(now), Some(ScheduleEvent::Done(_))));
@@ -129,7 +129,7 @@ fn load_and_speed_decide_how_often_a_peer_is_asked() {
 }
 
 #[test]
-fn the_slow_is_hedged_and_the_loser_cancelled() {
+fn a_slow_request_is_hedged_and_the_slower_one_cancelled() {
     let mut scheduler = scheduler(false);
     tell(&mut scheduler, 1, 0..100);
     tell(&mut scheduler, 2, 0..100);
@@ -147,9 +147,9 @@ fn the_slow_is_hedged_and_the_loser_cancelled() {
     assert_eq!(scheduler.statistics().hedges, 1);
 }
 
-/// Its failures make others be tried again, but not who has not answered yet.
+/// When the origin fails, peers are tried again, except those that have not replied yet.
 #[test]
-fn while_the_origin_is_away_the_slow_is_asked_once_at_a_time() {
+fn while_the_origin_is_down_a_slow_peer_gets_one_request_at_a_time() {
     let mut scheduler = scheduler(false);
     tell(&mut scheduler, 1, 0..100);
     scheduler.want(MS, want(0..8)).unwrap();
@@ -169,7 +169,7 @@ fn while_the_origin_is_away_the_slow_is_asked_once_at_a_time() {
     assert!(origin > 1, "{origin}");
 }
 
-/// One hedge of a whole group made the origin send half of a small disk twice.
+/// Hedging whole groups at the origin made it send half of a small disk twice.
 #[test]
 fn a_large_piece_is_hedged_at_the_origin_only_when_its_home_is_silent() {
     for (length, least) in [(8, Duration::ZERO), (200, Duration::from_secs(2))] {
@@ -191,7 +191,7 @@ fn a_large_piece_is_hedged_at_the_origin_only_when_its_home_is_silent() {
 }
 
 #[test]
-fn a_liar_is_never_asked_again_and_the_failing_later() {
+fn a_lying_peer_is_never_used_again_and_a_failing_one_later() {
     let mut scheduler = scheduler(false);
     tell(&mut scheduler, 1, 0..100);
     scheduler.want(MS, want(0..8)).unwrap();
@@ -221,7 +221,7 @@ fn a_liar_is_never_asked_again_and_the_failing_later() {
 }
 
 #[test]
-fn a_filter_that_is_wrong_too_often_is_not_asked_any_more() {
+fn a_filter_that_is_wrong_too_often_is_ignored() {
     let mut scheduler = scheduler(false);
     let version = tell(&mut scheduler, 1, 0..1000);
     let (mut now, mut asked) = (MS, 0);
@@ -242,7 +242,7 @@ fn a_filter_that_is_wrong_too_often_is_not_asked_any_more() {
 }
 
 #[test]
-fn all_nodes_agree_on_a_home_and_its_groups_move_only_when_it_goes() {
+fn all_nodes_agree_on_homes_and_groups_move_only_when_their_home_leaves() {
     let mut owns = 0;
     for group in 0..200 {
         let home_seen_by = |own: u8, without: Option<u8>| {
@@ -258,7 +258,7 @@ fn all_nodes_agree_on_a_home_and_its_groups_move_only_when_it_goes() {
             scheduler.want(MS, Want { group, ..want(0..8) }).unwrap();
             let ask = next_ask(&mut scheduler, MS);
             assert_eq!(ask.fetch, ask.source != Source::Origin);
-            // The home itself goes to the origin.
+            // The home itself requests from the origin.
             if let Source::Peer(peer) = ask.source { peer } else { node(own) }
         };
         let home = home_seen_by(1, None);
@@ -271,7 +271,7 @@ fn all_nodes_agree_on_a_home_and_its_groups_move_only_when_it_goes() {
 }
 
 #[test]
-fn without_anybody_every_piece_ends() {
+fn without_sources_every_piece_ends() {
     let mut scheduler = scheduler(true);
     (1..20).for_each(|peer| scheduler.add_peer(node(peer)));
     for round in 0..50 {
@@ -289,7 +289,7 @@ fn without_anybody_every_piece_ends() {
 }
 
 #[test]
-fn what_is_under_way_is_bounded() {
+fn the_bytes_in_flight_are_limited() {
     let options = ScheduleOptions {
         seed: 1,
         own: node(0),
@@ -311,7 +311,7 @@ fn what_is_under_way_is_bounded() {
 }
 
 #[test]
-fn a_run_has_the_same_groups_wherever_it_stands() {
+fn a_run_of_ids_has_the_same_groups_at_any_position() {
     let ids: Vec<BlockId> = (0..20_000).map(id).collect();
     let all = groups(&ids);
     let mut sizes: Vec<usize> = all.chunk_by(|a, b| a == b).map(<[u64]>::len).collect();
@@ -324,9 +324,9 @@ fn a_run_has_the_same_groups_wherever_it_stands() {
     assert!(same > 3900, "{same} of 4000");
 }
 
-/// A frame lies in one group: two questions for parts of it would bring it twice.
+/// A frame belongs to one group: two requests for parts of a group would transfer it twice.
 #[test]
-fn the_origin_is_asked_for_one_part_of_a_group_at_a_time() {
+fn the_origin_gets_one_request_per_group_at_a_time() {
     let mut scheduler = scheduler(false);
     scheduler.add_peer(node(9));
     for part in 0..3 {
@@ -336,7 +336,7 @@ fn the_origin_is_asked_for_one_part_of_a_group_at_a_time() {
     let asks: Vec<Ask> = [next_ask(&mut scheduler, MS), next_ask(&mut scheduler, MS)].into();
     assert_eq!((&asks[0].ids, &asks[1].ids), (&want(0..8).ids, &want(100..108).ids));
     assert_eq!(scheduler.poll_event(MS), None);
-    // A frame on the border between two parts.
+    // This reply has a frame on the border between two parts.
     scheduler.handle_arrived(2 * MS, asks[0].request, &want(0..10).ids);
     scheduler.strike(PieceId(1), &want(8..10).ids);
     assert!(matches!(scheduler.poll_event(2 * MS), Some(ScheduleEvent::Done(_))));
@@ -344,12 +344,12 @@ fn the_origin_is_asked_for_one_part_of_a_group_at_a_time() {
     assert_eq!(scheduler.poll_event(2 * MS), None);
 }
 
-/// Else another would fetch the rest from the origin beside the home, which is about to have it.
+/// Otherwise another node would fetch the rest from the origin, although the home will soon have it.
 #[test]
 fn a_home_that_holds_a_part_is_asked_to_fetch_the_rest() {
     let mut scheduler = scheduler(true);
     (2..=5).for_each(|peer| scheduler.add_peer(node(peer)));
-    // Its home, where nobody holds anything; a group of which this node is the home has none.
+    // Returns the home of a group while no peer claims anything; `None` if this node is the home.
     let home_of = |scheduler: &mut Scheduler, group| {
         let piece = scheduler.want(MS, Want { group, ..want(0..4) }).unwrap();
         let ask = next_ask(scheduler, MS);
@@ -372,7 +372,7 @@ fn a_home_that_holds_a_part_is_asked_to_fetch_the_rest() {
 }
 
 #[test]
-fn what_can_wait_waits_for_a_peer_that_has_it() {
+fn pieces_that_can_wait_wait_for_a_holder() {
     let mut scheduler = scheduler(false);
     scheduler.add_peer(node(9));
     let wanted: Vec<PieceId> = (0..10)
@@ -400,10 +400,10 @@ fn what_can_wait_waits_for_a_peer_that_has_it() {
     assert_eq!(third[0].ids, want(72..80).ids);
 }
 
-/// What can wait comes from the origin at its home; then at who stands in for the home, from the other end; and when nobody says to have
-/// the rest for long enough, its homes are asked.
+/// Pieces that can wait are requested from the origin by their home, then by the second choice for the home, from the
+/// other end. If no peer claims the rest for long enough, it is requested from its homes.
 #[test]
-fn who_is_done_with_its_own_stands_in_for_others() {
+fn a_node_that_has_finished_its_own_pieces_stands_in_for_other_homes() {
     let mut scheduler = scheduler(true);
     (1..=3).for_each(|peer| scheduler.add_peer(node(peer)));
     for round in 0..64 {
@@ -428,7 +428,7 @@ fn who_is_done_with_its_own_stands_in_for_others() {
     }
     let number = |wanted: &BlockId| (0..64_u32).find(|round| id(round * 2) == *wanted).unwrap();
     let numbers: Vec<u32> = from_origin.iter().map(number).collect();
-    // A fourth is at home here, and stood in for is a third of the rest.
+    // This node is the home of a quarter of the pieces, and stands in for a third of the rest.
     let turn = numbers.windows(2).position(|pair| pair[1] < pair[0]).unwrap() + 1;
     assert!((8..24).contains(&turn) && (8..24).contains(&(numbers.len() - turn)), "{numbers:?}");
     assert!(numbers[turn..].is_sorted_by(|a, b| a > b), "{numbers:?}");
@@ -436,14 +436,14 @@ fn who_is_done_with_its_own_stands_in_for_others() {
 }
 
 #[test]
-fn a_long_way_is_filled_and_a_queue_is_not_made_longer() {
+fn a_long_link_is_filled_and_a_queue_does_not_grow() {
     let mut scheduler = scheduler(false);
     scheduler.add_peer(node(9));
     for group in 0..3000 {
         scheduler.want(MS, Want { can_wait: true, ..want(group * 10..group * 10 + 1) }).unwrap();
     }
     let (mut now, mut asked) = (MS, VecDeque::new());
-    // Answers come after the way there and back, and what is before each on the link. Gives how many are under way after so many.
+    // Replies arrive after the round trip and the replies queued before them. Returns the number of requests in flight after `answers`.
     let mut under_way_after = |way: Duration, each: Duration, answers: usize| {
         for _ in 0..answers {
             while let Some(event) = scheduler.poll_event(now) {
@@ -464,9 +464,9 @@ fn a_long_way_is_filled_and_a_queue_is_not_made_longer() {
     assert!((4..6).contains(&shared), "a long way that others use too: {shared}");
 }
 
-/// A disk that is read on demand for ever leaves nothing behind.
+/// Reading a disk on demand leaves no entries behind.
 #[test]
-fn what_came_is_in_no_list_any_more() {
+fn finished_pieces_are_removed_from_all_lists() {
     let mut scheduler = scheduler(true);
     (1..=3).for_each(|peer| scheduler.add_peer(node(peer)));
     for round in 0..3000_u32 {
@@ -479,9 +479,9 @@ fn what_came_is_in_no_list_any_more() {
     assert!(scheduler.waiting.len() < 20 && scheduler.pieces.is_empty());
 }
 
-/// Who has a part of it now has all of it soon: the rest is neither a question to the home nor to the origin.
+/// A peer that has a part of a piece will soon have all of it: the rest is requested neither from the home nor from the origin.
 #[test]
-fn what_can_wait_goes_on_waiting_when_a_peer_had_a_part() {
+fn a_piece_that_can_wait_continues_to_wait_after_a_peer_sent_a_part() {
     let mut scheduler = scheduler(true);
     let version = tell(&mut scheduler, 1, 0..8);
     (2..=5).for_each(|peer| scheduler.add_peer(node(peer)));
@@ -504,7 +504,7 @@ fn what_can_wait_goes_on_waiting_when_a_peer_had_a_part() {
 }
 
 #[test]
-fn what_came_otherwise_is_not_asked_for() {
+fn blocks_that_arrived_otherwise_are_not_requested() {
     let mut scheduler = scheduler(false);
     let piece = scheduler.want(MS, want(0..8)).unwrap();
     scheduler.strike(piece, &[id(0), id(1)]);
@@ -518,7 +518,7 @@ fn what_came_otherwise_is_not_asked_for() {
 }
 
 #[test]
-fn a_peer_that_comes_by_itself_is_there_again() {
+fn a_peer_that_connects_is_available_again() {
     let mut scheduler = scheduler(true);
     scheduler.add_peer(node(1));
     scheduler.peer_gone(MS, node(1));

@@ -1,10 +1,11 @@
-//! Pieces that can wait: they are for later, mostly of a disk that is read whole.
+//! Pieces that can wait, mostly because a whole disk is read.
 //!
-//! A node waits for peers to have them, and asks the origin only for a few at a time: of those whose group it is the *home* of first
-//! ([`super::home`]). When it has none of these left, it stands in for homes: it asks the origin for pieces that it is the
-//! second choice for. When that brings nothing either, it asks the homes. So the origin gives each piece about once, to whoever has time for it.
+//! A node waits until peers have these pieces, and requests only a few at a time from the origin. First, pieces whose
+//! group it is the *home* of ([`super::home`]). When none of these is left, it stands in for homes: it requests pieces
+//! that it is the second choice for. When that yields nothing either, it requests the rest from the homes. So the
+//! origin sends each piece about once, and all nodes share the work.
 //!
-//! Owns these pieces until they are asked for, and when what is tried. Must never hold one that somebody waits for.
+//! Owns these pieces until they are requested. Must never contain a piece that a reader waits for.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,26 +13,27 @@ use std::time::Duration;
 use super::piece::{PieceId, Source};
 use super::scheduler::{LOOK_AHEAD, Scheduler};
 
-/// Pieces looked at when those in front have to wait.
+/// Maximum number of pieces that are examined when the first ones must wait.
 const WAITING_LOOK_AHEAD: usize = 512;
-/// A node that has no more pieces of its own, and knows of no peer that has the rest, stands in for homes after that time.
+/// A node stands in for homes after this time without own pieces, while no peer claims the rest.
 const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
-/// A node that has nothing more to ask the origin for, and knows of no peer that has the rest, asks the homes after that time.
+/// A node requests pieces from their homes after this time without pieces for the origin, while no peer claims the
+/// rest.
 const HOMES_PATIENCE: Duration = Duration::from_secs(2);
-/// A piece that nobody had all of is tried again after that time.
+/// A piece that no peer had completely is tried again after this time.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What waits, and since when nothing came.
+/// The waiting pieces, and the times of the next steps.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// Those whose home is this node.
+    /// Pieces whose home is this node.
     pub(super) at_home: VecDeque<PieceId>,
     pub(super) others: VecDeque<PieceId>,
-    /// When this node stands in for homes.
+    /// Time from which this node stands in for homes.
     stands_in_at: Duration,
-    /// When others are asked to fetch what can wait.
+    /// Time from which waiting pieces are requested from their homes.
     asks_homes_at: Duration,
-    /// When more may be asked for though nothing happened.
+    /// Time at which to continue if nothing happens before.
     pub(super) due: Option<Duration>,
 }
 
@@ -48,7 +50,7 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Pieces in all.
+    /// Number of all waiting pieces.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.at_home.len() + self.others.len()
@@ -56,7 +58,7 @@ impl Waiting {
 }
 
 impl Scheduler {
-    /// Puts a piece that can wait where it does.
+    /// Adds a piece that can wait.
     pub(super) fn wait(&mut self, now: Duration, id: PieceId) {
         let Some(nodes_nearer) = self.pieces.get(&id).map(|piece| self.nodes_nearer(now, piece)) else {
             return;
@@ -71,12 +73,12 @@ impl Scheduler {
         if let Some(piece) = self.pieces.get_mut(&id) {
             piece.stands_in = nodes_nearer == 1;
         }
-        // Not in the order in which all nodes want them, or all would ask for the same at the same time.
+        // In random order: otherwise all nodes would request the same pieces at the same time.
         let place = self.random.below(self.waiting.others.len() as u64 + 1) as usize;
         self.waiting.others.insert(place, id);
     }
 
-    /// Nobody had all of it: somebody may soon.
+    /// Adds a piece again that no peer had completely: a peer may have it soon.
     pub(super) fn wait_again(&mut self, now: Duration, id: PieceId) {
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         piece.tried.clear();
@@ -88,8 +90,8 @@ impl Scheduler {
         self.wait(now, id);
     }
 
-    /// Asks for pieces that can wait: from peers, all that they have; from the origin, a few that this node is the home of, and later a
-    /// few that it is the second choice for.
+    /// Requests pieces that can wait: from peers, all that they have; from the origin, a few whose home this node is,
+    /// and later a few for whose home it stands in.
     pub(super) fn start_waiting(&mut self, now: Duration) {
         if self.is_alone() {
             self.start_waiting_alone(now);
@@ -103,12 +105,12 @@ impl Scheduler {
         let mut stood_in_for = VecDeque::new();
         if now >= self.waiting.stands_in_at || !self.options.homes {
             stood_in_for = self.stood_in_for();
-            // What its home has asked for meanwhile comes twice.
+            // One at a time, because a piece that its home has requested meanwhile is transferred twice.
             let under_way_max = if self.options.homes { 1 } else { self.origin.ahead_max };
             self.start_first_hand(now, &mut stood_in_for, under_way_max);
         }
         self.waiting.at_home = at_home;
-        // The other homes read the same mostly, and need not be asked to.
+        // While this node is busy with these, the other homes mostly fetch the rest without a request.
         if !self.waiting.at_home.is_empty() || !stood_in_for.is_empty() || self.origin.ahead > 0 {
             self.waiting.asks_homes_at = now + HOMES_PATIENCE;
         }
@@ -131,8 +133,8 @@ impl Scheduler {
         }
     }
 
-    /// Those of the others for whose home this node stands in, the last first: the home begins at the other end. Who stands in for all
-    /// begins with the first.
+    /// Returns the pieces for whose home this node stands in, in reverse order, because the home begins at the start.
+    /// If no other node knows this one (`options.homes` is false), it begins at the start.
     fn stood_in_for(&self) -> VecDeque<PieceId> {
         let stands_in = |id: &PieceId| self.pieces.get(id).is_some_and(|piece| piece.stands_in);
         let mut ids: Vec<PieceId> =
@@ -144,7 +146,7 @@ impl Scheduler {
         ids.into()
     }
 
-    /// Asks the origin for some of these that no peer has.
+    /// Requests some of these pieces: from holders if there are any, otherwise from the origin.
     fn start_first_hand(&mut self, now: Duration, pieces: &mut VecDeque<PieceId>, under_way_max: usize) {
         let mut place = 0;
         while self.origin.ahead < under_way_max
@@ -161,12 +163,12 @@ impl Scheduler {
         }
     }
 
-    /// Whether it still waits: who was hurried is in `ready`, or further.
+    /// Whether a piece still waits: it was neither hurried nor requested.
     pub(super) fn still_waits(&self, id: PieceId) -> bool {
         self.pieces.get(&id).is_some_and(|piece| piece.want.can_wait && piece.asks.is_empty())
     }
 
-    /// Asks a peer that says to have it, or, if there is none, that other. False when it has to wait.
+    /// Requests a piece from a holder or, if there is none, from `other`. Returns false if the piece must wait.
     fn start_one(&mut self, now: Duration, id: PieceId, other: Option<(Source, bool)>) -> bool {
         let is_due = self.pieces.get(&id).is_some_and(|piece| now >= piece.not_before);
         if !is_due || !self.has_room(id) {

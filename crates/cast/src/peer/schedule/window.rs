@@ -1,42 +1,45 @@
-//! How much to have under way: as much as fills the way to the origin and back, and little more.
+//! How many bytes to have in flight: slightly more than fill the link to the origin for one round trip.
 //!
-//! A link of rate R and delay D holds R times D bytes. Both are measured: the delay as the least time from a request to its
-//! first byte, the rate as the best of late. The next request is sent when about as much is still to come as the link holds:
-//! it is answered when that has come. So the link is full, yet most of the time only one connection takes bytes: a link
-//! that is shared gives each connection its part, and one reader must not take many. Requests are long for the same
-//! reason; where the origin is near, they are short, and several are verified at once. Pure: time is an argument,
-//! since a start.
+//! A link of rate R and delay D holds R times D bytes. Both are measured: the delay as the minimum time from a request
+//! to its first byte, the rate as the maximum of recent requests. The next request is sent when the bytes still to
+//! arrive are about as many as the link holds, so its reply begins when they have arrived. The link is then full, but
+//! mostly only one connection receives bytes. This matters because a shared link gives each connection its share, and
+//! one reader must not use many. Requests are long for the same reason; near the origin they are short, and several are
+//! verified at once. No I/O: the caller passes the time since a start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes that may be under way before anything was measured.
+/// Bytes in flight before the first measurement.
 const LENGTH_START: u64 = 4 << 20;
-/// Least and most of them.
+/// Limits of the bytes in flight.
 const LENGTH_MIN: u64 = 256 << 10;
 pub(super) const LENGTH_MAX: u64 = 32 << 20;
-/// What comes in that time may be under way on top, for what the other side does before it answers; but only so many bytes.
+/// The bytes that arrive in this time may be in flight in addition, for the time that the other side needs before it
+/// replies; at most `RESERVE_MAX`.
 const RESERVE_TIME: Duration = Duration::from_millis(20);
 const RESERVE_MAX: u64 = 4 << 20;
-/// Least and most bytes that one request asks for, about; between them, so many times what the link holds.
+/// Approximate limits of the length of a request in bytes. Between them, it is `REQUEST_PARTS` times what the link
+/// holds.
 const REQUEST_MIN: u64 = 1 << 20;
 const REQUEST_MAX: u64 = 12 << 20;
 const REQUEST_PARTS: u64 = 3;
-/// Rates that count, and delays: those that were measured while something else was under way say too much.
+/// Number of measurements that are kept. Several are needed because those made while other requests were in flight are
+/// too high.
 const RATES: usize = 16;
 const DELAYS: usize = 256;
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Bytes that came, ever.
+    /// Bytes received in total.
     delivered: u64,
     delays: VecDeque<Duration>,
-    /// Bytes each second.
+    /// In bytes per second.
     rates: VecDeque<u64>,
 }
 
-/// A request that was sent.
+/// The state when a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     at: Duration,
@@ -44,22 +47,22 @@ pub(super) struct Sent {
 }
 
 impl Window {
-    /// A request is sent.
+    /// Returns the state when a request is sent.
     pub(super) fn sent(&self, now: Duration) -> Sent {
         Sent { at: now, delivered: self.delivered }
     }
 
-    /// Its first byte came.
+    /// Records the arrival of the first byte.
     pub(super) fn answered(&mut self, sent: Sent, now: Duration) {
         push(&mut self.delays, now.saturating_sub(sent.at), DELAYS);
     }
 
-    /// Some bytes came.
+    /// Records received bytes.
     pub(super) fn received(&mut self, bytes: u64) {
         self.delivered += bytes;
     }
 
-    /// All of it came.
+    /// Records the end of the reply.
     pub(super) fn ended(&mut self, sent: Sent, now: Duration) {
         let time = now.saturating_sub(sent.at).as_secs_f64();
         if time > 0.0 {
@@ -67,7 +70,7 @@ impl Window {
         }
     }
 
-    /// Bytes that may be under way when another request is sent.
+    /// Returns the maximum number of bytes in flight at which another request is sent.
     pub(super) fn length(&self) -> u64 {
         let Some(rate) = self.rates.iter().max() else { return LENGTH_START };
         let reserve = (*rate as f64 * RESERVE_TIME.as_secs_f64()) as u64;
@@ -75,12 +78,12 @@ impl Window {
         (held + held / 4 + reserve.min(RESERVE_MAX)).clamp(LENGTH_MIN, LENGTH_MAX)
     }
 
-    /// Bytes that one request should ask for.
+    /// Returns the length of a request in bytes.
     pub(super) fn request_length(&self) -> u64 {
         self.held().saturating_mul(REQUEST_PARTS).clamp(REQUEST_MIN, REQUEST_MAX)
     }
 
-    /// Bytes that the link holds.
+    /// Returns the number of bytes that the link holds.
     fn held(&self) -> u64 {
         let delay = self.delays.iter().min().copied().unwrap_or_default();
         let rate = self.rates.iter().max().copied().unwrap_or_default();
@@ -101,9 +104,9 @@ mod tests {
 
     const FRAME: u64 = 128 << 10;
 
-    /// A link as a queue: a request reaches the other side after half the delay, its frames leave one after another at the
-    /// rate, and arrive half the delay later. Gives the part of the rate that was used in the last half of the time, and the
-    /// most bytes under way.
+    /// Simulates a link as a queue: a request reaches the other side after half the delay, its frames leave one after
+    /// another at the rate, and arrive after another half of the delay. Returns the share of the rate that was used in
+    /// the second half of the time, and the maximum number of bytes in flight.
     fn use_of_link(rate: u64, delay: Duration, total: u64) -> (f64, u64) {
         struct Frame {
             arrives: Duration,
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_links_are_filled_and_bytes_under_way_are_bounded() {
+    fn long_links_are_filled_and_bytes_in_flight_are_limited() {
         for (megabits, delay_ms) in
             [(10, 200), (100, 0), (1000, 1), (100, 50), (100, 200), (200, 200), (500, 200), (1000, 100)]
         {
@@ -156,7 +159,7 @@ mod tests {
             let (used, most) = use_of_link(megabits * 125_000, delay, 1 << 30);
             assert!(used > 0.97, "{megabits} Mbit/s, {delay_ms} ms: {used}");
             assert!(most <= LENGTH_MAX + REQUEST_MAX, "{most}");
-            // Little more than one answer at a time.
+            // Only slightly more than one reply at a time.
             let held = megabits * 125 * delay_ms;
             assert!(
                 delay_ms < 50 || most < 5 * held + LENGTH_START + REQUEST_MIN,
@@ -165,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Requests of 512 KiB that are answered after `delay_us`.
+    /// Measures `count` requests of 512 KiB that are answered after `delay_us`.
     fn measure(window: &mut Window, count: u64, delay_us: u64) {
         for n in 0..count {
             let at = Duration::from_millis(n * 5);
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_long_ago_does_not_count() {
+    fn old_measurements_are_forgotten() {
         let mut window = Window::default();
         measure(&mut window, 16, 100);
         let near = window.length();
