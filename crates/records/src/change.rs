@@ -27,7 +27,11 @@ pub struct Actor {
 impl Actor {
     /// An actor with these texts, cut to the maximum length.
     pub fn new(who: &str, from: &str) -> Self {
-        let cut = |text: &str| text[..text.floor_char_boundary(ACTOR_LENGTH_MAX)].to_owned();
+        let cut = |text: &str| {
+            let mut ends = (0..=text.len().min(ACTOR_LENGTH_MAX)).rev();
+            let end = ends.find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+            text[..end].to_owned()
+        };
         Self { who: cut(who), from: cut(from) }
     }
 }
