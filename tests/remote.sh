@@ -117,6 +117,7 @@ check "rename" afar rename lab/cloned attic/cloned
 check_exit "$EXIT_REFUSED" "forget of a whole image" afar forget attic/cloned
 check_said "needs --all" '--all'
 check "forget" afar forget attic/cloned@1
+check "the log says so" jq -es '.[-1] | .action == "forget" and .from == "unix socket" and (.who | length) > 0' <(afar --json log attic/cloned)
 check_exit "$EXIT_MISSING" "the version is gone" platter show attic/cloned@1
 check "take an edit lock" afar lock take lab/copy --holder me
 check_exit "$EXIT_REFUSED" "capture to an edited image is refused at once" afar capture "$WORK/disk" lab/copy

@@ -1,5 +1,6 @@
 //! The version record: the metadata of one version, stored in a pack as a block of kind version
-//! (`docs/formats/version-record.md`). The record in the pack is authoritative: `rebuild` reads it. The catalog holds a copy.
+//! (`docs/formats/version-record.md`). Records of clones and renamed
+//! versions are in no pack of their own: the catalog and its log hold them.
 
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 //! Names, numbers, edit locks and the hoard come from the first of these sources that is available:
 //! 1. the change log, if it is complete: it verifies itself, and the catalog may be older;
 //! 2. the old catalog, if all of its checksums match and it is as new as the log;
-//! 3. the valid parts of both, and the version records in packs. Only in this case forgotten or renamed versions may
-//!    reappear. Edit locks are dropped, because somebody may have taken one over since. The numbers of new edit locks continue
+//! 3. the valid parts of both, the entries of the log that are in packs, and the version records in packs. Only in this case
+//!    changes since the last entry in a pack may be lost, and versions that were forgotten or renamed since may reappear. Edit locks are dropped, because somebody may have taken one over since. The numbers of new edit locks continue
 //!    after a random step of up to 2^32, so that no earlier holder finds its number assigned to somebody else.
 //!
 //! In the first two cases a rebuild changes no name, whatever is damaged in packs. Damaged records are written again.
@@ -19,12 +19,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{
-    Beginning, Catalog, Change, PackRow, PackState, Sources, State, create_new_log, first_name,
-    remove_catalog, remove_journals,
+    Beginning, Catalog, Change, PackRow, PackState, PackedChanges, Sources, State, create_new_log,
+    first_name, remove_catalog, remove_journals,
 };
 use crate::health::{Condition, Health, Observation};
 use crate::pack_writer::SealedPack;
@@ -65,6 +66,8 @@ struct PackContents {
     sealed: Vec<SealedPack>,
     records: Vec<(BlockId, VersionRecord)>,
     boot_sets: Vec<FoundBootSet>,
+    /// Entries of the change log.
+    changes: PackedChanges,
     /// The damaged frames.
     bad: Vec<Observation>,
     notes: Vec<String>,
@@ -88,7 +91,10 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
     finish_interrupted(place)?;
-    let sources = Sources::read(place)?;
+    let mut sources = Sources::read(place)?;
+    if sources.proven.is_none() {
+        sources.add_packed(read_packs(place, store, &packs)?.changes);
+    }
     let known = sources.proven.as_ref().map(readable_packs);
     let adopt = Adopt::Needed { known, has_names: sources.proven.is_some() };
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
@@ -174,12 +180,18 @@ fn make_catalog(
                 finish_publishing(change, &found.records)?;
             }
             None => {
+                let (_, last) = sources.replayed();
                 let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
-                found.notes.push(
-                    "the change log and the old catalog are both damaged: forgotten and renamed versions may have \
-                     reappeared, and all edit locks were released"
+                found.notes.push(match last {
+                    0 => "the change log and the old catalog are both damaged: forgotten and renamed versions may have \
+                          reappeared, and all edit locks were released"
                         .into(),
-                );
+                    last => format!(
+                        "the change log and the old catalog are both damaged: names are as of change {last} and the records \
+                         in packs, so versions that were forgotten or renamed since may have reappeared, clones may be \
+                         missing, and all edit locks were released"
+                    ),
+                });
                 found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
                 guess(change, sources, found, step)?;
                 add_boot_sets(change, epoch, &found.boot_sets)?;
@@ -239,8 +251,9 @@ fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord
 
 /// Enters names from the valid parts of log and old catalog, and from packs.
 fn guess(change: &mut Change<'_>, sources: &Sources, found: &mut PackContents, step: u64) -> Result<()> {
-    let mut state = sources.replayed();
+    let (mut state, _) = sources.replayed();
     state.drop_edit_locks();
+    state.drop_hoard();
     state.drop_packs();
     change.enter(&state)?;
     let named = state.names();
@@ -395,6 +408,12 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Pa
             }
             found.records.extend(records);
         }
+        for (row, ids) in directory.iter().filter(|(row, _)| row.kind == Kind::Change) {
+            match read_row(&*file, row, ids, &mut stored) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => found.add_bad(*pack, row.offset),
+                read => read.and_then(|()| read_changes(&stored, &mut found.changes))?,
+            }
+        }
         for (row, ids) in directory.iter().filter(|(row, _)| row.kind == Kind::BootSet) {
             match read_row(&*file, row, ids, &mut stored) {
                 Err(error) if error.kind() == ErrorKind::Corrupt => found.add_bad(*pack, row.offset),
@@ -406,4 +425,20 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Pa
         (&a.image, a.number, a.time_unix_ms).cmp(&(&b.image, b.number, b.time_unix_ms))
     });
     Ok(found)
+}
+
+/// Adds the parts of log entries in a frame of kind change.
+fn read_changes(stored: &[u8], changes: &mut PackedChanges) -> Result<()> {
+    let mut decoder = FrameDecoder::new()?;
+    let (header, mut contents) = match decoder.decode(stored, Verify::Hashes) {
+        Ok(decoded) => decoded,
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for block in &header.blocks {
+        let (bytes, after) = contents.split_at(block.length as usize);
+        contents = after;
+        changes.add(bytes)?;
+    }
+    Ok(())
 }

@@ -310,7 +310,7 @@ fn enter(
         let file = store.place().vfs().open(&path, OpenMode::Read);
         let file = file.context(|| format!("opening {}", path.display()))?;
         scan(&*file, &mut |frame| {
-            let is_name = matches!(frame.row.kind, Kind::Version | Kind::BootSet);
+            let is_name = matches!(frame.row.kind, Kind::Version | Kind::BootSet | Kind::Change);
             if frame.after_hole && is_name { Ok(()) } else { keep_frame(&session, &frame) }
         })?;
     }

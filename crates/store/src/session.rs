@@ -1,7 +1,7 @@
 //! A session adds frames to the store, in packs of its own. It ends with a new version or with frames only.
 //!
 //! The order of steps (design: durable): the packs with the frames are sealed and synced, including their names. The version
-//! record is the last frame of the last pack. Then one commit of the catalog makes the packs valid and the version exist. So when
+//! record and the entries of the change log that no pack has are the last frames of the last pack. Then one commit of the catalog makes the packs valid and the version exist. So when
 //! a pack has a version record, all data of that version was durable before the record. If a crash comes before the commit, the
 //! next writer completes it (see `salvage`). After the first error of any kind the store accepts no more writes.
 
@@ -18,7 +18,9 @@ use platter_image::{
     Result,
 };
 
-use crate::catalog::{Change, PackState};
+use crate::catalog::{
+    Change, PackState, Register, change_blocks, encode_changes, read_all_texts, read_texts,
+};
 use crate::health::Observation;
 use crate::index::Index;
 use crate::known::{KnownCheck, KnownFrames};
@@ -186,6 +188,7 @@ impl Session {
             };
             let unsound = self.shared.unsound();
             self.mend_records(change, state, &unsound)?;
+            self.pack_changes(change, state, &unsound)?;
             state.seal()?;
             let referred = writer.interrupted().referred();
             for (_, pack) in state.sealed.iter().chain(&referred) {
@@ -211,6 +214,29 @@ impl Session {
             self.shared.packs.get(ordinal)?.set_state(PackState::Live);
         }
         done
+    }
+
+    /// Adds the entries of the change log that no pack has to the session's last pack, and those that only damaged frames have.
+    /// The entry of the commit under way follows with the next session.
+    fn pack_changes(&self, change: &mut Change<'_>, state: &mut State, unsound: &[BlockId]) -> Result<()> {
+        let (head, place) = (change.read()?, &self.shared.place);
+        let mut blocks = Vec::new();
+        if state.open.is_some() {
+            // A damaged log is reported by `check`, and does not keep a version from being published.
+            let texts = read_texts(place, &head, change.packed()?.as_ref())?;
+            blocks.extend(texts.unwrap_or_default().iter().flat_map(|text| change_blocks(text)));
+            change.set_packed(&head.position())?;
+        }
+        if !unsound.is_empty() {
+            let known: HashSet<BlockId> = blocks.iter().map(|(id, _)| *id).collect();
+            let texts = read_all_texts(place, &head)?;
+            let all = texts.iter().flat_map(|text| change_blocks(text));
+            blocks.extend(all.filter(|(id, _)| unsound.binary_search(id).is_ok() && !known.contains(id)));
+        }
+        for frame in encode_changes(&blocks)? {
+            self.append_to(state, &frame)?;
+        }
+        Ok(())
     }
 
     /// Writes version records again whose frames are damaged.

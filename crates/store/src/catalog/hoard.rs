@@ -20,6 +20,11 @@ const OLDEST: &str = "hoard_oldest";
 const DAY: &str = "hoard_day";
 const DATE: &str = "hoard_date";
 
+/// Returns whether a key of `meta` belongs to the hoard.
+pub(super) fn is_hoard_key(key: &str) -> bool {
+    [EPOCH, REVISION, OLDEST, DAY, DATE].contains(&key)
+}
+
 /// State of the whole hoard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HoardFacts {

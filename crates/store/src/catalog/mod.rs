@@ -33,13 +33,14 @@ pub use platter_records::PackState;
 
 pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
-    Beginning, State, create as create_log, create_new as create_new_log, read as read_log, read_history,
-    read_since,
+    Beginning, PackedChanges, State, blocks as change_blocks, create as create_log,
+    create_new as create_new_log, encode_frames as encode_changes, read as read_log, read_all_texts,
+    read_history, read_since, read_texts,
 };
 pub use log::{ChangeLogContents, ChangePosition, decode_change_log};
 pub(crate) use old::Sources;
 pub(crate) use removal::{remove_catalog, remove_journals};
-pub(crate) use write::Change;
+pub(crate) use write::{Change, Register};
 
 /// How long a statement waits for a lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);

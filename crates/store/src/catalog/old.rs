@@ -3,7 +3,7 @@
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use rusqlite::OpenFlags;
 
-use super::log::{Head, State, settle};
+use super::log::{Entry, Head, PackedChanges, Proven, State, prove, settle};
 use super::{Catalog, Change, ChangeLogContents, connect, read_log, schema};
 use crate::place::StorePlace;
 use platter_records::EditLock;
@@ -27,6 +27,8 @@ pub(crate) struct Sources {
     pub(crate) log: ChangeLogContents,
     /// The rows, if either log or catalog proves that they are complete.
     pub(crate) proven: Option<State>,
+    /// Otherwise: the newest state that entries in the log and in packs prove.
+    base: Option<Proven>,
 }
 
 impl Sources {
@@ -52,19 +54,41 @@ impl Sources {
             (false, true) => Some(old.state.clone()),
             (false, false) => None,
         };
-        Ok(Self { old, log, proven })
+        Ok(Self { old, log, proven, base: None })
+    }
+
+    /// Uses the entries that were found in packs, if neither log nor catalog is complete. If they fill the holes of a log whose end
+    /// is undamaged, its rows are proven after all.
+    pub(crate) fn add_packed(&mut self, packed: PackedChanges) {
+        if self.proven.is_some() {
+            return;
+        }
+        let packed: Vec<Entry> =
+            packed.texts().iter().filter_map(|text| Entry::from_text(text).ok()).collect();
+        self.base = prove(packed.iter().chain(&self.log.entries));
+        let ends_with_log = |base: &&Proven| {
+            let is_end = !self.log.has_torn_end && base.last == (self.log.last, self.log.last_hash.clone());
+            is_end && self.log.id.is_some() && !self.old.is_sound
+        };
+        self.proven = self.base.as_ref().filter(ends_with_log).map(|base| base.state.clone());
     }
 
     /// Returns number and hash of the last known entry: the next one continues it.
     pub(crate) fn last(&self) -> (u64, String) {
         let old = self.old.head.as_ref().map(|head| (head.number(), head.hash()));
         let log = (self.log.last, self.log.last_hash.clone());
-        old.into_iter().chain([log]).max_by_key(|(number, _)| *number).unwrap_or_default()
+        let base = self.base.as_ref().map(|base| base.last.clone());
+        old.into_iter().chain(base).chain([log]).max_by_key(|(number, _)| *number).unwrap_or_default()
     }
 
-    /// Returns the rows that the log's valid entries produce.
-    pub(crate) fn replayed(&self) -> State {
-        State::replay(&self.log)
+    /// Returns the rows that the valid entries in log and packs produce, and the number of the last change up to which no entry is
+    /// missing; 0 if that is unknown.
+    pub(crate) fn replayed(&self) -> (State, u64) {
+        let Some(base) = &self.base else { return (State::replay(&self.log), 0) };
+        let mut state = base.state.clone();
+        let later = self.log.entries.iter().filter(|entry| entry.change.number > base.last.0);
+        later.for_each(|entry| state.apply(entry));
+        (state, base.last.0)
     }
 }
 

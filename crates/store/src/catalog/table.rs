@@ -125,6 +125,8 @@ pub(super) const SEALED: [&Table; 10] = [
 /// Keys in `meta`: the store's id, and the head of the log.
 pub(super) const STORE: &str = "store";
 pub(super) const LOG: &str = "log";
+/// Key in `meta`: the position in the log up to which packs have its entries.
+pub(super) const PACKED: &str = "packed";
 
 /// Name of the checksum's column.
 const SUM: &str = "checksum";

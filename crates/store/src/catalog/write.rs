@@ -6,8 +6,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::log::{Beginning, Entry, Head, State, create_new};
 use super::query::meta;
 use super::row::RowChange;
-use super::table::{IMAGES, LOG, META, PACKS, SEALED, Seals, VERSIONS, digest, number, text, version_row};
-use super::{Catalog, PackRow, PackState, failed, log};
+use super::table::{
+    IMAGES, LOG, META, PACKED, PACKS, SEALED, Seals, VERSIONS, digest, number, text, version_row,
+};
+use super::{Catalog, ChangePosition, PackRow, PackState, failed, log};
 use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::quarantine::now_unix_ms;
@@ -148,7 +150,13 @@ impl<'a> Change<'a> {
         let action = action.ok_or_else(|| Error::bug("a change of the catalog does not say what it does"))?;
         let (number, time_unix_ms) = (before.number() + 1, self.time_unix_ms);
         let change = ChangeRecord { number, time_unix_ms, by: by.clone(), action };
-        let entry = Entry { before: before.hash(), change, rows, after: digest(self.transaction)? };
+        let entry = Entry {
+            hash: String::new(),
+            before: before.hash(),
+            change,
+            rows,
+            after: digest(self.transaction)?,
+        };
         let head = before.next(entry.to_text()?);
         if self.swap(before, &head)? {
             Ok(head)
@@ -262,6 +270,19 @@ impl<'a> Change<'a> {
     /// Returns all rows that the log covers.
     pub(crate) fn state(&self) -> Result<State> {
         State::read(self.transaction)
+    }
+
+    /// Returns the position in the log up to which packs have its entries.
+    pub(crate) fn packed(&self) -> Result<Option<ChangePosition>> {
+        // An invalid position only means that entries are packed again.
+        Ok(meta(self.transaction, PACKED)?.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Sets the position in the log up to which packs have its entries.
+    pub(crate) fn set_packed(&mut self, position: &ChangePosition) -> Result<()> {
+        let text = serde_json::to_string(position)
+            .map_err(|error| Error::bug("cannot serialize a position in the log").with_source(error))?;
+        self.set_meta(PACKED, &text)
     }
 
     pub(super) fn set_meta(&mut self, key: &str, value: &str) -> Result<()> {

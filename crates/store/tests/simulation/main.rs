@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
+mod changes;
 mod crash;
 mod damage;
 mod edit_lock;

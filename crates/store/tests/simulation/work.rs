@@ -87,6 +87,11 @@ impl Machine {
         self.restart();
     }
 
+    /// Returns the name of the SQLite VFS on the machine's disk.
+    pub(crate) fn sqlite_vfs(&self) -> &str {
+        &self.sqlite_vfs
+    }
+
     /// Restarts the machine after a crash of its disk. No store may be open.
     pub(crate) fn restart(&self) {
         sqlite::restart(&self.sqlite_vfs);

@@ -7,7 +7,7 @@ use platter_image::{Error, IoContext, Result};
 use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole};
 use serde::{Deserialize, Serialize};
 
-use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
+use super::format::{ENTRY_HEAD, HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
 use super::{ChangeLogContents, Entry, State, decode_change_log, encode};
 use crate::place::StorePlace;
 use platter_records::{Action, Actor, ChangeRecord};
@@ -88,7 +88,7 @@ impl Head {
 }
 
 /// A position between two changes of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangePosition {
     /// The log's random id, in hexadecimal.
     log: String,
@@ -131,7 +131,7 @@ pub(crate) fn create(vfs: &dyn Vfs, path: &Path, state: &State, beginning: &Begi
         let Beginning { by, time_unix_ms, action, .. } = beginning.clone();
         let change = ChangeRecord { number, time_unix_ms, by, action };
         let after = if index == count { state.digest() } else { String::new() };
-        let entry = Entry { before, change, rows, after };
+        let entry = Entry { hash: String::new(), before, change, rows, after };
         let head = Head { id: id.clone(), number, offset, text: entry.to_text()?, made: 0 };
         file.write_all_at(&head.bytes(), offset).context(context)?;
         (offset, before) = (head.end(), head.hash());
@@ -328,31 +328,80 @@ pub(crate) fn read_since(
     if head.id != position.log || head.number < position.number {
         return Ok(None);
     }
-    if head.number == position.number {
-        return Ok(Some(Vec::new()));
+    let (mut changes, mut number) = (Vec::new(), position.number);
+    let is_whole = visit(place, head, position.offset, |_, entry| {
+        number += 1;
+        changes.push(entry.change);
+    })?;
+    Ok((is_whole && number == head.number).then_some(changes))
+}
+
+/// Reads the texts of the entries after `position` up to `head`; of all entries in the log if `position` is in another one.
+/// `None` if the log is damaged there.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn read_texts(
+    place: &StorePlace,
+    head: &Head,
+    position: Option<&ChangePosition>,
+) -> Result<Option<Vec<String>>> {
+    let known = position.filter(|position| position.log == head.id);
+    let from = known.map_or(HEADER_LENGTH as u64, |position| position.offset);
+    let mut texts = Vec::new();
+    let is_whole = visit(place, head, from, |text, _| texts.push(text.to_owned()))?;
+    Ok(is_whole.then_some(texts))
+}
+
+/// Returns the texts of all valid entries in the present log and in earlier ones.
+///
+/// # Errors
+/// `Io`; `Refused` when a newer Platter wrote a log.
+pub(crate) fn read_all_texts(place: &StorePlace, head: &Head) -> Result<Vec<String>> {
+    let mut entries = read(place, Some(head))?.entries;
+    let earlier = place.earlier_logs();
+    let context = || format!("reading {}", earlier.display());
+    if place.vfs().exists(&earlier).context(context)? {
+        for entry in place.vfs().list(&earlier).context(context)? {
+            entries.extend(read_file(place, &earlier.join(&entry.name))?.entries);
+        }
+    }
+    let mut texts = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let text = entry.to_text()?;
+        // An entry that another Platter serialized differently has another hash.
+        if hash(&text) == entry.hash {
+            texts.push(text);
+        }
+    }
+    Ok(texts)
+}
+
+/// Calls `take` for the entries from `offset` up to `head`. Returns false if something else is there.
+fn visit(place: &StorePlace, head: &Head, offset: u64, mut take: impl FnMut(&str, Entry)) -> Result<bool> {
+    if offset == head.end() {
+        return Ok(true);
     }
     let path = place.change_log();
     let context = || format!("reading {}", path.display());
     let file = match place.vfs().open(&path, OpenMode::Read) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         opened => opened.context(context)?,
     };
     // The last entry comes from the catalog: the log may not have it yet.
-    let length = head.offset.saturating_sub(position.offset);
-    if position.offset + length > file.length().context(context)? {
-        return Ok(None);
+    let Some(length) = head.offset.checked_sub(offset) else { return Ok(false) };
+    if head.offset > file.length().context(context)? {
+        return Ok(false);
     }
     let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, position.offset).context(context)?;
-    let (mut changes, mut from) = (Vec::new(), 0);
-    while let Some((at, found)) = find_entry(&bytes, position.offset, &head.id, from) {
-        if at != from {
-            return Ok(None);
-        }
+    file.read_exact_at(&mut bytes, offset).context(context)?;
+    let mut from = 0;
+    while let Some((at, found)) = find_entry(&bytes, offset, &head.id, from) {
+        let text = bytes.get(at + ENTRY_HEAD..at + found.length).map(std::str::from_utf8);
+        let Some(Ok(text)) = text.filter(|_| at == from) else { return Ok(false) };
         from = at + found.length;
-        changes.push(found.entry.change);
+        take(text, found.entry);
     }
-    changes.push(head.entry()?.change);
-    let is_whole = from == bytes.len() && changes.len() as u64 == head.number - position.number;
-    Ok(is_whole.then_some(changes))
+    take(&head.text, head.entry()?);
+    Ok(from == bytes.len())
 }

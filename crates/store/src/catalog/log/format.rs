@@ -15,7 +15,7 @@ const MAGIC: [u8; 4] = *b"PLcl";
 const FORMAT_VERSION: u16 = 2;
 pub(super) const HEADER_LENGTH: usize = 32;
 const ENTRY_MAGIC: [u8; 4] = *b"\0PLc";
-const ENTRY_HEAD: usize = 24;
+pub(super) const ENTRY_HEAD: usize = 24;
 /// Maximum length of an entry's text in bytes: enough to change about 100,000 versions.
 const TEXT_LENGTH_MAX: usize = 256 << 20;
 
@@ -40,6 +40,9 @@ impl RowChange {
 /// One change: what it did, and the rows that it wrote and removed. Applying it uses the rows only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
+    /// The hash of this entry's text, in hexadecimal; empty until it was serialized and parsed.
+    #[serde(skip)]
+    pub(crate) hash: String,
     /// The hash of the previous entry's text, in hexadecimal; empty in the first entry of a store.
     pub(crate) before: String,
     #[serde(flatten)]
@@ -65,9 +68,10 @@ impl Entry {
     }
 
     /// Parses an entry. All of its rows must fit their tables.
-    pub(super) fn from_text(text: &str) -> Result<Self> {
-        let entry: Self = serde_json::from_str(text)
+    pub(crate) fn from_text(text: &str) -> Result<Self> {
+        let mut entry: Self = serde_json::from_str(text)
             .map_err(|error| Error::corrupt("invalid entry in the change log").with_source(error))?;
+        entry.hash = hash(text);
         if entry.rows.iter().all(|row| row.fitting().is_some()) {
             Ok(entry)
         } else {
@@ -120,7 +124,7 @@ pub fn decode_change_log(bytes: &[u8]) -> Result<ChangeLogContents> {
         let continues =
             found.number == contents.last.saturating_add(1) && found.entry.before == contents.last_hash;
         contents.has_holes |= at != offset || !(is_first || continues);
-        (contents.last, contents.last_hash) = (found.number, found.hash);
+        (contents.last, contents.last_hash) = (found.number, found.entry.hash.clone());
         contents.entries.push(found.entry);
         offset = at + found.length;
     }
@@ -155,7 +159,6 @@ pub(super) fn encode_header(id: [u8; 16]) -> (Vec<u8>, String) {
 /// A valid entry.
 pub(super) struct FoundEntry {
     pub(super) number: u64,
-    hash: String,
     pub(super) entry: Entry,
     /// Length of the encoded entry in bytes.
     pub(super) length: usize,
@@ -179,7 +182,7 @@ fn entry_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<FoundEntry> 
         return None;
     }
     let entry = Entry::from_text(text).ok().filter(|entry| entry.change.number == number)?;
-    Some(FoundEntry { number, hash: hash(text), entry, length: ENTRY_HEAD + length })
+    Some(FoundEntry { number, entry, length: ENTRY_HEAD + length })
 }
 
 /// Returns the hash that names an entry, in hexadecimal.

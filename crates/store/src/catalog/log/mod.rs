@@ -13,17 +13,25 @@
 //! random id and the entry's own offset; and an entry's magic begins with a zero byte, which no entry's text contains.
 //!
 //! Why it stays small: when a writer finds that the log is longer than 8 MiB and has doubled since it was created, it replaces
-//! it by one with only the current rows and the forgotten versions.
+//! it by one that begins with a copy of all rows. Earlier logs are kept for the audit log only.
+//!
+//! A third copy of the entries is in packs (`packed`): each session adds those since the last session to its last pack.
 
+mod chain;
 mod file;
 mod format;
+mod packed;
 mod state;
 #[cfg(test)]
 mod tests;
 
+pub(super) use chain::{Proven, prove};
 pub(super) use file::ChangeLog;
 pub use file::ChangePosition;
-pub(crate) use file::{Beginning, Head, create, create_new, read, read_history, read_since, settle};
+pub(crate) use file::{
+    Beginning, Head, create, create_new, read, read_all_texts, read_history, read_since, read_texts, settle,
+};
 pub use format::{ChangeLogContents, decode_change_log};
 pub(super) use format::{Entry, encode};
+pub(crate) use packed::{PackedChanges, blocks, encode_frames};
 pub(crate) use state::State;

@@ -9,9 +9,12 @@ use rusqlite::types::Value;
 use super::{ChangeLogContents, Entry};
 use crate::catalog::PackRow;
 use crate::catalog::edit_lock::LAST_EDIT_LOCK;
+use crate::catalog::hoard::is_hoard_key;
 use crate::catalog::query;
 use crate::catalog::row::{Cell, RowChange};
-use crate::catalog::table::{self, Digest, EDIT_LOCKS, FORMER, IMAGES, META, PACKS, SEALED, Table, VERSIONS};
+use crate::catalog::table::{
+    self, Digest, EDIT_LOCKS, FORMER, HOARD, HOARD_REVISIONS, IMAGES, META, PACKS, SEALED, Table, VERSIONS,
+};
 use platter_records::{ImageName, Version, VersionName, VersionRecord};
 
 /// Maximum bytes of rows in one entry of a copy of all rows.
@@ -155,6 +158,15 @@ impl State {
         if let Some((dropped, _)) = place_of(table) {
             self.0.retain(|(place, _), _| *place != dropped);
         }
+    }
+
+    /// Removes the members and revisions of the hoard. A new sequence of revisions begins.
+    pub(crate) fn drop_hoard(&mut self) {
+        self.drop_rows(HOARD.name);
+        self.drop_rows(HOARD_REVISIONS.name);
+        let is_fact = |row: &[Cell]| matches!(row, [Cell::Text(key), _] if is_hoard_key(key));
+        let meta = place_of(META.name).map(|(place, _)| place);
+        self.0.retain(|(place, _), row| Some(*place) != meta || !is_fact(row));
     }
 
     /// Removes all edit locks.

@@ -253,6 +253,33 @@ fn every_flipped_byte_is_reported_and_the_catalog_makes_up_for_it() {
     flip_every(1);
 }
 
+/// The catalog is lost and the log is damaged, but packs have the entries before the last session.
+#[test]
+fn packs_fill_the_holes_of_a_damaged_log() {
+    let (_folder, place) = eventful_store();
+    publish(&Store::open_writer(&place).unwrap(), "z", 9).unwrap();
+    let expected = answers(&place);
+    let kept = SavedFiles::of(&place);
+    let last = last_entry(&kept.log);
+    for at in (40..last).step_by(last / 9) {
+        let mut bad = kept.log.clone();
+        bad[at] ^= 1;
+        kept.put(None, Some(&bad));
+        assert_eq!(rebuild(&place).unwrap().notes, Vec::<String>::new(), "{at}");
+        assert_eq!(
+            (answers(&place), forgotten(&place)),
+            (expected.clone(), vec!["a@2".into(), "a@3".into()])
+        );
+    }
+    // Without the log, names are the same, but edit locks are unknown.
+    kept.put(None, None);
+    let report = rebuild(&place).unwrap();
+    assert!(report.notes[0].contains("names are as of change 12 "), "{:?}", report.notes);
+    assert_eq!(names(&place), ["a@1", "c/d@1", "z@1"]);
+    assert_eq!(forgotten(&place), ["a@2", "a@3"]);
+    assert_eq!(Store::open_reader(&place).unwrap().edit_locks().unwrap(), []);
+}
+
 /// Text that a user writes into a record is not an entry. Neither is an entry of another log, or one at another offset.
 #[test]
 fn bytes_from_elsewhere_are_not_entries() {
