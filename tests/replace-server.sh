@@ -20,13 +20,17 @@ successor() {
 }
 readonly ADDRESSES=(--listen "unix:$SOCKET" --listen "127.0.0.1:$PORT")
 listens() { grep -q '^fingerprint ' "$WORK/successor.log"; }
-# replace: a successor takes over; the server before ends by itself and says that it succeeded
+# replace: a successor takes over. The server before ends when its clients have left its connections, or these were idle for a while.
+REPLACED=()
 replace() {
-	local before=$ORIGIN
+	REPLACED+=("$ORIGIN")
 	successor "${ADDRESSES[@]}"
 	until_true 60 listens || { cat "$WORK/successor.log"; return 1; }
 	ORIGIN=$SUCCESSOR
-	wait "$before" || { tail -n 5 "$WORK/origin.log"; return 1; }
+}
+replaced_servers_ended_well() {
+	local process
+	for process in "${REPLACED[@]}"; do wait "$process" || return 1; done
 }
 # again NAME COMMAND...: runs the command until the file `stop` is there; each success adds a line to NAME.done, a failure to NAME.failed
 again() {
@@ -99,6 +103,7 @@ check "and can be replaced" replace
 touch "$WORK/stop"
 check "fio on the node ends well" wait "$FIO"
 check "no request failed" jq -e '[.jobs[].error] | all(. == 0)' "$WORK/fio.json"
+check "every server that was replaced has ended well" replaced_servers_ended_well
 for process in $(jobs -p); do [ "$process" = "$ORIGIN" ] || [ "$process" = "$NODE" ] || wait "$process"; done
 check "no install failed" never_failed install
 check "no capture failed" never_failed capture

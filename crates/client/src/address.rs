@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use platter_image::{Error, Result};
+use platter_image::{BlockId, Error, Kind, Result};
 use platter_transport::Trust;
 
 /// The address of an origin.
@@ -83,6 +83,19 @@ impl fmt::Debug for ServerOptions {
             .field("token", &token)
             .field("trust", &self.trust)
             .finish()
+    }
+}
+
+impl ServerOptions {
+    /// Equal where the same origin is reached in the same way with the same access token; reveals none of that.
+    pub fn identity(&self) -> String {
+        let parts =
+            [self.address.to_string(), format!("{:?}", self.trust), self.token.clone().unwrap_or_default()];
+        let bytes: Vec<u8> = parts
+            .iter()
+            .flat_map(|part| [&(part.len() as u64).to_le_bytes()[..], part.as_bytes()].concat())
+            .collect();
+        BlockId::of(Kind::Data, &bytes).to_string()
     }
 }
 

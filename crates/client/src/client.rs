@@ -11,7 +11,7 @@ use platter_transport::origin_client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::config::Config;
-use ureq::http::{self, Method, header};
+use ureq::http::{self, Method, StatusCode, header};
 use ureq::{Agent, Body};
 
 use super::address::{ServerAddress, ServerOptions};
@@ -91,7 +91,7 @@ impl Client {
     /// # Errors
     /// The origin's errors; `Transient` when it is down; `Corrupt` when its response is invalid.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.parsed(self.send(Method::GET, path, Contents::Nothing, None)?)
+        self.parsed(self.send(&Method::GET, path, Contents::Nothing, None)?)
     }
 
     /// Requests an endless stream. Each read waits for a limited time only.
@@ -99,7 +99,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(super) fn get_for_stream(&self, path: &str) -> Result<impl Read + use<>> {
-        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        let answer = self.send(&Method::GET, path, Contents::Nothing, None)?;
         Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
@@ -108,7 +108,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`]; `Corrupt` when the response is longer.
     pub(super) fn get_bytes(&self, path: &str, answer_max: u64) -> Result<Vec<u8>> {
-        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        let answer = self.send(&Method::GET, path, Contents::Nothing, None)?;
         self.read(answer, answer_max)
     }
 
@@ -118,7 +118,7 @@ impl Client {
     /// As [`Client::get`].
     pub(super) fn post<T: DeserializeOwned>(&self, path: &str, object: &impl Serialize) -> Result<T> {
         let body = to_json(object)?;
-        self.parsed(self.send(Method::POST, path, Contents::Json(&body), None)?)
+        self.parsed(self.send(&Method::POST, path, Contents::Json(&body), None)?)
     }
 
     /// As [`Client::post`], for requests that take long.
@@ -131,7 +131,7 @@ impl Client {
         object: &impl Serialize,
     ) -> Result<T> {
         let body = to_json(object)?;
-        self.parsed(self.send(Method::POST, path, Contents::Json(&body), Some(PUBLISH_TIME_MAX))?)
+        self.parsed(self.send(&Method::POST, path, Contents::Json(&body), Some(PUBLISH_TIME_MAX))?)
     }
 
     /// Sends bytes. Returns a response of at most `answer_max` bytes.
@@ -139,7 +139,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`]; `Corrupt` when the response is longer.
     pub(super) fn post_bytes(&self, path: &str, bytes: &[u8], answer_max: u64) -> Result<Vec<u8>> {
-        let answer = self.send(Method::POST, path, Contents::Bytes(bytes), Some(PUBLISH_TIME_MAX))?;
+        let answer = self.send(&Method::POST, path, Contents::Bytes(bytes), Some(PUBLISH_TIME_MAX))?;
         self.read(answer, answer_max)
     }
 
@@ -148,7 +148,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(super) fn post_for_stream(&self, path: &str, bytes: &[u8]) -> Result<impl Read + use<>> {
-        let answer = self.send(Method::POST, path, Contents::Bytes(bytes), None)?;
+        let answer = self.send(&Method::POST, path, Contents::Bytes(bytes), None)?;
         Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
@@ -157,7 +157,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(super) fn tell(&self, path: &str, object: &impl Serialize) -> Result<()> {
-        self.send(Method::POST, path, Contents::Json(&to_json(object)?), None).map(drop)
+        self.send(&Method::POST, path, Contents::Json(&to_json(object)?), None).map(drop)
     }
 
     /// Sends a DELETE request.
@@ -165,19 +165,19 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(super) fn delete(&self, path: &str) -> Result<()> {
-        self.send(Method::DELETE, path, Contents::Nothing, None).map(drop)
+        self.send(&Method::DELETE, path, Contents::Nothing, None).map(drop)
     }
 
-    /// Sends a request. Returns a successful response.
-    fn send(
+    /// Sends a request. Returns the response, whatever it says.
+    fn send_once(
         &self,
-        method: Method,
+        method: &Method,
         path: &str,
         contents: Contents<'_>,
         patience: Option<Duration>,
     ) -> Result<http::Response<Body>> {
         let bug = |error: http::Error| Error::bug("cannot build a request").with_source(error);
-        let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let mut request = http::Request::builder().method(method.clone()).uri(format!("{}{path}", self.base));
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -196,7 +196,26 @@ impl Client {
                 self.agent.run(request)
             }
         };
-        let answer = sent.map_err(|error| self.failed(error))?;
+        sent.map_err(|error| self.failed(error))
+    }
+
+    /// Sends a request. Returns a successful response.
+    fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        contents: Contents<'_>,
+        patience: Option<Duration>,
+    ) -> Result<http::Response<Body>> {
+        let ask = || self.send_once(method, path, contents, patience);
+        let mut answer = ask()?;
+        // A server that was replaced has done nothing, and ends this connection. Others to it may be open still.
+        for _ in 0..=CONNECTIONS_KEPT {
+            if answer.status() != StatusCode::MISDIRECTED_REQUEST {
+                break;
+            }
+            answer = ask()?;
+        }
         if answer.status().is_success() {
             return Ok(answer);
         }

@@ -111,9 +111,11 @@ pub(crate) const DISKS_AGE_MAX: Duration = Duration::from_secs(2);
 pub(crate) const END_TIME_MAX: Duration = Duration::from_secs(20);
 /// The same after a successor took over: nobody waits for these requests.
 pub(crate) const HANDED_OVER_TIME_MAX: Duration = Duration::from_secs(600);
-/// How long a server that was replaced waits for its connections before it releases the store's lock: a request on a connection that was
-/// accepted a moment ago may change the store.
-pub(crate) const RELEASE_PAUSE: Duration = Duration::from_millis(300);
+/// A server that was replaced lets the requests under way have the store's lock for this long before it parks the uploads.
+pub(crate) const RELEASE_PAUSE: Duration = Duration::from_millis(50);
+/// A server that was replaced ends idle connections after this time. Clients of Platter use no connection that was idle for
+/// ten seconds, so none of them sends a request into a connection that ends.
+pub(crate) const REPLACED_IDLE_MAX: Duration = Duration::from_secs(12);
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use platter_api::CastStatus;
 use platter_image::{Error, Result, Score};
@@ -47,6 +48,8 @@ pub(crate) struct Origin {
     pub(crate) changed: Notify,
     /// True once the origin ends.
     pub(crate) ending: watch::Receiver<bool>,
+    /// A successor serves; here only the requests on connections that were open before.
+    pub(crate) is_replaced: AtomicBool,
     pub(crate) tool_version: String,
     pub(crate) list_disks: ListDisks,
 }
@@ -75,6 +78,7 @@ impl Origin {
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
             changed: Notify::new(),
             ending,
+            is_replaced: AtomicBool::new(false),
             tool_version: options.tool_version.clone(),
             list_disks: options.list_disks.clone(),
         })

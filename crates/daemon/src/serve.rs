@@ -1,6 +1,7 @@
 //! Runs an origin from start to end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::api::{router, too_many_router};
+use crate::api::{replaced_router, router, too_many_router};
 use crate::background::keep_watch;
 use crate::config::{
     ACCESS_THREADS, END_TIME_MAX, HANDED_OVER_TIME_MAX, ListenAddress, RELEASE_PAUSE, STORE_THREADS,
@@ -111,6 +112,7 @@ impl Server {
         }
         match &successor {
             Some(successor) => {
+                self.origin.is_replaced.store(true, Ordering::Relaxed);
                 notify_main_process(successor);
                 (self.on_event)(&ServeEvent::HandedOver);
             }
@@ -156,6 +158,7 @@ impl Server {
                 connections: self.connections.clone(),
                 served: router(&self.origin, door.entrance()),
                 turned_away: too_many_router(),
+                replaced: replaced_router(),
             };
             Ok(tokio::spawn(accept_until(listener, door, house, self.on_event.clone())))
         };

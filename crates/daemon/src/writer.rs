@@ -46,10 +46,15 @@ impl SharedWriter {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
+    /// Whether [`SharedWriter::close`] was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
     /// # Errors
     /// `Transient` when a successor may have the lock.
     fn check_open(&self) -> Result<()> {
-        match self.is_closed.load(Ordering::SeqCst) {
+        match self.is_closed() {
             true => Err(Error::transient("another server has taken over: send the request again")),
             false => Ok(()),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use platter_image::{Error, Result};
+use platter_transport::notify_main_process;
 use platter_vdisk::BlockDevice as _;
 
 use super::agent::Agent;
@@ -29,8 +30,9 @@ pub(super) fn answer(
     stream: &UnixStream,
 ) -> Result<Answer> {
     match question {
-        Question::TakeOver => {
-            served.hand_over(stream)?;
+        Question::TakeOver(claim) => {
+            served.hand_over(&claim, stream)?;
+            notify_main_process(stream);
             served.tell(&LiveEvent::HandedOver);
             Err(Error::bug("a process that handed everything over has not ended"))
         }

@@ -6,19 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use platter_image::{Error, Result};
+use platter_transport::notify;
 
 use super::address::ServersRequest;
 use super::agent::Agent;
 use super::answering;
 use super::control::ControlSocket;
 use super::disk_request::DiskRequest;
+use super::estate::Claim;
 use super::event::{LiveEvent, OnEvent};
 use super::inherited::Inherited;
 use super::place::LivePlace;
 use super::preflight;
 use super::served::Served;
 use super::servers::Server;
-use platter_fetch::SharingRequest;
+use platter_fetch::{SharingRequest, StoreLocation};
 
 /// The request to serve disks.
 #[derive(Clone, Debug)]
@@ -73,6 +75,15 @@ impl AttachRequest {
         }
         Ok(())
     }
+
+    /// What the process serves, for comparison between a process and its successor.
+    pub(super) fn claim(&self, is_checked: bool) -> Claim {
+        let origin = match self.place.store() {
+            StoreLocation::Local(_) => None,
+            StoreLocation::Remote(location) => Some(location.server.identity()),
+        };
+        Claim { places: self.servers.places(), origin, is_checked }
+    }
 }
 
 /// Serves disks until `stop` is set, or until the last disk is detached if nothing else is served.
@@ -86,8 +97,8 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.place.make()?;
     let inherited = match request.take_over {
         true => {
-            preflight::check(&request)?;
-            Inherited::ask(request.place.dir(), &request.servers)?.unwrap_or_default()
+            let claim = request.claim(preflight::check(&request)?);
+            Inherited::ask(request.place.dir(), &claim, &request.servers)?.unwrap_or_default()
         }
         false => Inherited::default(),
     };
@@ -120,6 +131,7 @@ fn serve(
     for attached in served.attached()? {
         served.tell(&LiveEvent::Attached(&attached));
     }
+    notify("READY=1");
     thread::scope(|scope| {
         let is_stopped = || served.stop().load(Ordering::Relaxed);
         scope.spawn(move || {
@@ -130,6 +142,7 @@ fn serve(
         scope.spawn(|| served.publish_now_and_then());
         scope.spawn(|| agent.run());
         let ended = Server::run_all(servers, served);
+        notify("STOPPING=1");
         // Wakes the thread that waits for requests, so that it notices the end.
         let _ = control.wake();
         ended

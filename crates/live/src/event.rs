@@ -22,6 +22,11 @@ pub enum LiveEvent<'a> {
         /// Whether its changes are kept in its overlay.
         kept: bool,
     },
+    /// A node ends; it serves this disk again when it is restarted.
+    Stopped {
+        /// What exports call it.
+        disk: &'a str,
+    },
     /// All of a disk is held here, durably: it is fully local.
     Filled {
         /// Its name in exports.

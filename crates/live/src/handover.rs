@@ -2,10 +2,10 @@
 //! if that fails.
 //!
 //! After this process has ended, the successor opens disks and caches as after a crash: all acknowledged writes are in
-//! the overlays. So only sockets, devices and sessions move, and no lock is ever held twice.
+//! the overlays. So only sockets, devices and sessions move, and no lock is ever held twice. Clients wait while the servers
+//! are paused, so the successor must take each of its two steps within [`STEP_TIME`].
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,25 +16,16 @@ use platter_export::fuse::FuseServer;
 use platter_export::{Pause, RunEnd, SocketServer};
 use platter_image::{Error, IoContext, Result};
 use platter_transport::Parcel;
-use serde::{Deserialize, Serialize};
 
+use super::control::read_line;
+use super::estate::{Estate, Step};
 use super::tree::NodesState;
 
 /// Within this time all servers must have paused, otherwise the handover is abandoned.
 const PAUSE_TIME: Duration = Duration::from_secs(1);
 
-/// The first message to the successor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Estate {
-    /// The servers with their numbers of parcels, in the order of sending.
-    pub(super) servers: Vec<(String, usize)>,
-    /// The addresses and mount points of these servers ([`super::address::ServersRequest::places`]).
-    pub(super) places: BTreeSet<String>,
-    /// The node numbers of the tree.
-    pub(super) nodes: Option<NodesState>,
-    /// The process that ends once the successor has everything.
-    pub(super) process: u32,
-}
+/// Time limit for each step of a successor; then the servers continue.
+const STEP_TIME: Duration = Duration::from_millis(500);
 
 /// A server that can pause.
 pub(super) trait Pausable {
@@ -127,8 +118,7 @@ impl Handover {
     /// `Transient` when requests take too long, or the successor disconnects; the servers then continue.
     pub(super) fn hand_over(
         &self,
-        mut stream: &UnixStream,
-        places: BTreeSet<String>,
+        stream: &UnixStream,
         nodes: Option<NodesState>,
         say: impl FnOnce(Estate) -> Result<()>,
     ) -> Result<()> {
@@ -156,11 +146,12 @@ impl Handover {
                 servers.push((name, of_server.len()));
                 parcels.extend(of_server);
             }
-            say(Estate { servers, places, nodes, process: std::process::id() })?;
-            let heard = |result: std::io::Result<()>| result.context(|| "reading from the successor".into());
-            heard(stream.read_exact(&mut [0]))?;
+            let limited = stream.set_read_timeout(Some(STEP_TIME));
+            limited.context(|| "limiting the time of the successor".into())?;
+            say(Estate { servers, nodes, process: std::process::id() })?;
+            hear(stream, Step::Take)?;
             parcels.iter().try_for_each(|parcel| parcel.send(stream))?;
-            heard(stream.read_exact(&mut [0]))
+            hear(stream, Step::End)
         };
         send().inspect_err(|_| {
             let mut state = self.state.lock();
@@ -168,7 +159,82 @@ impl Handover {
             state.paused.clear();
             state.round += 1;
             self.changed.notify_all();
-            let _ = stream.flush();
         })
+    }
+}
+
+/// # Errors
+/// `Transient` when the message does not arrive in time, or the successor ends; `Corrupt` when it is another message.
+fn hear(stream: &UnixStream, step: Step) -> Result<()> {
+    match read_line::<Step>(stream)? {
+        said if said == step => Ok(()),
+        _ => Err(Error::corrupt("an unexpected message of the successor: another version of Platter?")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use platter_image::ErrorKind;
+
+    use super::*;
+
+    /// Has no clients; pauses when ordered.
+    struct Idle {
+        pause: Arc<Pause>,
+        runs: Arc<AtomicUsize>,
+    }
+
+    impl Pausable for Idle {
+        fn run(&mut self, stop: &AtomicBool) -> Result<RunEnd> {
+            self.runs.fetch_add(1, Ordering::SeqCst);
+            while !self.pause.is_ordered() {
+                if stop.load(Ordering::SeqCst) {
+                    return Ok(RunEnd::Stopped);
+                }
+                thread::yield_now();
+            }
+            Ok(RunEnd::Paused)
+        }
+
+        fn to_parcels(&mut self) -> Result<Vec<Parcel>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn servers_go_on_after_a_successor_that_says_nothing_or_something_else() {
+        let handover = Handover::new().unwrap();
+        let (stop, runs) = (AtomicBool::new(false), Arc::new(AtomicUsize::new(0)));
+        let mut server = Idle { pause: Arc::clone(&handover.pause), runs: Arc::clone(&runs) };
+        thread::scope(|scope| {
+            let served = scope.spawn(|| handover.run("nbd", &mut server, &stop));
+            let cases = [
+                (&b""[..], ErrorKind::Transient),
+                (b"\x01", ErrorKind::Transient),
+                (b"\x01\n", ErrorKind::Corrupt),
+                (b"\"end\"\n", ErrorKind::Corrupt),
+                // It takes the parcels, and does not say that it has them.
+                (b"\"take\"\n", ErrorKind::Transient),
+            ];
+            for (number, (said, kind)) in cases.into_iter().enumerate() {
+                while runs.load(Ordering::SeqCst) <= number {
+                    thread::yield_now();
+                }
+                let (near, mut far) = UnixStream::pair().unwrap();
+                far.write_all(said).unwrap();
+                let handed = handover.hand_over(&near, None, |_| Ok(()));
+                assert_eq!(handed.unwrap_err().kind(), kind, "{said:?}");
+                assert!(!handover.pause.is_ordered());
+            }
+            while runs.load(Ordering::SeqCst) <= cases.len() {
+                thread::yield_now();
+            }
+            stop.store(true, Ordering::SeqCst);
+            served.join().unwrap().unwrap();
+        });
     }
 }

@@ -1,7 +1,6 @@
 //! The successor's side of a handover: requests the predecessor's state, and waits for its end.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -13,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::address::ServersRequest;
-use super::control::ServingProcess;
-use super::handover::Estate;
+use super::control::{ServingProcess, write_line};
+use super::estate::{Claim, Estate, Step};
 use super::tree::NodesState;
 
 /// Maximum length of one parcel in bytes: a 9P session with the maximum of fids.
@@ -38,12 +37,13 @@ impl Inherited {
     /// there. The node has ended when this returns.
     ///
     /// # Errors
-    /// `Refused` when the node has other servers; `Transient` when its requests take too long. The node then continues.
-    pub(super) fn ask(dir: &Path, servers: &ServersRequest) -> Result<Option<Self>> {
+    /// `Refused` when the claim differs from what the node serves; `Transient` when its requests take too long. The node then
+    /// continues.
+    pub(super) fn ask(dir: &Path, claim: &Claim, servers: &ServersRequest) -> Result<Option<Self>> {
         let until = Instant::now() + ASK_TIME;
         loop {
             let Some(node) = ServingProcess::node(dir)? else { return Ok(None) };
-            match Self::ask_once(&node, servers) {
+            match Self::ask_once(&node, claim, servers) {
                 Err(error) if error.kind() == ErrorKind::Transient && Instant::now() < until => {
                     thread::sleep(ASK_AGAIN);
                 }
@@ -52,22 +52,14 @@ impl Inherited {
         }
     }
 
-    fn ask_once(node: &ServingProcess, wanted: &ServersRequest) -> Result<Self> {
-        let (mut stream, estate) = node.take_over()?;
-        let Estate { servers, places, nodes, process } = estate;
-        let listed = |places: &BTreeSet<String>| places.iter().cloned().collect::<Vec<_>>().join(", ");
-        if places != wanted.places() {
-            return Err(Error::refused(format!(
-                "the running node serves {}, and this one is to serve {}: use the same addresses",
-                listed(&places),
-                listed(&wanted.places())
-            )));
-        }
+    fn ask_once(node: &ServingProcess, claim: &Claim, wanted: &ServersRequest) -> Result<Self> {
+        let (stream, estate) = node.take_over(claim)?;
+        let Estate { servers, nodes, process } = estate;
         let shared = servers.iter().map(|(name, _)| name).filter(|name| !is_own(name));
         if !shared.eq(&wanted.names()) {
             return Err(Error::transient("the running node has not started all its servers yet"));
         }
-        say(&mut stream)?;
+        say(&stream, Step::Take)?;
         let mut parcels = BTreeMap::new();
         for (name, count) in servers {
             let of_server = (0..count).map(|_| Parcel::receive(&stream, PARCEL_BYTES_MAX));
@@ -76,7 +68,7 @@ impl Inherited {
         let ended = Pid::from_raw(process as i32).ok_or_else(|| Error::corrupt("invalid process id"))?;
         let ended = pidfd_open(ended, PidfdFlags::empty());
         let ended = ended.map_err(std::io::Error::from).context(|| "watching the other process".into())?;
-        say(&mut stream)?;
+        say(&stream, Step::End)?;
         let mut polled = [PollFd::new(&ended, PollFlags::IN)];
         let time = Timespec { tv_sec: END_TIME.as_secs() as i64, tv_nsec: 0 };
         match poll(&mut polled, Some(&time)) {
@@ -105,6 +97,6 @@ fn is_own(name: &str) -> bool {
     name.starts_with("disk:")
 }
 
-fn say(stream: &mut UnixStream) -> Result<()> {
-    stream.write_all(&[1]).context(|| "answering the other process".into())
+fn say(stream: &UnixStream, step: Step) -> Result<()> {
+    write_line(stream, &step).context(|| "answering the other process".into())
 }

@@ -15,6 +15,7 @@ mod client;
 mod control;
 mod disk;
 mod disk_request;
+mod estate;
 mod event;
 mod fills;
 mod handover;

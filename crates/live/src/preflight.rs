@@ -1,7 +1,8 @@
 //! Checks of a successor while its predecessor still serves, so that a mistyped option disconnects no disk.
 //!
 //! The predecessor holds the locks of the cache and the overlays, so these are not opened here. While the origin is
-//! down, nothing can be checked and nothing is refused. Must never change anything.
+//! down, nothing can be checked; the predecessor then hands over only to a process with the same origin and access
+//! token. Must never change anything.
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ use super::remembered::RememberedDisks;
 use platter_fetch::{Audience, OpenStore, OriginLocation, RemoteStore, StoreLocation};
 
 /// Checks what can be checked without a lock: the origin's certificate, the access token, the store, the sharing group,
-/// the versions on the command line, and the disks that the running node serves.
+/// the versions on the command line, and the disks that the running node serves. Returns false if the origin cannot be reached.
 ///
 /// # Errors
 /// `Refused` or `Missing` when the successor could not serve what the running node serves.
-pub(super) fn check(request: &AttachRequest) -> Result<()> {
-    let StoreLocation::Remote(location) = request.place.store() else { return Ok(()) };
+pub(super) fn check(request: &AttachRequest) -> Result<bool> {
+    let StoreLocation::Remote(location) = request.place.store() else { return Ok(true) };
     match check_origin(request, location) {
-        Err(error) if error.kind() == ErrorKind::Transient => Ok(()),
-        checked => checked.map_err(|error| error.within("the running node continues")),
+        Err(error) if error.kind() == ErrorKind::Transient => Ok(false),
+        checked => checked.map(|()| true).map_err(|error| error.within("the running node continues")),
     }
 }
 

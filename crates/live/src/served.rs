@@ -23,6 +23,7 @@ use super::attached::{Attached, cache_status};
 use super::boots::BootRecorder;
 use super::control::{Answer, Words, write_line};
 use super::disk_request::{DiskRequest, OnDetach};
+use super::estate::Claim;
 use super::event::{LiveEvent, OnEvent};
 use super::fills::{Fills, needs_a_cache};
 use super::handover::Handover;
@@ -259,14 +260,14 @@ impl Served {
     ///
     /// # Errors
     /// `Transient` when something is under way that cannot move; this process then continues.
-    pub(super) fn hand_over(&self, stream: &UnixStream) -> Result<()> {
+    pub(super) fn hand_over(&self, successor: &Claim, stream: &UnixStream) -> Result<()> {
+        self.request().claim(true).check(successor)?;
         if let Some(disk) = self.all().iter().find(|disk| disk.disk.is_publishing()) {
             return Err(Error::transient(format!("{} is being published", disk.name())));
         }
         let tree = self.image_tree.lock().upgrade();
         let nodes = tree.map(|tree| tree.nodes()).transpose()?;
-        let places = self.request().servers.places();
-        self.handover.hand_over(stream, places, nodes, |estate| {
+        self.handover.hand_over(stream, nodes, |estate| {
             write_line(stream, &Answer::Estate(estate)).context(|| "answering the successor".into())
         })
     }
@@ -448,12 +449,7 @@ impl Served {
         let mut first = Ok(());
         for disk in self.all() {
             let detached = match self.remembered {
-                Some(_) => {
-                    let kept = disk.disk.is_writable();
-                    self.close(&disk).map(|()| {
-                        self.tell(&LiveEvent::Detached { disk: disk.name(), kept });
-                    })
-                }
+                Some(_) => self.close(&disk).map(|()| self.tell(&LiveEvent::Stopped { disk: disk.name() })),
                 None => self.detach(&disk, disk.on_detach(), &self.words(&disk)).map(drop),
             };
             first = first.and(detached);

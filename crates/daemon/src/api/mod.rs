@@ -88,6 +88,11 @@ pub(crate) fn too_many_router() -> Router {
     Router::new().fallback(|| async { problem::too_many_connections() })
 }
 
+/// Returns the only response of a server that was replaced to a request that may change something.
+pub(crate) fn replaced_router() -> Router {
+    Router::new().fallback(|| async { problem::replaced() })
+}
+
 fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
     match endpoint {
         Endpoint::Health => get(reading::health),

@@ -118,6 +118,14 @@ pub(super) fn too_many_connections() -> Problem {
     Problem { ends_connection: true, ..problem }
 }
 
+/// A successor has the store's lock. Nothing was done, and the request may be sent again over another connection,
+/// whatever it is (RFC 9110, section 15.5.20).
+pub(super) fn replaced() -> Problem {
+    let detail = "another server has taken over: send the request again over a new connection";
+    let problem = Problem::new(StatusCode::MISDIRECTED_REQUEST, ErrorKind::Transient, detail);
+    Problem { ends_connection: true, ..problem }
+}
+
 /// There is no place for a connection that has shown a token; it ends.
 pub(super) fn no_place(refusal: Refusal) -> Problem {
     Problem { detail: format!("{refusal}: try again later"), ..too_many_connections() }

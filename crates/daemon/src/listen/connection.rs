@@ -1,10 +1,14 @@
 //! Accepts clients, and runs each connection: handshake, requests one after another, graceful end.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,7 +26,9 @@ use super::connections::{Connections, MustGo, Standing, UnixPlace};
 use super::listener::{Client, Listener};
 use super::stall::Stalling;
 use crate::access::Entrance;
-use crate::config::{HEAD_LENGTH_MAX, HEAD_TIME_MAX, SEND_PAUSE_MAX, TURNED_AWAY_TIME_MAX};
+use crate::config::{
+    HEAD_LENGTH_MAX, HEAD_TIME_MAX, REPLACED_IDLE_MAX, SEND_PAUSE_MAX, TURNED_AWAY_TIME_MAX,
+};
 use crate::origin::Origin;
 use crate::serve_event::{OnEvent, ServeEvent};
 
@@ -65,6 +71,8 @@ pub(crate) struct House {
     pub(crate) served: Router,
     /// Serves connections above the limit.
     pub(crate) turned_away: Router,
+    /// Answers requests that may change something, once a successor has the store's lock.
+    pub(crate) replaced: Router,
 }
 
 /// Accepts clients until the origin ends.
@@ -98,12 +106,13 @@ pub(crate) async fn accept_until(listener: Listener, door: Door, house: House, o
 
 impl House {
     fn take_unix(&self, stream: UnixStream) {
-        let (origin, ending) = (Arc::clone(&self.origin), self.origin.ending.clone());
+        let origin = Arc::clone(&self.origin);
         match self.connections.take_unix() {
             UnixPlace::Served(open, place) => {
                 let connected =
                     Connected { uid: stream.peer_cred().ok().map(|peer| peer.uid()), ..Connected::default() };
-                let requests = requests(stream, self.served.clone(), ending, None, connected);
+                let routers = [self.served.clone(), self.replaced.clone()];
+                let requests = requests(stream, routers, Arc::clone(&origin), None, connected);
                 tokio::spawn(async move {
                     let _place = (open, place);
                     let _counted = Counted::new(&origin);
@@ -112,7 +121,8 @@ impl House {
             }
             UnixPlace::TurnedAway(place) => {
                 origin.metrics.connections_turned_away.add(1);
-                let requests = requests(stream, self.turned_away.clone(), ending, None, Connected::default());
+                let routers = [self.turned_away.clone(), self.replaced.clone()];
+                let requests = requests(stream, routers, Arc::clone(&origin), None, Connected::default());
                 tokio::spawn(async move {
                     let _place = place;
                     // A client that is too slow gets no response.
@@ -124,20 +134,27 @@ impl House {
     }
 
     fn take_tcp(&self, stream: TcpStream, address: IpAddr, config: Arc<ServerConfig>) {
-        let (origin, router) = (Arc::clone(&self.origin), self.served.clone());
-        let (ending, mut ending_early) = (self.origin.ending.clone(), self.origin.ending.clone());
+        let origin = Arc::clone(&self.origin);
+        let routers = [self.served.clone(), self.replaced.clone()];
+        let mut ending = self.origin.ending.clone();
         let standing = self.connections.enter(address);
         origin.metrics.connections_unauthenticated.add(1);
         tokio::spawn(async move {
             let _counted = Counted::new(&origin);
             let converse = async {
+                let handshake = TlsAcceptor::from(config).accept(stream);
+                tokio::pin!(handshake);
                 let shaken = tokio::select! {
-                    shaken = TlsAcceptor::from(config).accept(stream) => shaken,
-                    () = ended(&mut ending_early) => return,
+                    shaken = &mut handshake => shaken,
+                    () = ended(&mut ending) => match origin.is_replaced.load(Ordering::Relaxed) {
+                        true => handshake.await,
+                        false => return,
+                    },
                 };
                 // A failed handshake concerns only this client.
                 if let Ok(stream) = shaken {
-                    requests(stream, router, ending, Some(standing.clone()), Connected::default()).await;
+                    let standing = Some(standing.clone());
+                    requests(stream, routers, Arc::clone(&origin), standing, Connected::default()).await;
                 }
             };
             tokio::select! {
@@ -174,8 +191,8 @@ impl Drop for Counted<'_> {
 /// Serves the requests of a connection, each with the connection's standing.
 async fn requests<S>(
     stream: S,
-    router: Router,
-    mut ending: watch::Receiver<bool>,
+    [router, replaced]: [Router; 2],
+    origin: Arc<Origin>,
     standing: Option<Standing>,
     connected: Connected,
 ) where
@@ -184,13 +201,23 @@ async fn requests<S>(
     let stream = TokioIo::new(Stalling::new(stream, SEND_PAUSE_MAX));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_LENGTH_MAX);
-    let router = TowerToHyperService::new(router);
+    let [router, replaced] = [router, replaced].map(TowerToHyperService::new);
+    let (shared, mut ending) = (Arc::clone(&origin), origin.ending.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         if let Some(standing) = &standing {
             request.extensions_mut().insert(standing.clone());
         }
         request.extensions_mut().insert(connected.clone());
-        router.call(request)
+        let is_refused = shared.writer.is_closed() && !request.method().is_safe();
+        let response = if is_refused { replaced.call(request) } else { router.call(request) };
+        let shared = Arc::clone(&shared);
+        async move {
+            let mut response = response.await?;
+            if shared.is_replaced.load(Ordering::Relaxed) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http.serve_connection(stream, service);
     tokio::pin!(connection);
@@ -198,6 +225,12 @@ async fn requests<S>(
     tokio::select! {
         _ = connection.as_mut() => return,
         () = ended(&mut ending) => {}
+    }
+    if origin.is_replaced.load(Ordering::Relaxed) {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = sleep(REPLACED_IDLE_MAX) => {}
+        }
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +10,10 @@ use std::thread;
 use platter_export::fuse::{FuseHandover, FuseOptions, FuseServer};
 use platter_export::tree::Tree;
 use platter_export::{Pause, RunEnd};
-use platter_transport::Parcel;
 
 use crate::memory::{MemoryFile, MemoryTree, pattern};
 use crate::mounted::{force_away, is_mounted, is_possible};
+use crate::moving::{run_while, through_a_socket};
 
 const ROUNDS: u64 = 20;
 /// Requests to be answered between two pauses.
@@ -26,35 +25,8 @@ fn options() -> FuseOptions {
 
 /// The server as another process receives it through a socket.
 fn sent(server: &FuseServer) -> FuseHandover {
-    let (from, to) = UnixStream::pair().unwrap();
-    let parcel = server.to_parcel().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| parcel.send(&from).unwrap());
-        FuseHandover::from_parcel(Parcel::receive(&to, 1 << 20).unwrap()).unwrap()
-    })
-}
-
-/// Requests the pause when it is dropped.
-struct Ordered<'a>(&'a Pause);
-
-impl Drop for Ordered<'_> {
-    fn drop(&mut self) {
-        self.0.order();
-    }
-}
-
-fn run_while<T>(server: &mut FuseServer, pause: &Pause, act: impl FnOnce() -> T) -> (RunEnd, T) {
-    thread::scope(|scope| {
-        let stop = AtomicBool::new(false);
-        let running = scope.spawn(move || server.run(&stop).unwrap());
-        // A failing test must not leave a running server.
-        let ordered = Ordered(pause);
-        let done = act();
-        drop(ordered);
-        let end = running.join().unwrap();
-        pause.lift();
-        (end, done)
-    })
+    let received = through_a_socket(&[server.to_parcel().unwrap()]);
+    FuseHandover::from_parcel(received.into_iter().next().unwrap()).unwrap()
 }
 
 /// Writes and reads one file, and checks each byte.
@@ -102,12 +74,16 @@ fn programs_lose_nothing_when_the_mount_moves_many_times() {
     let served = || Arc::clone(&tree) as Arc<dyn Tree>;
     let mut server = FuseServer::mount(&point, served(), options(), Arc::clone(&pause)).unwrap();
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (end, files) = run_while(&mut server, &pause, || {
-        let open = |name| OpenOptions::new().read(true).write(true).open(point.join(name)).unwrap();
-        let mut names = fs::read_dir(&point).unwrap();
-        names.next().unwrap().unwrap();
-        (["a", "b"].map(open), names)
-    });
+    let (end, files) = run_while(
+        |stop| server.run(stop).unwrap(),
+        &pause,
+        || {
+            let open = |name| OpenOptions::new().read(true).write(true).open(point.join(name)).unwrap();
+            let mut names = fs::read_dir(&point).unwrap();
+            names.next().unwrap().unwrap();
+            (["a", "b"].map(open), names)
+        },
+    );
     assert_eq!(end, RunEnd::Paused);
     let (files, names) = files;
     let mut server = thread::scope(|scope| {
@@ -124,26 +100,34 @@ fn programs_lose_nothing_when_the_mount_moves_many_times() {
             let handover = sent(&server);
             drop(server);
             server = FuseServer::take_over(handover, served(), options(), Arc::clone(&pause)).unwrap();
-            let (end, ()) = run_while(&mut server, &pause, || {
-                while answered.load(Ordering::Relaxed) < (round + 1) * BETWEEN
-                    && !workers.iter().any(thread::ScopedJoinHandle::is_finished)
-                {
-                    thread::yield_now();
-                }
-            });
+            let (end, ()) = run_while(
+                |stop| server.run(stop).unwrap(),
+                &pause,
+                || {
+                    while answered.load(Ordering::Relaxed) < (round + 1) * BETWEEN
+                        && !workers.iter().any(thread::ScopedJoinHandle::is_finished)
+                    {
+                        thread::yield_now();
+                    }
+                },
+            );
             assert_eq!(end, RunEnd::Paused, "round {round}");
         }
         // A server that pauses and then continues itself loses nothing either.
-        let (end, left) = run_while(&mut server, &pause, || {
-            stop.store(true, Ordering::Relaxed);
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
-            assert_eq!(fs::read(point.join("c")).unwrap(), pattern(1 << 20));
-            names.inspect(|name| assert!(name.is_ok())).count()
-        });
+        let (end, left) = run_while(
+            |stop| server.run(stop).unwrap(),
+            &pause,
+            || {
+                stop.store(true, Ordering::Relaxed);
+                workers.into_iter().for_each(|worker| worker.join().unwrap());
+                assert_eq!(fs::read(point.join("c")).unwrap(), pattern(1 << 20));
+                names.inspect(|name| assert!(name.is_ok())).count()
+            },
+        );
         assert_eq!((end, left), (RunEnd::Paused, 2));
         server
     });
-    run_while(&mut server, &pause, || drop(files));
+    run_while(|stop| server.run(stop).unwrap(), &pause, || drop(files));
     assert!(is_mounted(&point));
     server.run(&AtomicBool::new(true)).unwrap();
     assert!(!is_mounted(&point), "the last one unmounts");

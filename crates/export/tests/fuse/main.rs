@@ -9,5 +9,7 @@ mod handover;
 mod loops;
 mod memory;
 mod mounted;
+#[path = "../moving/mod.rs"]
+mod moving;
 mod names;
 mod programs;

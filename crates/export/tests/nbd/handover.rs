@@ -12,13 +12,13 @@ use platter_image::{ErrorKind, Extent};
 use platter_transport::{Listener, Parcel};
 
 use crate::memory::{Disks, Memory, pattern};
+use crate::moving::{run_while, through_a_socket};
 use crate::raw_client::{FLUSH, READ, RawClient, WRITE, pieces, request_bytes};
 
 const DISK_BYTES: usize = 8 << 20;
 const ROUNDS: u64 = 60;
 /// Requests to be answered between two pauses.
 const BETWEEN: u64 = 50;
-const PARCEL_BYTES_MAX: usize = 64 << 20;
 
 fn server(
     listener: Listener,
@@ -32,40 +32,10 @@ fn server(
 
 /// The listener and sessions as another process receives them through a socket.
 fn sent(mut server: SocketServer) -> (Listener, Vec<MovedSession>) {
-    let (from, to) = UnixStream::pair().unwrap();
-    let parcels = server.to_parcels().unwrap();
-    // Parcels may be larger than the socket's buffer, so sender and receiver run at the same time.
-    let received = thread::scope(|scope| {
-        scope.spawn(|| parcels.iter().for_each(|parcel| parcel.send(&from).unwrap()));
-        parcels.iter().map(|_| Parcel::receive(&to, PARCEL_BYTES_MAX).unwrap()).collect()
-    });
+    let received = through_a_socket(&server.to_parcels().unwrap());
     server.leave();
     let SocketHandover { listener, sessions } = SocketHandover::from_parcels(received).unwrap();
     (listener, sessions)
-}
-
-/// Requests the pause when it is dropped.
-struct Ordered<'a>(&'a Pause);
-
-impl Drop for Ordered<'_> {
-    fn drop(&mut self) {
-        self.0.order();
-    }
-}
-
-/// Runs a server while `act` runs; then pauses it.
-fn run_while<T>(server: &mut SocketServer, pause: &Pause, act: impl FnOnce() -> T) -> (RunEnd, T) {
-    thread::scope(|scope| {
-        let stop = AtomicBool::new(false);
-        let running = scope.spawn(move || server.run(&stop).unwrap());
-        // A failing test must not leave a running server.
-        let ordered = Ordered(pause);
-        let done = act();
-        drop(ordered);
-        let end = running.join().unwrap();
-        pause.lift();
-        (end, done)
-    })
 }
 
 /// Writes and reads its own part of the disk, with many requests of all sizes in flight, and checks each byte.
@@ -125,23 +95,31 @@ fn clients_under_load_lose_nothing_when_they_move_many_times() {
             })
             .collect();
         for round in 0..ROUNDS {
-            let (end, ()) = run_while(&mut server_now, &pause, || {
-                while answered.load(Ordering::Relaxed) < (round + 1) * BETWEEN
-                    && !clients.iter().any(thread::ScopedJoinHandle::is_finished)
-                {
-                    thread::yield_now();
-                }
-            });
+            let (end, ()) = run_while(
+                |stop| server_now.run(stop).unwrap(),
+                &pause,
+                || {
+                    while answered.load(Ordering::Relaxed) < (round + 1) * BETWEEN
+                        && !clients.iter().any(thread::ScopedJoinHandle::is_finished)
+                    {
+                        thread::yield_now();
+                    }
+                },
+            );
             assert_eq!(end, RunEnd::Paused);
             let (listener, sessions) = sent(server_now);
             // The next process has a pause object of its own.
             pause = Arc::new(Pause::new().unwrap());
             server_now = server(listener, sessions, &disk, &pause);
         }
-        let (_, ()) = run_while(&mut server_now, &pause, || {
-            stop.store(true, Ordering::Relaxed);
-            clients.into_iter().for_each(|client| client.join().unwrap());
-        });
+        let (_, ()) = run_while(
+            |stop| server_now.run(stop).unwrap(),
+            &pause,
+            || {
+                stop.store(true, Ordering::Relaxed);
+                clients.into_iter().for_each(|client| client.join().unwrap());
+            },
+        );
     });
 }
 
@@ -155,23 +133,31 @@ fn a_request_that_arrived_in_part_is_executed_by_the_next_server() {
     let bytes = vec![7; 200_000];
     let mut request = request_bytes(WRITE, 0, 9, 4096, 200_000);
     request.extend_from_slice(&bytes);
-    let (end, mut client) = run_while(&mut first, &pause, || {
-        let mut client = open(&path);
-        client.send(&request[..150_000]);
-        client
-    });
+    let (end, mut client) = run_while(
+        |stop| first.run(stop).unwrap(),
+        &pause,
+        || {
+            let mut client = open(&path);
+            client.send(&request[..150_000]);
+            client
+        },
+    );
     assert_eq!(end, RunEnd::Paused);
     let (listener, sessions) = sent(first);
     let mut second = server(listener, sessions, &disk, &pause);
     // No server runs now: a new client waits until the next one starts.
     let waiting = thread::spawn(move || open(&path).error_of(FLUSH, 0, 0, 0));
-    run_while(&mut second, &pause, || {
-        client.send(&request[150_000..]);
-        let reply = client.reply();
-        assert_eq!((reply.cookie, reply.error), (9, 0));
-        assert_eq!(disk.contents()[4096..204_096], bytes);
-        assert_eq!(waiting.join().unwrap(), 0);
-    });
+    run_while(
+        |stop| second.run(stop).unwrap(),
+        &pause,
+        || {
+            client.send(&request[150_000..]);
+            let reply = client.reply();
+            assert_eq!((reply.cookie, reply.error), (9, 0));
+            assert_eq!(disk.contents()[4096..204_096], bytes);
+            assert_eq!(waiting.join().unwrap(), 0);
+        },
+    );
 }
 
 #[test]
@@ -182,23 +168,31 @@ fn a_request_that_takes_too_long_keeps_its_server() {
     let disk = Arc::new(Memory { gated: std::iter::once(gated).collect(), ..Memory::new(DISK_BYTES, &[]) });
     let pause = Arc::new(Pause::new().unwrap());
     let mut server = server(Listener::unix(&path).unwrap(), Vec::new(), &disk, &pause);
-    let (end, (mut stuck, mut other)) = run_while(&mut server, &pause, || {
-        let (mut stuck, mut other) = (open(&path), open(&path));
-        assert_eq!(stuck.error_of(FLUSH, 0, 0, 0), 0);
-        stuck.request(READ, 0, 1, gated.offset, 512);
-        assert_eq!(other.error_of(FLUSH, 0, 0, 0), 0);
-        while disk.bytes_read.load(Ordering::Relaxed) == 0 {
-            thread::yield_now();
-        }
-        (stuck, other)
-    });
+    let (end, (mut stuck, mut other)) = run_while(
+        |stop| server.run(stop).unwrap(),
+        &pause,
+        || {
+            let (mut stuck, mut other) = (open(&path), open(&path));
+            assert_eq!(stuck.error_of(FLUSH, 0, 0, 0), 0);
+            stuck.request(READ, 0, 1, gated.offset, 512);
+            assert_eq!(other.error_of(FLUSH, 0, 0, 0), 0);
+            while disk.bytes_read.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            (stuck, other)
+        },
+    );
     assert_eq!(end, RunEnd::Busy);
-    run_while(&mut server, &pause, || {
-        assert_eq!(other.error_of(FLUSH, 0, 0, 0), 0);
-        disk.open_gate();
-        assert_eq!(stuck.reply().cookie, 1);
-        assert_eq!(stuck.error_of(FLUSH, 0, 0, 0), 0);
-    });
+    run_while(
+        |stop| server.run(stop).unwrap(),
+        &pause,
+        || {
+            assert_eq!(other.error_of(FLUSH, 0, 0, 0), 0);
+            disk.open_gate();
+            assert_eq!(stuck.reply().cookie, 1);
+            assert_eq!(stuck.error_of(FLUSH, 0, 0, 0), 0);
+        },
+    );
 }
 
 #[test]
@@ -208,10 +202,10 @@ fn a_client_whose_disk_was_replaced_is_disconnected() {
     let pause = Arc::new(Pause::new().unwrap());
     let disk = |length| Arc::new(Memory::new(length, &[]));
     let mut first = server(Listener::unix(&path).unwrap(), Vec::new(), &disk(DISK_BYTES), &pause);
-    let (_, mut client) = run_while(&mut first, &pause, || open(&path));
+    let (_, mut client) = run_while(|stop| first.run(stop).unwrap(), &pause, || open(&path));
     let (listener, sessions) = sent(first);
     let mut second = server(listener, sessions, &disk(DISK_BYTES / 2), &pause);
-    run_while(&mut second, &pause, || assert!(client.is_closed()));
+    run_while(|stop| second.run(stop).unwrap(), &pause, || assert!(client.is_closed()));
 }
 
 #[test]

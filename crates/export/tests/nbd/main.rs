@@ -9,6 +9,8 @@ mod connections;
 mod crowd;
 mod handover;
 mod memory;
+#[path = "../moving/mod.rs"]
+mod moving;
 mod negotiation;
 mod programs;
 mod raw_client;

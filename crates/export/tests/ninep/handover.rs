@@ -1,7 +1,6 @@
 //! A server that pauses, and another that continues with its clients: open files, directories that are being read, and
 //! messages that arrived in part.
 
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,45 +8,18 @@ use std::thread;
 use platter_export::ninep::NinepServer;
 use platter_export::tree::ROOT;
 use platter_export::{Pause, RunEnd, SocketHandover, SocketServer};
-use platter_transport::{Listener, Parcel};
+use platter_transport::Listener;
 
 use crate::memory_tree::{MemoryTree, pattern};
+use crate::moving::{run_while, through_a_socket};
 use crate::raw_client::*;
 use crate::running_server::options;
 
 const ROUNDS: usize = 40;
 
-/// Requests the pause when it is dropped.
-struct Ordered<'a>(&'a Pause);
-
-impl Drop for Ordered<'_> {
-    fn drop(&mut self) {
-        self.0.order();
-    }
-}
-
-fn run_while<T>(server: &mut SocketServer, pause: &Pause, act: impl FnOnce() -> T) -> (RunEnd, T) {
-    thread::scope(|scope| {
-        let stop = AtomicBool::new(false);
-        let running = scope.spawn(move || server.run(&stop).unwrap());
-        // A failing test must not leave a running server.
-        let ordered = Ordered(pause);
-        let done = act();
-        drop(ordered);
-        let end = running.join().unwrap();
-        pause.lift();
-        (end, done)
-    })
-}
-
 /// Another server with the state of the first, sent through a socket.
 fn next(mut server: SocketServer, tree: &Arc<MemoryTree>, pause: &Arc<Pause>) -> SocketServer {
-    let (from, to) = UnixStream::pair().unwrap();
-    let parcels = server.to_parcels().unwrap();
-    let received = thread::scope(|scope| {
-        scope.spawn(|| parcels.iter().for_each(|parcel| parcel.send(&from).unwrap()));
-        parcels.iter().map(|_| Parcel::receive(&to, 64 << 20).unwrap()).collect()
-    });
+    let received = through_a_socket(&server.to_parcels().unwrap());
     server.leave();
     let SocketHandover { listener, sessions } = SocketHandover::from_parcels(received).unwrap();
     NinepServer::over(listener, sessions, Arc::clone(tree) as _, options(), Arc::clone(pause)).unwrap()
@@ -63,33 +35,41 @@ fn open_files_and_directories_stay_open() {
         NinepServer::over(listener, Vec::new(), Arc::clone(&tree) as _, options(), Arc::clone(&pause))
             .unwrap();
     let request = message(WRITE, 900, &[Int(1), Long(5000), Int(3000), Raw(&[9; 3000])]);
-    let (end, (mut client, silent, seen)) = run_while(&mut first, &pause, || {
-        let silent = RawClient::connect(&path);
-        let mut client = RawClient::connect(&path);
-        client.version(65_536);
-        client.attach(0);
-        client.open(1, &["lab", "disk"], 2);
-        client.open(2, &[], 0);
-        let seen = client.list(2, 0, 60);
-        client.send(&request[..2000]);
-        (client, silent, seen)
-    });
+    let (end, (mut client, silent, seen)) = run_while(
+        |stop| first.run(stop).unwrap(),
+        &pause,
+        || {
+            let silent = RawClient::connect(&path);
+            let mut client = RawClient::connect(&path);
+            client.version(65_536);
+            client.attach(0);
+            client.open(1, &["lab", "disk"], 2);
+            client.open(2, &[], 0);
+            let seen = client.list(2, 0, 60);
+            client.send(&request[..2000]);
+            (client, silent, seen)
+        },
+    );
     assert_eq!(end, RunEnd::Paused);
     let mut second = next(first, &tree, &pause);
-    let (_, ()) = run_while(&mut second, &pause, || {
-        client.send(&request[2000..]);
-        let reply = client.reply();
-        assert_eq!((reply.tag, reply.error()), (900, None));
-        assert_eq!(client.read(1, 4000, 1000), pattern(4000, 1000));
-        assert_eq!(client.read(1, 5000, 3000), [9; 3000]);
-        let more = client.list(2, seen.last().unwrap().1, 4000);
-        assert!(more.iter().all(|name| !seen.contains(name)), "{seen:?} {more:?}");
-        assert!(more.iter().any(|(name, _)| name == "lab") || seen.iter().any(|(name, _)| name == "lab"));
-        // A client that had sent nothing yet starts now.
-        let mut silent = silent;
-        silent.version(8192);
-        silent.attach(0);
-    });
+    let (_, ()) = run_while(
+        |stop| second.run(stop).unwrap(),
+        &pause,
+        || {
+            client.send(&request[2000..]);
+            let reply = client.reply();
+            assert_eq!((reply.tag, reply.error()), (900, None));
+            assert_eq!(client.read(1, 4000, 1000), pattern(4000, 1000));
+            assert_eq!(client.read(1, 5000, 3000), [9; 3000]);
+            let more = client.list(2, seen.last().unwrap().1, 4000);
+            assert!(more.iter().all(|name| !seen.contains(name)), "{seen:?} {more:?}");
+            assert!(more.iter().any(|(name, _)| name == "lab") || seen.iter().any(|(name, _)| name == "lab"));
+            // A client that had sent nothing yet starts now.
+            let mut silent = silent;
+            silent.version(8192);
+            silent.attach(0);
+        },
+    );
 }
 
 #[test]
@@ -123,19 +103,27 @@ fn a_client_under_load_moves_many_times() {
         });
         for round in 0..ROUNDS {
             let seen = tree.logged().len();
-            let (end, ()) = run_while(&mut server, &pause, || {
-                while tree.logged().len() < seen + 20 && !worker.is_finished() {
-                    thread::yield_now();
-                }
-            });
+            let (end, ()) = run_while(
+                |stop| server.run(stop).unwrap(),
+                &pause,
+                || {
+                    while tree.logged().len() < seen + 20 && !worker.is_finished() {
+                        thread::yield_now();
+                    }
+                },
+            );
             assert_eq!(end, RunEnd::Paused, "round {round}");
             pause = Arc::new(Pause::new().unwrap());
             server = next(server, &tree, &pause);
         }
-        let (_, model) = run_while(&mut server, &pause, || {
-            stop.store(true, Ordering::Relaxed);
-            worker.join().unwrap()
-        });
+        let (_, model) = run_while(
+            |stop| server.run(stop).unwrap(),
+            &pause,
+            || {
+                stop.store(true, Ordering::Relaxed);
+                worker.join().unwrap()
+            },
+        );
         let lab = platter_export::tree::Tree::lookup(&*tree, ROOT, "lab").unwrap().id;
         assert!(tree.contents(lab, "disk")[..1 << 20] == model[..]);
     });

@@ -8,6 +8,8 @@ mod crowd;
 mod handover;
 mod hostile;
 mod memory_tree;
+#[path = "../moving/mod.rs"]
+mod moving;
 mod names;
 mod programs;
 mod raw_client;

@@ -18,7 +18,7 @@ pub(crate) fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> std
 
 /// # Errors
 /// `Transient` when nothing arrives in time, or the other process ends; `Corrupt` when the line is invalid; `Io`.
-pub(super) fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
+pub(crate) fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
     let mut line = Vec::new();
     let read = BufReader::new(stream.take(LINE_LENGTH_MAX)).read_until(b'\n', &mut line);
     match read {

@@ -9,7 +9,7 @@ mod process;
 mod question;
 mod socket;
 
-pub(super) use line::write_line;
+pub(super) use line::{read_line, write_line};
 pub(super) use process::ServingProcess;
 pub use question::read_control_line;
 pub(super) use question::{Answer, Question, Words};

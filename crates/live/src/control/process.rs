@@ -14,7 +14,7 @@ use super::question::{Answer, Question, Words};
 use super::socket::{DIRECTORY, NODE_SOCKET};
 use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
-use crate::handover::Estate;
+use crate::estate::{Claim, Estate};
 use crate::publish_report::PublishReport;
 use platter_api::DiskStatus;
 use platter_jobs::{CloneReport, CloneRequest};
@@ -79,8 +79,8 @@ impl ServingProcess {
     }
 
     /// Asks it to hand everything over. Returns its estate, and the connection for the parcels.
-    pub(crate) fn take_over(&self) -> Result<(UnixStream, Estate)> {
-        match self.ask_over(&Question::TakeOver, DISKS_TIME)? {
+    pub(crate) fn take_over(&self, claim: &Claim) -> Result<(UnixStream, Estate)> {
+        match self.ask_over(&Question::TakeOver(claim.clone()), DISKS_TIME)? {
             (stream, Answer::Estate(estate)) => Ok((stream, estate)),
             (_, other) => Err(unexpected(&other)),
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
-use crate::handover::Estate;
+use crate::estate::{Claim, Estate};
 use crate::publish_report::PublishReport;
 use platter_api::DiskStatus;
 use platter_fetch::EditLockChoice;
@@ -17,8 +17,8 @@ use platter_jobs::CloneReport;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
-    /// Hand everything over to the requesting process.
-    TakeOver,
+    /// Hand everything over to the requesting process, if that can serve the same.
+    TakeOver(Claim),
     /// List the disks that the process serves.
     Disks,
     /// Serve another disk.
@@ -50,7 +50,9 @@ pub(crate) struct Words {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// The estate to hand over. Each further step is triggered by a byte from the requesting process.
+    /// The estate to hand over. The requesting process then sends [`Step::Take`] and gets the parcels.
+    ///
+    /// [`Step::Take`]: crate::estate::Step::Take
     Estate(Estate),
     Disks(Vec<DiskStatus>),
     Attached(Attached),

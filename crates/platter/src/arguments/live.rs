@@ -41,6 +41,9 @@ pub(crate) struct Attach {
     /// node's. Without --node, --nbd, --fuse and --9p, a running node of the same store is found automatically
     #[arg(long, value_name = "DIR", conflicts_with_all = ["fuse", "ninep", "cache_dir", "hoard", "overlays"])]
     pub(crate) node: Option<PathBuf>,
+    /// Refused, with the reason: an option of `node` and `serve`
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
 }
 
 /// How each of the named disks is served.

@@ -72,6 +72,12 @@ pub(super) fn trees(
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
+    if options.take_over {
+        return Err(Error::refused(
+            "only `platter node` and `platter serve` take over: a process of `platter attach` does not remember which versions it \
+             serves, so its clients might see another version. Attach the disks to a node (--node DIR)",
+        ));
+    }
     if let Some(dir) = agent::of_attach(store, options)? {
         return at_node(&dir, options, output);
     }
@@ -141,6 +147,11 @@ pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
                     "{disk} detached; unpublished changes are kept: `platter publish {disk}`, `platter discard {disk}`, or attach it again"
                 ),
                 false => format!("{disk} detached"),
+            });
+        }
+        LiveEvent::Stopped { disk } => {
+            output.fact(&json!({ "stopped": disk }), || {
+                format!("{disk}: served again when this node is started")
             });
         }
         LiveEvent::Filled { disk } => {
