@@ -4,7 +4,7 @@
 //! are sent at once; sequential reads wait until the link has room. Must never put pieces of different recipes, kinds
 //! or values of `exact` into one request.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use platter_image::frame::stream::REQUEST_IDS_MAX;
@@ -17,22 +17,64 @@ use super::scheduler::Scheduler;
 type Likeness = (Score, Kind, bool);
 
 impl Scheduler {
-    /// Requests a piece that a reader waits for, with others that fit into the same request.
+    /// Asks the origin for a piece that a reader waits for, with others that fit into the same request.
     pub(super) fn ask_alone(&mut self, now: Duration, lead: PieceId) {
         let Some(like) = self.likeness(lead) else { return };
+        let is_announced = self.pieces.get(&lead).is_some_and(|piece| piece.announced);
+        if is_announced {
+            self.ask_in_order(now, lead, like);
+            return;
+        }
+        // A random reader wants this block now, and nothing beyond it.
         let mut request = Request { pieces: vec![lead], ids: self.length_of(lead) };
         let mut ready = std::mem::take(&mut self.ready);
         self.move_into(now, &mut ready, like, REQUEST_IDS_MAX, &mut request);
         self.ready = ready;
-        // A sequential reader will soon need the following pieces. A piece that was not announced is requested alone.
-        let is_announced = self.pieces.get(&lead).is_some_and(|piece| piece.announced);
-        if is_announced && self.origin.has_room_ahead(self.options.ahead_bytes_max) {
-            let mut at_home = std::mem::take(&mut self.waiting.at_home);
-            let ids = self.origin.request_ids();
-            self.move_into(now, &mut at_home, like, ids, &mut request);
-            self.waiting.at_home = at_home;
-        }
         self.ask(now, request.pieces, Source::Origin, false);
+    }
+
+    /// Asks for an announced piece that a sequential reader waits for. The threads of such a reader wait in any order, but the
+    /// pieces are requested in their order and without gaps: two requests that each contain a part of a frame bring it twice.
+    fn ask_in_order(&mut self, now: Duration, lead: PieceId, like: Likeness) {
+        let mut order: Vec<PieceId> = self.ready.iter().chain(&self.waiting.at_home).copied().collect();
+        order.push(lead);
+        order.sort_unstable();
+        order.dedup();
+        let mut request = self.run_with(now, &order, lead, like);
+        if request.pieces.last().is_none_or(|last| *last < lead) {
+            // The lead is too far from the first.
+            let at = order.partition_point(|id| *id < lead);
+            request = self.run_with(now, &order[at..], lead, like);
+        }
+        let pieces: BTreeSet<PieceId> = request.pieces.iter().copied().collect();
+        self.ready.retain(|id| !pieces.contains(id));
+        self.waiting.at_home.retain(|id| !pieces.contains(id));
+        self.ask(now, request.pieces, Source::Origin, false);
+    }
+
+    /// Returns the first pieces of `order` that make one request. Behind `lead`, those that no reader waits for are part of it only
+    /// if there is room to read ahead.
+    fn run_with(&self, now: Duration, order: &[PieceId], lead: PieceId, like: Likeness) -> Request {
+        let ids_max = self.origin.request_ids().min(REQUEST_IDS_MAX);
+        let has_room_ahead = self.origin.has_room_ahead(self.options.ahead_bytes_max);
+        let mut request = Request { pieces: Vec::new(), ids: 0 };
+        for id in order.iter().copied() {
+            let Some(piece) = self.pieces.get(&id).filter(|piece| piece.announced && piece.asks.is_empty())
+            else {
+                continue;
+            };
+            if now < piece.not_before || self.likeness(id) != Some(like) {
+                continue;
+            }
+            let ids = request.ids + piece.want.ids.len();
+            let is_full = ids > ids_max && !request.pieces.is_empty();
+            if is_full || id > lead && piece.want.can_wait && !has_room_ahead {
+                break;
+            }
+            request.pieces.push(id);
+            request.ids = ids;
+        }
+        request
     }
 
     /// Requests announced pieces that no reader waits for yet, as far as the limits permit.

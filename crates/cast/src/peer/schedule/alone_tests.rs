@@ -83,6 +83,19 @@ fn random_reads_are_immediate_and_sequential_reads_wait_for_the_link() {
 }
 
 #[test]
+fn threads_of_one_reader_do_not_make_gaps_between_requests() {
+    let mut scheduler = alone(64 << 20);
+    let pieces: Vec<PieceId> =
+        (0..100).map(|piece| scheduler.want(SECOND, want(piece, true)).unwrap()).collect();
+    // Four threads wait, the last of them first.
+    [3, 2, 1, 0].into_iter().for_each(|piece: usize| scheduler.hurry(SECOND, pieces[piece]));
+    let mut requested = ids_of(&next_ask(&mut scheduler, SECOND));
+    [7, 5, 9].into_iter().for_each(|piece: usize| scheduler.hurry(SECOND, pieces[piece]));
+    (0..3).for_each(|_| requested.extend(ids_of(&next_ask(&mut scheduler, SECOND))));
+    assert_eq!(requested, (0..requested.len() as u32).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_rest_of_an_interrupted_request_is_requested_again_after_a_pause() {
     let mut scheduler = alone(64 << 20);
     let piece = scheduler.want(SECOND, want(0, false)).unwrap();
