@@ -7,7 +7,8 @@
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting the tree" || { finish; exit 0; }
-case ${PLATTER_SIZE:-quick} in full) disks=100 ;; *) disks=50 ;; esac
+# At full size, two of the writable disks are booted by QEMU, one over NBD and one over FUSE.
+case ${PLATTER_SIZE:-quick} in full) disks=100 machines=(nbd fuse) ;; *) disks=50 machines=() ;; esac
 DISK_BYTES=$((2 << 20))
 NODE=
 PEER=
@@ -17,7 +18,7 @@ TREE=$WORK/tree
 mkdir "$TREE"
 suite_cleanup() {
 	local process
-	for process in $ORIGIN $NODE $PEER $LIAR $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
+	for process in $ORIGIN $NODE $PEER $LIAR "${RUNNING[@]}" $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
 	umount -l "$TREE" "$WORK/other-tree" 2>/dev/null
 }
 
@@ -65,18 +66,19 @@ write_disk() {
 	9p) python3 "$TESTS/ninep_write.py" "$WORK/9p.sock" "$(name "$1")/live.raw" "$2" <"$3" ;;
 	esac && dd if="$3" of="$WORK/expected-$1" bs=4k seek=$(($2 / 4096)) conv=notrunc status=none
 }
-# all COMMAND: runs the command for each disk, several at a time; succeeds if it succeeds for each
+# all COMMAND: runs the command for each disk, some at once, and succeeds if all do; what failed is printed last
 all() {
-	local n at_once=() process bad=0
+	local n at_once=() bad=0
+	rm -f "$WORK"/failed-*
 	for n in $(seq 0 $((disks - 1))); do
-		"$1" "$n" &
+		{ "$1" "$n" >"$WORK/said-$n" 2>&1 || mv "$WORK/said-$n" "$WORK/failed-$n"; } &
 		at_once+=($!)
-		if [ ${#at_once[@]} = 8 ]; then
-			for process in "${at_once[@]}"; do wait "$process" || bad=1; done
-			at_once=()
-		fi
+		[ ${#at_once[@]} -lt 8 ] || { wait "${at_once[@]}" && at_once=(); }
 	done
-	for process in "${at_once[@]}"; do wait "$process" || bad=1; done
+	wait "${at_once[@]}"
+	for n in "$WORK"/failed-*; do
+		[ ! -e "$n" ] || { echo "disk ${n##*-}:" && cat "$n" && bad=1; }
+	done
 	return $bad
 }
 attach_one() {
@@ -111,13 +113,44 @@ is_at_origin() {
 	platter export "$(name "$1")" "$WORK/at-origin-$1" && cmp "$WORK/at-origin-$1" "$WORK/expected-$1" || return 1
 	[ "$(platter_json show "$(name "$1")" | jq -r '[.. | .score? // empty] | first')" = "$(jq -r .score "$WORK/published-$1")" ]
 }
+# What QEMU boots: lab/boot-nbd and lab/boot-fuse
+RUNNING=()
+boot_disk() { [ "$1" = nbd ] && uri lab/boot-nbd || echo "$TREE/lab/boot-fuse/live.raw"; }
+# power_on WAY: starts a machine, emulated; see tests/boot.sh
+power_on() {
+	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 512 -nodefaults -no-reboot -nographic -serial stdio -net none \
+		-drive "file=$(boot_disk "$1"),format=raw,if=virtio,cache=none" >"$WORK/console-$1" 2>&1 </dev/null &
+	RUNNING+=($!)
+}
+is_up() { grep -q PLATTER-BOOT-OK "$WORK/console-$1"; }
+power_off() {
+	kill "${RUNNING[@]}"
+	wait "${RUNNING[@]}" || true
+	RUNNING=()
+}
+publish_machine() { "$PLATTER" --json publish "lab/boot-$1" --node "$CACHE" >"$WORK/published-$1"; }
+machine_score() { platter_json show "lab/boot-$1" | jq -r '[.. | .score? // empty] | first'; }
+# machine_is_at_origin WAY: every byte of the live disk is in the version that was published
+machine_is_at_origin() {
+	[ "$(machine_score "$1")" = "$(jq -r .score "$WORK/published-$1")" ] || return 1
+	platter export "lab/boot-$1" "$WORK/machine" && nbdcopy "$(uri "lab/boot-$1")" "$WORK/machine-live" &&
+		cmp "$WORK/machine" "$WORK/machine-live" && rm "$WORK/machine" "$WORK/machine-live"
+}
 threads() { awk '$1 == "Threads:" { print $2 }' "/proc/$NODE/status"; }
 memory_mib() { awk '$1 == "VmRSS:" { print int($2 / 1024) }' "/proc/$NODE/status"; }
+# note_size PHASE: a row of the table of threads and memory
+note_size() { printf '# %-44s %4d threads %5d MiB\n' "$1" "$(threads)" "$(memory_mib)" | tee -a "$WORK/sizes"; }
 
 platter init >/dev/null
 for n in 0 1 2 3 4; do random "$DISK_BYTES" "base $n" >"$WORK/base-$n"; done
 for n in 0 1 2 3 4; do platter capture --raw "$WORK/base-$n" "base/disk$n" >/dev/null; done
 for n in $(seq 0 $((disks - 1))); do platter clone "base/disk$((n % 5))" "$(name "$n")" >/dev/null; done
+if [ ${#machines[@]} -gt 0 ]; then
+	boots=${PLATTER_CATALOG:-$WORK/catalog}
+	[ -f "$boots/base.raw" ] || check "a bootable disk is built" "$ROOT/catalog/make-catalog" "$boots" small base
+	platter capture "$boots/base.raw" base/boot >/dev/null
+	for way in "${machines[@]}"; do platter clone base/boot "lab/boot-$way" >/dev/null; done
+fi
 start_origin
 # One disk is in the hoard.
 start_server base/disk4 --nbd "$WORK/nbd.sock" --record "$WORK/trace"
@@ -137,10 +170,16 @@ PEER=$!
 check "the node starts" whole_node
 before=$(threads)
 check "the node has synced the hoard" until_true 30 grep -q 'hoard: revision' "$WORK/node.log"
+note_size "no disks"
 check "it attaches $disks disks, half of them writable" all attach_one
 check "and lists them" of_node "length == $disks and (map(select(.writable)) | length) == ([range($disks)] | map(select(. % 8 < 4)) | length)"
 check_exit "$EXIT_REFUSED" "a served disk is not attached twice" at_node attach "$(name 0)"
 check "all disks have the right contents" all is_right
+note_size "$disks disks, each read once"
+for way in "${machines[@]}"; do
+	check "a disk is attached for a machine over $way" at_node attach "lab/boot-$way" --write
+	power_on "$way"
+done
 ROUND=1
 check "the writable disks are written" all change
 check "and all have the right contents" all is_right
@@ -159,7 +198,13 @@ now=$(threads)
 check "$now threads ($before without disks), $(memory_mib) MiB" [ "$now" -le $((before + 18 * ${#clients[@]})) ]
 exec 9<&-
 wait "${clients[@]}" || true
+for way in "${machines[@]}"; do check "the machine over $way boots" until_true 420 is_up "$way"; done
+[ ${#machines[@]} = 0 ] || note_size "$disks disks and two machines that run"
 check "all written disks are published" all publish_one
+for way in "${machines[@]}"; do
+	check "the disk of the machine over $way is published while it runs" publish_machine "$way"
+	check "and its version is at the origin" [ "$(machine_score "$way")" = "$(jq -r .score "$WORK/published-$way")" ]
+done
 check "and their versions are at the origin" all is_at_origin
 check "all still have the right contents" all is_right
 
@@ -169,13 +214,17 @@ ROUND=2
 check "without the origin, disks are written" all change
 check "and read correctly" all is_right
 check_exit "$EXIT_FAILED" "but not published" at_node publish "$(name 1)"
-check "a hoarded version is attached by name" at_node attach base/disk4
+check_exit "$EXIT_FAILED" "nor cloned" timeout 20 "$PLATTER" --quiet clone "$(name 4)" lab/new --node "$CACHE"
+check "what is hoarded is attached by name" at_node attach base/disk4
 check "and read" qemu-io -r -f raw -c 'read 0 1M' "$(uri base/disk4)"
 check "a disk is detached" at_node detach "$(name 4)"
+note_size "the same, without an origin"
+for way in "${machines[@]}"; do check "the machine over $way runs" sh -c "! grep -qiE 'i/o error|panic' '$WORK/console-$way'"; done
+[ ${#machines[@]} = 0 ] || power_off
 end NODE KILL
 umount -l "$TREE" 2>/dev/null
 check "the killed node restarts without an origin" whole_node
-check "it serves all of its other disks" until_true 60 of_node "length == $disks"
+check "it serves all of its other disks" until_true 60 of_node "length == $((disks + ${#machines[@]}))"
 check "a cached version is attached under a name that was never attached" at_node attach "$(name 4)@1"
 check_exit "$EXIT_FAILED" "an edit lock cannot be taken without the origin" at_node attach base/disk2 --write
 check "the writable disks are still writable" of_node "(map(select(.writable and .written_bytes > 0)) | length) > $((disks / 3))"
@@ -186,14 +235,26 @@ check "and read" all is_right
 start_origin
 check "once the origin is back, all disks are published" all publish_one
 check "with every byte" all is_at_origin
+for way in "${machines[@]}"; do
+	check "the disk of the machine over $way is published" publish_machine "$way"
+	check "with every byte" machine_is_at_origin "$way"
+	at_node detach "lab/boot-$way" >/dev/null
+done
+note_size "after a kill, all published"
 check "all disks have the right contents at the end" all is_right
 check "the lying peer was asked" test -s "$WORK/liar.log"
 
 # Commands find the node by themselves, and have the same effects.
 check "a disk is attached without naming the node" afar attach base/disk1
-check "the node lists it" of_node 'any(.[]; .disk == "base/disk1")'
-check "and so does the store, with the node's process" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -es 'any(.[]; .disk == \"base/disk1\" and .process == $NODE)'"
-check "and detached without naming the node" afar detach base/disk1
+check "it is among the node's" of_node 'any(.[]; .disk == "base/disk1")'
+check "and among all of the store" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -es 'any(.[]; .disk == \"base/disk1\" and .process == $NODE)'"
+check "and detached so" afar detach base/disk1
+check_exit "$EXIT_MISSING" "a directory where no node ever ran has no disks" "$PLATTER" --server "unix:$SOCKET" disks --node "$WORK/nowhere"
+before=$(of_node length)
+check_exit "$EXIT_MISSING" "of several disks, one is not there" at_node attach base/disk1 base/disk2 base/none
+check "none is attached" of_node "length == $before"
+check_exit "$EXIT_MISSING" "nor is one for writing" at_node attach base/disk2 base/none --write
+check "and no edit lock is kept" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q base/disk2"
 check "a version is cloned by the node" at_node clone base/disk1 lab/cloned
 check_exit "$EXIT_REFUSED" "but not to an existing image" at_node clone base/disk1 lab/cloned
 check_exit "$EXIT_MISSING" "and not from a missing image" at_node clone base/none lab/cloned2
@@ -204,9 +265,10 @@ check "which published it, as --on-detach requested" sh -c "'$PLATTER' --store '
 check "and released its edit lock" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
 at_node attach lab/cloned --write >/dev/null
 qemu-io -f raw -c 'write -P 8 0 4k' "$(uri lab/cloned)" >/dev/null
-check_exit "$EXIT_REFUSED" "a served disk is not discarded" at_node discard lab/cloned
-check "it is detached and its changes are kept" at_node detach lab/cloned --then keep
-check "the node lists the unpublished changes" of_node 'any(.[]; .disk == "lab/cloned" and .process == null)'
+check_exit "$EXIT_REFUSED" "what is served is not discarded" at_node discard lab/cloned
+check_said "it says how" 'detach lab/cloned --then discard'
+check "it is detached, and kept" at_node detach lab/cloned --then keep
+check "the node lists what waits, with its changes" of_node 'any(.[]; .disk == "lab/cloned" and .process == null and .written_bytes == 4096)'
 check "and so does the store" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -es 'any(.[]; .disk == \"lab/cloned\" and .process == null)'"
 "$PLATTER" --server "unix:$SOCKET" attach lab/cloned --write --nbd "$WORK/own.sock" >"$WORK/plain.log" 2>&1 &
 plain=$!
@@ -235,7 +297,18 @@ check_exit 1 "an existing trace file is refused" at_node attach lab/cloned --wri
 check "and no edit lock remains after that" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
 check_exit 1 "names in the node's tree cannot be removed" rm "$TREE/lab/branch/1.raw"
 
-# While the node does not run, commands work without it.
+# A lock that was taken over.
+at_node attach lab/cloned --write >/dev/null
+qemu-io -f raw -c 'write -P 4 0 4k' -c flush "$(uri lab/cloned)" >/dev/null
+afar lock steal lab/cloned --holder thief >/dev/null
+is_lost() { of_node 'any(.[]; .disk == "lab/cloned" and .lost)'; }
+check "a stolen edit lock is listed as lost" until_true 30 is_lost
+check_exit "$EXIT_REFUSED" "nothing is published under it" at_node publish lab/cloned
+check "a new image is made of it without naming it" at_node publish lab/cloned lab/rescued
+check "every byte" sh -c "'$PLATTER' --store '$STORE' --quiet export lab/rescued '$WORK/rescued' && qemu-io -r -f raw -c 'read -P 4 0 4k' '$WORK/rescued'"
+afar lock release lab/cloned --holder thief >/dev/null
+
+# While the node does not run, commands do it themselves.
 at_node attach lab/cloned --write >/dev/null
 qemu-io -f raw -c 'write -P 3 0 4k' -c flush "$(uri lab/cloned)" >/dev/null
 end NODE TERM

@@ -107,7 +107,7 @@ check_exit "$EXIT_MISSING" "clone of a missing image" platter clone lab/nothing 
 
 platter_json lock take lab/copy >"$WORK/lock.json"
 lock=$(jq .number "$WORK/lock.json")
-check "an edit lock has a number and a holder" jq -e '.image == "lab/copy" and .number == 1 and (.holder | test("@"))' "$WORK/lock.json"
+check "an edit lock has a number and a holder" jq -e '.image == "lab/copy" and .number > 0 and (.holder | test("@"))' "$WORK/lock.json"
 check_exit "$EXIT_REFUSED" "it is taken only once" platter lock take lab/copy --holder other@there
 check_said "and its holder is named" "$(jq -r .holder "$WORK/lock.json")"
 check_exit "$EXIT_REFUSED" "nobody captures without it" platter capture "$WORK/disk" lab/copy
@@ -120,7 +120,7 @@ check_exit "$EXIT_REFUSED" "the first holder's capture is refused" platter captu
 check_said "and the new holder is named" 'other@there'
 check_exit "$EXIT_REFUSED" "the first holder cannot release it" platter lock release lab/copy
 check "capture --steal-lock takes it over" platter capture "$WORK/changed" lab/copy --steal-lock
-check "and releases it" jq -e '.current_edit_lock == null and .edit_lock == 3' <(platter_json show lab/copy)
+check "and releases it" jq -e --argjson lock "$lock" '.current_edit_lock == null and .edit_lock > $lock' <(platter_json show lab/copy)
 check_exit "$EXIT_MISSING" "no edit lock to release" platter lock release lab/copy
 check_exit "$EXIT_MISSING" "no edit lock for an unknown image" platter lock take lab/nothing
 

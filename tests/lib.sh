@@ -234,7 +234,7 @@ stop_origin() {
 	ORIGIN=
 }
 # origin_secret ROLE [PATTERN]: creates an access token and prints its secret
-origin_secret() { platter_json serve token add "tests $1" --role "$1" --images "${2:-*}" | jq -r .secret; }
+origin_secret() { platter_json serve token add "tests $1 $SRANDOM" --role "$1" --images "${2:-*}" | jq -r .secret; }
 origin_fingerprint() { openssl s_client -connect "127.0.0.1:$PORT" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1; }
 afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
 afar_tls() { PLATTER_TOKEN=$TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --quiet "$@"; }

@@ -3,7 +3,7 @@
 # another with the origin down, without manual recording. Later boots refine the set, concurrent boots make one set, and
 # a boot while the origin is down is registered once it is back. Copies of a disk are not recorded, nor boots on a node
 # whose access token may only read or with recording disabled. A boot is simulated by its reads: the first sector, then
-# random reads, then a pause.
+# reads in many places, then a pause.
 . "$(dirname "$0")/lib.sh"
 
 readonly MIB=1048576
@@ -11,6 +11,7 @@ declare -A NODES=()
 suite_cleanup() {
 	local process
 	for process in $ORIGIN "${NODES[@]}" $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
+	umount -l "$WORK/tree" 2>/dev/null
 }
 is() {
 	[ "$1" = "$2" ] || {
@@ -34,21 +35,29 @@ end_node() {
 }
 at() { "$PLATTER" "$2" "$3" --node "$WORK/$1" "${@:4}" >/dev/null; }
 uri() { echo "nbd+unix:///$2?socket=$WORK/$1/nbd.sock"; }
+# What a boot reads: 128 KiB in each of 56 places, in units of 64 KiB
+PLACES=()
+for place in 40 12 60 3 33 21 50; do
+	for piece in 0 1 2 3 4 5 6 7; do PLACES+=($((place * 16 + piece * 3))); done
+done
+readonly PLACES
 # boot NODE IMAGE [READ...]: reads what a boot reads of its disk, and more
-readonly PLACES=(40 12 60 3 33 21 50)
-boot() {
+boot() { boot_of "$(uri "$1" "$2")" "${@:3}"; }
+# boot_of URI-OR-FILE [READ...]
+boot_of() {
 	local commands=(-c 'read 0 4k') place
-	for place in "${PLACES[@]}"; do commands+=(-c "read ${place}M 1M"); done
-	for place in "${@:3}"; do commands+=(-c "read $place"); done
-	qemu-io -r -f raw "${commands[@]}" "$(uri "$1" "$2")" >/dev/null
+	for place in "${PLACES[@]}"; do commands+=(-c "read $((place * 64))k 128k"); done
+	for place in "${@:2}"; do commands+=(-c "read $place"); done
+	qemu-io "${ACCESS[@]}" -f raw "${commands[@]}" "$1" >/dev/null
 }
-# same_places NODE IMAGE FILE: the ranges that a boot reads equal the file's
+ACCESS=(-r)
+# same_places NODE IMAGE FILE: what a boot reads is as in the file
 same_places() {
 	local place
 	for place in "${PLACES[@]}"; do
 		rm -f "$WORK/piece"
-		qemu-img dd -f raw -O raw bs=1M "skip=$place" "count=$((place + 1))" "if=$(uri "$1" "$2")" "of=$WORK/piece" >/dev/null 2>&1 || true
-		cmp <(head -c $MIB "$WORK/piece") <(dd "if=$3" bs=1M "skip=$place" count=1 status=none) || return 1
+		qemu-img dd -f raw -O raw bs=64k "skip=$place" "count=$((place + 2))" "if=$(uri "$1" "$2")" "of=$WORK/piece" >/dev/null 2>&1 || true
+		cmp <(head -c 131072 "$WORK/piece") <(dd "if=$3" bs=64k "skip=$place" count=2 status=none) || return 1
 	done
 }
 members() { platter_json hoard list | jq -rs 'map("\(.image)@\(.number)") | sort | join(" ")'; }
@@ -57,8 +66,8 @@ is_recorded() { [ -n "$(record_of "$1")" ]; }
 revision() { platter_json hoard status | jq .revision; }
 hoards() { [ "$(platter_json hoard status --cache "$WORK/$1" | jq .replica.revision)" = "$2" ]; }
 sent() { curl -s --unix-socket "$SOCKET" http://origin/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { print $2 }'; }
-# disk NUMBER: 64 MiB, of which 4 MiB are unique, two of them in ranges that a boot reads
-disk() { random $MIB "disk $1" | dd of="$WORK/disk" bs=1M seek=12 conv=notrunc status=none && random $((3 * MIB)) "more of $1" | dd of="$WORK/disk" bs=1M seek=40 conv=notrunc status=none; }
+# disk NUMBER: 64 MiB, of which 5 are its own, two of them where a boot reads
+disk() { random $((2 * MIB)) "disk $1" | dd of="$WORK/disk" bs=1M seek=12 conv=notrunc status=none && random $((3 * MIB)) "more of $1" | dd of="$WORK/disk" bs=1M seek=40 conv=notrunc status=none; }
 # publish NUMBER IMAGE
 publish() { disk "$1" && afar capture --raw "$WORK/disk" "$2" >/dev/null; }
 
@@ -81,9 +90,9 @@ began=$(date +%s%N)
 check "and its boot is recorded" until_true 30 is_recorded lab/disk@1
 check "the other node has hoarded it" until_true 30 hoards reader "$(revision)"
 echo "# from the end of the boot until the other node had it: $((($(date +%s%N) - began) / 1000000)) ms"
-check "as one boot of that node" is "$(record_of lab/disk@1 | jq -c '[.boots, .nodes, .marker]')" '[1,["writer"],"quiet:4"]'
-check "with exactly the blocks that were read" jq -e '.bytes >= 7 * 1048576 and .bytes < 8 * 1048576 and .requests == 8' <(record_of lab/disk@1)
-check "status names the recording node" jq -e '.boot_sets[0].boots == 1 and .boot_sets[0].nodes == ["writer"]' <(platter_json hoard status)
+check "by one boot of that node" is "$(record_of lab/disk@1 | jq -c '[.boots, (.nodes | length), .marker]')" '[1,1,"quiet:4"]'
+check "of what was read and no more" jq -e '.bytes >= 7 * 1048576 and .bytes < 8 * 1048576 and .requests == 57' <(record_of lab/disk@1)
+check "status says on how many nodes" jq -e '.boot_sets[0].boots == 1 and (.boot_sets[0].nodes | length) == 1' <(platter_json hoard status)
 stop_origin KILL
 check "with the origin down, the version is attached on the other node" at reader attach lab/disk@1
 check "a boot reads the right bytes" same_places reader lab/disk "$WORK/disk-1"
@@ -113,25 +122,59 @@ check "the additional blocks join the set" until_true 30 has_boots lab/disk@2 2
 check "at its end" jq -e '.bytes >= 15 * 524288 and .bytes < 16 * 524288' <(record_of lab/disk@2)
 afar hoard unregister lab/disk@2 >/dev/null
 
-# Boots that are not recorded. Each comes before one that is, because boots are registered in the order in which they
-# ended.
-for image in copied read-only silent marker; do
+# What is not recorded. Each comes before a boot that is: what ended first is registered first.
+# small N: attaches a new disk of 2 MiB
+small() { random $((2 * MIB)) "small $1" >"$WORK/small" && afar capture --raw "$WORK/small" "lab/small-$1" >/dev/null && at writer attach "lab/small-$1"; }
+small_copies() {
+	local n
+	for n in 1 2 3 4 5 6; do
+		small "$n" || return 1
+		nbdcopy --connections=8 --requests=64 --request-size=65536 "$(uri writer "lab/small-$n")" "$WORK/small-copy" || return 1
+		cmp "$WORK/small" "$WORK/small-copy" || return 1
+	done
+}
+check "disks of 2 MiB are copied by many requests at once" small_copies
+for image in copied read-only silent marker cut file written; do
 	random $MIB "$image" | dd of="$WORK/disk" bs=1M seek=62 conv=notrunc status=none
 	afar capture --raw "$WORK/disk" "lab/$image" >/dev/null
 done
-for image in copied marker; do at writer attach "lab/$image"; done
+for image in copied marker cut; do at writer attach "lab/$image"; done
 at reader attach lab/read-only
 at silent attach lab/silent
-check "a disk is read completely" cmp <(nbdcopy "$(uri writer lab/copied)" - | cat) <(dd if="$WORK/disk" bs=1M count=62 status=none && random $MIB copied && dd if="$WORK/disk" bs=1M skip=63 status=none)
-check "a version boots on the node whose token may only read" boot reader lab/read-only
-check "a version boots on the node with --no-record-boots" boot silent lab/silent
-check "a version boots on a node that records" boot writer lab/marker
+check "a disk is copied" cmp <(nbdcopy "$(uri writer lab/copied)" - | cat) <(dd if="$WORK/disk" bs=1M count=62 status=none && random $MIB copied && dd if="$WORK/disk" bs=1M skip=63 status=none)
+check "one is copied in part" sh -c "nbdcopy --connections=4 --requests=64 '$(uri writer lab/cut)' - | head -c 20000000 | wc -c | grep -qx 20000000"
+check "one boots where the token may only read" boot reader lab/read-only
+check "one boots where nothing is to be recorded" boot silent lab/silent
+check "and one boots on a node that records" boot writer lab/marker
 check "which is recorded" until_true 30 is_recorded lab/marker@1
 check "the others are not recorded" is "$(members)" 'lab/disk@1 lab/marker@1'
 end_node silent
 
-# Several boots at once.
-check "another node whose token may write starts" node other "$WRITER"
+# A boot that writes its disk: what it wrote and reads again is not the version's.
+at writer attach lab/written --write
+written() {
+	local ACCESS=(-c "write -P 1 $((PLACES[0] * 64))k 128k")
+	boot writer lab/written "$((PLACES[0] * 64))k 128k"
+}
+check "a disk that is written boots" written
+check "and is recorded" until_true 30 is_recorded lab/written@1
+check "without what was written" jq -e '.bytes >= 55 * 131072 and .bytes < 56 * 131072' <(record_of lab/written@1)
+at writer detach lab/written --then discard
+if need_root "mounting the tree"; then
+	end_node writer
+	mkdir "$WORK/tree"
+	check "a node with a tree" node writer "$WRITER" --fuse "$WORK/tree"
+	tree_boot() {
+		local ACCESS=(-r -t none)
+		boot_of "$WORK/tree/lab/file/1.raw"
+	}
+	check "a version boots from its file in the tree" tree_boot
+	check "and is recorded" until_true 30 is_recorded lab/file@1
+	check "as from a disk" jq -e '.bytes >= 7 * 1048576 and .bytes < 8 * 1048576' <(record_of lab/file@1)
+fi
+
+# Several at once.
+check "another node whose token may write" node other "$WRITER"
 for image in many last; do
 	random $MIB "$image" | dd of="$WORK/disk" bs=1M seek=62 conv=notrunc status=none
 	afar capture --raw "$WORK/disk" "lab/$image" >/dev/null

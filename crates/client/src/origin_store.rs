@@ -118,13 +118,20 @@ impl OriginStore {
         self.client.get_for_stream("/api/v1/events")
     }
 
-    /// Returns the newest version of an image, if there is one. Retries while the origin is down.
-    pub(super) fn newest(&self, image: &ImageName) -> Result<Option<Version>> {
-        match retried(RETRY_TIME_MAX, || self.resolve(image.as_str())) {
+    /// Returns the newest version of an image, if there is one. Always asks the origin: an earlier reply may be out of date.
+    fn newest(&self, image: &ImageName) -> Result<Option<Version>> {
+        let reply: Result<ResolveReply> = self.client.get(&resolve_path(image.as_str()));
+        match reply.and_then(|reply| self.resolved(image.as_str(), &reply)) {
             Ok(resolved) => Ok(resolved.version),
             Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the newest version of an image after a request whose reply was lost. Retries for [`RETRY_TIME_MAX`] while the
+    /// origin is down.
+    pub(super) fn newest_after_loss(&self, image: &ImageName) -> Result<Option<Version>> {
+        retried(RETRY_TIME_MAX, || self.newest(image))
     }
 
     /// As `Store::images`.
@@ -143,14 +150,26 @@ impl OriginStore {
     /// As `Store::resolve`.
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
         // Invalid text is refused here, and valid text has no characters with a meaning in URLs.
-        let query: VersionQuery = text.parse()?;
-        let question = |name: &str| format!("/api/v1/resolve?name={name}");
-        let (raw, answer): (ResolveReply, _) = self.get_or_remember(&question(text))?;
+        let _: VersionQuery = text.parse()?;
+        let (reply, answer): (ResolveReply, _) = self.get_or_remember(&resolve_path(text))?;
+        let resolved = self.resolved(text, &reply)?;
+        if let (Some(answers), Some(version)) = (&self.answers, &resolved.version) {
+            // The reply also answers a request for the full name.
+            answers.keep(&[resolve_path(&version.name.to_string())], &answer);
+        }
+        Ok(resolved)
+    }
+
+    /// Returns what `text` stands for according to the origin's reply.
+    ///
+    /// # Errors
+    /// `Corrupt` when the reply does not match the text.
+    fn resolved(&self, text: &str, reply: &ResolveReply) -> Result<Resolved> {
         let corrupt =
             || Error::corrupt(format!("{}: it resolved {text} to something else", self.client.name()));
-        let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
-        let version = raw.version.as_ref().map(version_of).transpose()?;
-        let agrees = match &query {
+        let score = Score::from_hex(&reply.score).ok_or_else(corrupt)?;
+        let version = reply.version.as_ref().map(version_of).transpose()?;
+        let agrees = match &text.parse()? {
             VersionQuery::Named(image, choice) => version.as_ref().is_some_and(|version| {
                 let number = NumberChoice::Number(version.name.number);
                 version.name.image == *image && (*choice == NumberChoice::Latest || *choice == number)
@@ -159,10 +178,6 @@ impl OriginStore {
         };
         if !agrees || version.as_ref().is_some_and(|version| version.record.score != score) {
             return Err(corrupt());
-        }
-        if let (Some(answers), Some(version)) = (&self.answers, &version) {
-            // The reply also answers a request for the full name.
-            answers.keep(&[question(&version.name.to_string())], &answer);
         }
         Ok(Resolved { score, version })
     }
@@ -227,7 +242,7 @@ impl OriginStore {
         let record: VersionRecord = match self.client.post("/api/v1/clone", &request) {
             // Perhaps only the response was lost.
             Err(error) if error.kind() == ErrorKind::Transient => {
-                let newest = self.newest(to).ok().flatten();
+                let newest = self.newest_after_loss(to).ok().flatten();
                 let is_it = |version: &Version| {
                     version.name.number > before && version.record.cloned_from.as_ref() == Some(from)
                 };
@@ -348,6 +363,11 @@ impl OriginStore {
     fn protocol_error(&self, what: &str) -> Error {
         Error::corrupt(format!("{}: it {what}", self.client.name()))
     }
+}
+
+/// The path that resolves a name or a score.
+fn resolve_path(text: &str) -> String {
+    format!("/api/v1/resolve?name={text}")
 }
 
 /// Returns the version of a record that an origin sent. Its id is that of the local serialization.

@@ -151,7 +151,7 @@ impl UploadSession {
 
     /// Returns the newest version of the record's image.
     fn newest(&self, record: &VersionRecord) -> Result<Option<Version>> {
-        OriginStore::of(self.client.clone()).newest(&record.image)
+        OriginStore::of(self.client.clone()).newest_after_loss(&record.image)
     }
 
     /// Checks that the origin published what was requested.

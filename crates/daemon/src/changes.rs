@@ -28,7 +28,7 @@ impl Origin {
         match writer.version(&request.to, NumberChoice::Latest) {
             Ok(newest) if !request.next => {
                 return Err(Error::refused(format!(
-                    "{} exists, its newest version is {}: clone to another name, or create its next version",
+                    "{} exists, its newest version is {}: clone to another name, or make the next version of it (`--next`)",
                     request.to, newest.name
                 )));
             }

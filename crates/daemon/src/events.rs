@@ -85,8 +85,12 @@ impl What {
                 (false, false) => None,
             },
             Self::Hoard { images, .. } => {
-                let may_know = who.reads_everything() || images.iter().any(|image| who.may_read(image));
-                may_know.then(|| self.clone())
+                if who.reads_everything() {
+                    return Some(self.clone());
+                }
+                // Its own revision has another number, which it asks for.
+                let images: Vec<ImageName> = images.iter().filter(|it| who.may_read(it)).cloned().collect();
+                (!images.is_empty()).then_some(Self::Hoard { revision: 0, images })
             }
             Self::Upload { owner, .. } => (who.reads_everything() || *owner == who.id).then(|| self.clone()),
             Self::Cast { image, .. } => may_see(who, image.as_ref()).then(|| self.clone()),
@@ -305,7 +309,8 @@ mod tests {
         let hoard = |image: &str| What::Hoard { revision: 3, images: vec![name(image)] };
         assert_eq!(
             (hoard("lab/a").as_seen_by(&who), hoard("x/a").as_seen_by(&who)),
-            (Some(hoard("lab/a")), None)
+            (Some(What::Hoard { revision: 0, images: vec![name("lab/a")] }), None),
+            "without a number that counts the changes of others"
         );
         let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
         let cast = |image: Option<&str>| What::Cast {

@@ -2,6 +2,11 @@
 //!
 //! A boot set contains the name that its version had when it was recorded. Where that name is hidden, the boot set is
 //! hidden as well, even if the version has another name by now.
+//!
+//! Revision numbers count every change of the hoard, so they would tell a principal that reads some images about the
+//! others. Such a principal gets a number made of its own members alone, which differs exactly when these have changed.
+
+use std::fmt::Write as _;
 
 use platter_api::{UnregisterReply, UnregisterRequest};
 use platter_image::{BlockId, Error, Kind, Result};
@@ -17,15 +22,34 @@ fn may_read(who: &Principal, member: &HoardMember) -> bool {
     who.may_read(&member.version.image) && who.may_read(&member.record.version.image)
 }
 
+/// All numbers of parts are at least this: they never equal the number of a whole hoard's revision.
+const PART_REVISION_MIN: u64 = 1 << 52;
+
+/// The hoard of a principal that reads some images.
+fn readable_part(who: &Principal, hoard: HoardSnapshot) -> HoardSnapshot {
+    let HoardSnapshot { epoch, mut members, .. } = hoard;
+    members.retain(|member| may_read(who, member));
+    if members.is_empty() {
+        return HoardSnapshot::default();
+    }
+    let mut all = format!("{epoch}\n");
+    for (member, at) in members.iter_mut().zip(1..) {
+        member.added = at;
+        let _ = writeln!(all, "{} {}", member.version, member.boot_set);
+    }
+    let hash = BlockId::of(Kind::Data, all.as_bytes()).0;
+    let revision = u64::from_le_bytes(std::array::from_fn(|at| hash[at]));
+    HoardSnapshot { epoch, revision: PART_REVISION_MIN | revision >> 12, members }
+}
+
 impl Origin {
     /// Returns the members of the hoard that the principal may read.
     ///
     /// # Errors
     /// When the catalog cannot be read.
     pub(crate) fn hoard(&self, who: &Principal) -> Result<HoardSnapshot> {
-        let mut hoard = self.store.hoard()?;
-        hoard.members.retain(|member| may_read(who, member));
-        Ok(hoard)
+        let hoard = self.store.hoard()?;
+        Ok(if who.reads_everything() { hoard } else { readable_part(who, hoard) })
     }
 
     /// Returns the changes of the hoard since a revision.
@@ -33,10 +57,13 @@ impl Origin {
     /// # Errors
     /// When the catalog cannot be read.
     pub(crate) fn hoard_changes(&self, who: &Principal, epoch: &str, since: u64) -> Result<HoardChanges> {
-        let mut changes = self.store.hoard_changes(epoch, since)?;
-        changes.added.retain(|member| may_read(who, member));
-        changes.gone.retain(|name| who.may_read(&name.image));
-        Ok(changes)
+        if who.reads_everything() {
+            return self.store.hoard_changes(epoch, since);
+        }
+        let HoardSnapshot { epoch: own, revision, members } = self.hoard(who)?;
+        let whole = (own.as_str(), revision) != (epoch, since);
+        let added = if whole { members } else { Vec::new() };
+        Ok(HoardChanges { epoch: own, revision, whole, added, gone: Vec::new() })
     }
 
     /// Returns the serialized boot set.
@@ -58,9 +85,9 @@ impl Origin {
     /// the version's recipe does not contain; as `Store::register_boot_set`.
     pub(crate) fn record_boot_set(
         &self,
+        (who, by): (&Principal, &Actor),
         name: &VersionName,
         set: &BootSet,
-        by: &Actor,
     ) -> Result<Registered> {
         let version = self.store.version(&name.image, NumberChoice::Number(name.number));
         let version = version.map_err(|error| match error.to_string().contains('@') {
@@ -83,7 +110,7 @@ impl Origin {
         let registered =
             self.writer.lease()?.acting_as(by.clone()).register_boot_set(name, set, unix_ms())?;
         self.note_change();
-        Ok(registered)
+        Ok(Registered { revision: self.hoard_revision(who, registered.revision)?, ..registered })
     }
 
     /// Removes boot sets from the hoard.
@@ -92,13 +119,70 @@ impl Origin {
     /// As `Store::unregister_boot_set`.
     pub(crate) fn unregister_boot_set(
         &self,
+        (who, by): (&Principal, &Actor),
         request: &UnregisterRequest,
-        by: &Actor,
     ) -> Result<UnregisterReply> {
         let (revision, names) = self
             .writer
             .change(by, |store| store.unregister_boot_set(&request.image, request.number, unix_ms()))?;
         self.note_change();
-        Ok(UnregisterReply { revision, unregistered: names.iter().map(ToString::to_string).collect() })
+        let unregistered = names.iter().map(ToString::to_string).collect();
+        Ok(UnregisterReply { revision: self.hoard_revision(who, revision)?, unregistered })
+    }
+
+    /// A revision of the whole hoard as the principal may know it.
+    fn hoard_revision(&self, who: &Principal, revision: u64) -> Result<u64> {
+        if who.reads_everything() { Ok(revision) } else { Ok(self.hoard(who)?.revision) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_api::Role;
+    use platter_image::Score;
+    use platter_records::BootSetRecord;
+
+    use super::*;
+    use crate::access::Patterns;
+
+    fn member(image: &str, added: u64) -> HoardMember {
+        let id = BlockId::of(Kind::Data, image.as_bytes());
+        let version = VersionName { image: image.parse().unwrap(), number: 1 };
+        let record = BootSetRecord {
+            version: version.clone(),
+            score: Score(id),
+            marker: String::new(),
+            command: String::new(),
+            accelerator: String::new(),
+            time_unix_ms: 0,
+            duration_ms: 0,
+            requests: 0,
+            bytes_read: 0,
+            pages: 0,
+            blocks: 0,
+            bytes: 0,
+            tool_version: String::new(),
+            boots: 0,
+            nodes: Vec::new(),
+        };
+        HoardMember { version, boot_set: id, added, record }
+    }
+
+    #[test]
+    fn a_part_tells_nothing_of_the_rest() {
+        let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
+        let who = Principal { id: "t".into(), name: "t".into(), role: Role::Read, patterns };
+        let part = |revision, members: &[(&str, u64)]| {
+            let members = members.iter().map(|(image, added)| member(image, *added)).collect();
+            readable_part(&who, HoardSnapshot { epoch: "e".into(), revision, members })
+        };
+        let alone = part(1, &[("lab/a", 1)]);
+        let beside_others = part(9, &[("other/a", 2), ("lab/a", 7), ("other/b", 9)]);
+        assert_eq!(alone, beside_others);
+        assert!(alone.revision >= PART_REVISION_MIN && alone.revision < 1 << 53, "JSON keeps it");
+        let more = part(10, &[("lab/a", 7), ("lab/b", 10)]);
+        assert_ne!(more.revision, alone.revision);
+        assert_eq!(part(11, &[("lab/a", 7)]), alone, "it is as before");
+        assert_eq!(part(3, &[("other/a", 1)]), HoardSnapshot::default(), "as if there were none");
     }
 }

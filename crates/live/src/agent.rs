@@ -34,6 +34,8 @@ const ATTACH_EVERY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 /// Interval of requests for all versions, so that their names are known while the origin is down.
 const VERSIONS_EVERY: Duration = Duration::from_secs(600);
+/// Interval of checks whether the edit locks of writable disks are still held.
+const LOCKS_EVERY: Duration = Duration::from_secs(5);
 /// Most disks opened at once: each may wait for an origin that is down.
 const OPENING_MAX: usize = 32;
 
@@ -209,7 +211,7 @@ impl Agent {
         let report = move || {
             let (mut report_due, mut attach_due) = (Instant::now(), Instant::now() + ATTACH_EVERY);
             let (mut strange, mut reported) = (0, Instant::now());
-            let mut versions_due = Instant::now();
+            let (mut versions_due, mut locks_due) = (Instant::now(), Instant::now());
             while let Some(agent) = weak.upgrade() {
                 let served = &agent.served;
                 if served.stop().load(Ordering::Relaxed) {
@@ -230,6 +232,11 @@ impl Agent {
                     versions_due = Instant::now() + pause;
                 }
                 served.record_boots();
+                if Instant::now() >= locks_due {
+                    // If this fails, the last result counts until the next check.
+                    let _ = served.locks.look(served.store(), &served.statuses());
+                    locks_due = Instant::now() + LOCKS_EVERY;
+                }
                 if Instant::now() >= attach_due {
                     agent.try_pending();
                     attach_due = Instant::now() + ATTACH_EVERY;

@@ -36,8 +36,8 @@ pub(super) fn answer(
             served.tell(&LiveEvent::HandedOver);
             Err(Error::bug("a process that handed everything over has not ended"))
         }
-        Question::Disks => Ok(Answer::Disks(served.statuses())),
-        Question::Attach(request) => Ok(Answer::Attached(attach(served, &request)?)),
+        Question::Disks => Ok(Answer::Disks(served.listed())),
+        Question::Attach(requests) => Ok(Answer::Attached(attach_all(served, &requests)?)),
         Question::Publish { disk, words } => {
             Ok(Answer::Published(served.publish(&*served.disk(&disk)?, &words)?))
         }
@@ -86,9 +86,35 @@ pub(super) fn answer(
     }
 }
 
-/// Attaches a disk. A read-only disk that is already served can still get a fill.
-fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<Attached> {
-    let disk = match served.opener.name_of(&request.version) {
+/// Attaches disks: all of them, or none.
+fn attach_all(served: &Arc<Served>, requests: &[DiskRequest]) -> Result<Vec<Attached>> {
+    let (mut all, mut new) = (Vec::new(), Vec::new());
+    for request in requests {
+        match attach(served, request) {
+            Ok((attached, is_new)) => {
+                new.extend(is_new.then(|| attached.disk.clone()));
+                all.push(attached);
+            }
+            Err(error) => {
+                new.iter().for_each(|disk| served.withdraw(disk));
+                return Err(match requests {
+                    [_] => error,
+                    _ => {
+                        error.within(format!("none of the disks is attached, because of {}", request.version))
+                    }
+                });
+            }
+        }
+    }
+    for attached in &all {
+        served.tell(&LiveEvent::Attached(attached));
+    }
+    Ok(all)
+}
+
+/// Attaches a disk, and returns whether it was not served before. A read-only disk that is already served can still get a fill.
+fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<(Attached, bool)> {
+    let (disk, is_new) = match served.opener.name_of(&request.version) {
         Ok((_, name)) if request.fill && request.write.is_none() && served.is_attached(&name) => {
             let disk = served.disk(&name)?;
             if served.fills.score(&name).is_some() || disk.disk.is_writable() {
@@ -96,11 +122,9 @@ fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<Attached> {
             }
             served.fill(&name, disk.disk.state()?.0)?;
             served.remember(&disk, true)?;
-            disk
+            (disk, false)
         }
-        _ => served.disk(&served.attach(request)?)?,
+        _ => (served.disk(&served.attach(request)?)?, true),
     };
-    let attached = served.attached_disk(&disk)?;
-    served.tell(&LiveEvent::Attached(&attached));
-    Ok(attached)
+    Ok((served.attached_disk(&disk)?, is_new))
 }

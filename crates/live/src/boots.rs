@@ -6,8 +6,8 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use platter_image::Score;
@@ -26,6 +26,8 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Maximum delay of registering. Each node has another delay, so that of many nodes that boot at the same time, the
 /// others learn of the first one's boot.
 const SPREAD: Duration = Duration::from_secs(1);
+/// Most disks that are watched after their client closed them, until the pause that ends a boot. One takes at most 3 MiB.
+const CLOSED_MAX: usize = 32;
 /// A version is no longer watched after this many boots that added nothing.
 pub(super) const KNOWN_BOOTS_MAX: u32 = 2;
 /// Maximum number of versions for which this count is kept.
@@ -45,7 +47,7 @@ pub(super) struct BootRecorder {
 #[derive(Default)]
 struct State {
     is_forbidden: bool,
-    watches: Vec<(Score, Weak<BootWatch>)>,
+    watches: Vec<(Score, Arc<BootWatch>)>,
     waiting: VecDeque<Waiting>,
     /// For each version, the number of boots that added nothing.
     known: HashMap<Score, u32>,
@@ -58,9 +60,9 @@ struct Waiting {
 }
 
 impl BootRecorder {
-    /// Creates the recorder of a node with this hoard. `id` distinguishes nodes.
-    pub(super) fn new(observer: Observer, hoard: Arc<Hoard>, id: &str) -> Arc<Self> {
-        let number = blake3_part(id);
+    /// Creates the recorder of a node with this hoard.
+    pub(super) fn new(observer: Observer, hoard: Arc<Hoard>) -> Arc<Self> {
+        let number = blake3_part(&observer.node);
         let delay = SPREAD * u32::from(number) / u32::from(u8::MAX);
         let (state, is_registering) = Default::default();
         Arc::new(Self { observer, hoard, delay, state, is_registering })
@@ -76,7 +78,7 @@ impl BootRecorder {
             return None;
         }
         let watch = Arc::new(BootWatch::new(disk.clone()));
-        self.state().watches.push((score, Arc::downgrade(&watch)));
+        self.state().watches.push((score, watch.clone()));
         Some(watch)
     }
 
@@ -94,17 +96,20 @@ impl BootRecorder {
         if !is_allowed {
             state.waiting.clear();
             let watches = std::mem::take(&mut state.watches);
-            watches.iter().filter_map(|(_, watch)| watch.upgrade()).for_each(|watch| watch.stop());
+            watches.iter().for_each(|(_, watch)| watch.stop());
         }
     }
 
     /// Collects boots that have ended. To be called about every second.
     pub(super) fn look(&self) {
         let mut ended = Vec::new();
+        let mut closed = 0;
         self.state().watches.retain(|(score, watch)| {
-            let Some(watch) = watch.upgrade() else { return false };
             ended.extend(watch.poll().map(|boot| (*score, boot)));
-            watch.is_on()
+            // One reference is in this list.
+            let is_closed = Arc::strong_count(watch) == 1;
+            closed += usize::from(is_closed);
+            watch.is_on() && (!is_closed || closed <= CLOSED_MAX && watch.is_observing())
         });
         for (score, boot) in ended {
             self.keep(score, boot);
@@ -138,7 +143,7 @@ impl BootRecorder {
     fn stop_watching(&self, score: Score) {
         let watches = &mut self.state().watches;
         for (_, watch) in watches.iter().filter(|(of, _)| *of == score) {
-            watch.upgrade().into_iter().for_each(|watch| watch.stop());
+            watch.stop();
         }
         watches.retain(|(of, _)| *of != score);
     }
@@ -156,7 +161,7 @@ impl BootRecorder {
 
     /// Whether this node observed a boot of this version, so its cache has the boot's blocks.
     pub(super) fn has_observed(&self, record: &BootSetRecord) -> bool {
-        record.nodes.contains(&self.observer.node)
+        record.nodes.contains(&self.observer.mark(record.score))
     }
 
     /// Postpones a boot, because the origin is down.
@@ -200,7 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let hoard = Hoard::open(&StorePlace::on_system(folder.path())).unwrap();
         let observer = Observer { node: "node".into(), tool_version: String::new() };
-        (folder, BootRecorder::new(observer, hoard, "1"))
+        (folder, BootRecorder::new(observer, hoard))
     }
 
     fn score(number: u8) -> Score {
@@ -289,5 +294,13 @@ mod tests {
         drop(gone);
         recorder.look();
         assert_eq!(recorder.state().watches.len(), 0, "no client uses the disk any more");
+        // A boot may end when its disk is closed.
+        for opened in 1..=CLOSED_MAX + 2 {
+            let closed = recorder.watch(score(3), &disk()).unwrap();
+            closed.read(&mut [0; 4096], 0).unwrap();
+            drop(closed);
+            recorder.look();
+            assert_eq!(recorder.state().watches.len(), opened.min(CLOSED_MAX));
+        }
     }
 }

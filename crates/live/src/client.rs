@@ -9,6 +9,7 @@ use super::attached::Attached;
 use super::control::{ServingProcess, Words};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::list::{processes, processes_at};
+use super::overlays;
 use super::place::LivePlace;
 use super::publish::PublishRequest;
 use super::publish_report::PublishReport;
@@ -34,12 +35,26 @@ pub fn running_node(place: &LivePlace) -> Result<Option<PathBuf>> {
     }
 }
 
-/// Lets the node in this directory, or another process there, serve a disk.
+/// Returns the directory of the running node on this machine that keeps unpublished changes to an image, if there is one.
+///
+/// # Errors
+/// `Io`.
+pub fn node_of_disk(place: &LivePlace, image: &ImageName) -> Result<Option<PathBuf>> {
+    for other in place.everywhere()? {
+        let is_its = overlays::list(other.dir())?.iter().any(|(name, _)| name == image);
+        if is_its && ServingProcess::node(other.dir())?.is_some() {
+            return Ok(Some(other.dir().to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Lets the node in this directory, or another process there, serve disks: all of them, or none.
 ///
 /// # Errors
 /// `Missing` when no process answers there; that process's errors.
-pub fn attach_at(dir: &Path, request: &DiskRequest) -> Result<Attached> {
-    first(processes_at(dir)?)?.attach(request)
+pub fn attach_at(dir: &Path, requests: Vec<DiskRequest>) -> Result<Vec<Attached>> {
+    first(processes_at(dir)?)?.attach(requests)
 }
 
 /// Lets the processes in this directory stop serving a disk. Without `then`, its `on_detach` decides about its changes.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
 use platter_records::{EditLock, ImageName};
-use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayOptions, WatchPause};
+use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayHeader, OverlayOptions, WatchPause};
 
 use super::overlays::{Overlays, boot_id};
 use super::place::LivePlace;
@@ -68,9 +68,9 @@ pub(super) struct Frozen {
     pub(super) view: Arc<dyn BlockDevice>,
     /// The changed ranges above the base.
     pub(super) changed: Extents,
-    /// The source text of versions made from it: the same for every attempt to publish these overlays, and different
-    /// for everything else.
-    pub(super) source: String,
+    /// The last is the source text of a version made from it. The others are the source texts of earlier attempts: this disk
+    /// still contains everything that they may have published.
+    pub(super) sources: Vec<String>,
     /// Nothing has been written above it yet.
     pub(super) is_whole: bool,
 }
@@ -179,20 +179,21 @@ impl LiveDisk {
         let mut layers = self.layers_mut();
         let layers = layers.as_mut().ok_or_else(detached)?;
         let base = layers.base.score;
-        let source = writing.source(layers.overlays.first().map_or(0, |(number, _)| *number))?;
-        let frozen =
-            |view: Arc<dyn BlockDevice>, changed, is_whole| Frozen { base, view, changed, source, is_whole };
         let (view, all) = (layers.top(), layers.changed());
         view.flush()?;
         if all.is_empty() {
-            return Ok(frozen(view, all, true));
+            return Ok(Frozen { base, view, changed: all, sources: Vec::new(), is_whole: true });
         }
+        let frozen = |view, changed, is_whole, overlays: &[_]| {
+            let sources = writing.sources(overlays)?;
+            Ok(Frozen { base, view, changed, sources, is_whole })
+        };
         if let [below @ .., (_, top)] = &layers.overlays[..]
             && let Some((_, newest)) = below.last()
         {
             let is_whole = top.dirty().is_empty();
             if is_whole || layers.overlays.len() >= OVERLAYS_MAX {
-                return Ok(frozen(newest.clone(), changed(below), is_whole));
+                return frozen(newest.clone() as _, changed(below), is_whole, &layers.overlays);
             }
         }
         let number = layers.overlays.last().map_or(0, |(number, _)| *number) + 1;
@@ -201,7 +202,7 @@ impl LiveDisk {
             Overlay::create(overlays.vfs(), &overlays.path(number), &options, view.clone())
         })?;
         layers.overlays.push((number, Arc::new(overlay)));
-        Ok(frozen(view, all, true))
+        frozen(view, all, true, &layers.overlays)
     }
 
     /// Puts the disk above the new version that contains the frozen overlays, and removes these.
@@ -256,11 +257,23 @@ impl LiveDisk {
 }
 
 impl Writing {
-    /// The source text of versions made from this disk, derived from its lowest overlay.
-    fn source(&self, lowest: u64) -> Result<String> {
-        let id = self.with_overlays(|overlays| overlays.header(lowest))?.id;
-        let id = u64::from_le_bytes(std::array::from_fn(|at| id[at]));
-        Ok(format!("live disk of {}, edit lock {}, overlay {id:016x}", self.image, self.edit_lock.number))
+    /// The source texts of versions made from this disk: one for each overlay above the lowest, for everything below that
+    /// overlay; the last is for the overlays that are frozen now. The text contains the id of the overlay above, which was
+    /// created when those below were frozen. A disk without it, for example from a backup, may lack published changes.
+    fn sources(&self, overlays: &[(u64, Arc<Overlay>)]) -> Result<Vec<String>> {
+        let id = |number: u64| -> Result<u64> {
+            let id = self.with_overlays(|overlays| overlays.header(number))?.id;
+            Ok(u64::from_le_bytes(std::array::from_fn(|at| id[at])))
+        };
+        let [(lowest, _), above @ ..] = overlays else { return Ok(Vec::new()) };
+        let (image, edit_lock, lowest) = (&self.image, self.edit_lock.number, id(*lowest)?);
+        let source = |(number, _): &(u64, _)| {
+            Ok(format!(
+                "live disk of {image}, edit lock {edit_lock}, overlay {lowest:016x} below {:016x}",
+                id(*number)?
+            ))
+        };
+        above.iter().map(source).collect()
     }
 
     fn with_overlays<T>(&self, act: impl FnOnce(&Overlays) -> Result<T>) -> Result<T> {
@@ -281,6 +294,47 @@ fn detached() -> Error {
 
 fn overlay_options(base_score: Score, edit_lock: u64) -> Result<OverlayOptions> {
     Ok(OverlayOptions { base_score, edit_lock, boot_id: boot_id()? })
+}
+
+/// Returns what overlays say without the version below them: its score, the disk's length, and the number of changed bytes.
+///
+/// # Errors
+/// `Corrupt`, `Refused`, `Io`.
+pub(super) fn written_above(overlays: &Overlays, edit_lock: u64) -> Result<Option<(Score, u64, u64)>> {
+    let numbers = overlays.numbers()?;
+    let Some(newest) = numbers.last() else { return Ok(None) };
+    let OverlayHeader { base_score, disk_length, .. } = overlays.header(*newest)?;
+    let options = overlay_options(base_score, edit_lock)?;
+    let mut opened = Vec::new();
+    for number in numbers {
+        // Overlays above another version were published.
+        if overlays.header(number)?.base_score == base_score {
+            let base = Arc::new(OutOfReach { length: disk_length });
+            let overlay = Overlay::open(overlays.vfs(), &overlays.path(number), &options, base)?;
+            opened.push((number, Arc::new(overlay)));
+        }
+    }
+    Ok(Some((base_score, disk_length, changed(&opened).total())))
+}
+
+/// Stands for a version that is not read.
+struct OutOfReach {
+    length: u64,
+}
+
+impl BlockDevice for OutOfReach {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read(&self, _buffer: &mut [u8], _offset: u64) -> Result<()> {
+        Err(Error::transient("the version below is not opened"))
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        visit(range, Allocation::Data);
+        Ok(())
+    }
 }
 
 fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Score) -> Result<Layers> {

@@ -58,10 +58,10 @@ impl Hoarding {
         store: &OpenStore,
         request: &AttachRequest,
     ) -> Option<Arc<BootRecorder>> {
-        let node = request.node.as_ref().filter(|node| node.record_boots)?;
+        request.node.as_ref().filter(|node| node.record_boots)?;
         let (hoard, cache) = (self.hoard.clone()?, store.cache()?);
-        let observer = Observer { node: node.name.clone(), tool_version: request.tool_version.clone() };
-        Some(BootRecorder::new(observer, hoard, &cache.cache().id().to_string()))
+        let node = cache.cache().id().to_string();
+        Some(BootRecorder::new(Observer { node, tool_version: request.tool_version.clone() }, hoard))
     }
 
     pub(super) fn hoard(&self) -> Option<&Arc<Hoard>> {

@@ -21,6 +21,7 @@ mod fills;
 mod handover;
 mod hoarding;
 mod inherited;
+mod known_locks;
 mod list;
 mod opener;
 mod overlays;
@@ -46,7 +47,9 @@ pub use address::{
 };
 pub use attach::{AttachRequest, NodeRequest, attach};
 pub use attached::Attached;
-pub use client::{attach_at, clone_at, detach, detach_at, discard_at, publish_at, running_node};
+pub use client::{
+    attach_at, clone_at, detach, detach_at, discard_at, node_of_disk, publish_at, running_node,
+};
 pub use control::read_control_line;
 pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
 pub use event::{LiveEvent, OnEvent};

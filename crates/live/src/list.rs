@@ -8,6 +8,8 @@ use platter_store::Store;
 use platter_vdisk::BlockDevice;
 
 use super::control::ServingProcess;
+use super::disk;
+use super::known_locks::KnownLocks;
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
 use super::publish::open_left;
@@ -44,7 +46,7 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         }
         let place = overlays::place_of(place, &image, number)?;
         let known = match away {
-            Some(_) => lying_there(place.dir(), &image, number)?,
+            Some(_) => left_here(place.dir(), &image, number)?,
             None => left_disk(&place, &store, &image, number)?,
         };
         let holder =
@@ -71,10 +73,11 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         });
     }
     found.sort_by(|a, b| (&a.disk, a.edit_lock).cmp(&(&b.disk, b.edit_lock)));
-    let listed = found.into_iter().map(|status| {
-        let is_lost = |number| away.is_none() && !is_held(&edit_locks, &status.disk, number);
-        ListedDisk { lost: status.edit_lock.is_some_and(is_lost), status }
-    });
+    let locks = KnownLocks::default();
+    if away.is_none() {
+        locks.note(&store, &edit_locks, &found)?;
+    }
+    let listed = found.into_iter().map(|status| ListedDisk { lost: locks.is_lost(&status), status });
     Ok(DiskList { disks: listed.collect(), away })
 }
 
@@ -126,20 +129,21 @@ pub(super) fn processes(place: &LivePlace) -> Result<Vec<ServingProcess>> {
 ///
 /// # Errors
 /// `Missing` when no process answers there; `Io`.
-pub fn disks_of_node(dir: &Path) -> Result<Vec<DiskStatus>> {
+pub fn disks_of_node(dir: &Path) -> Result<Vec<ListedDisk>> {
     let mut found = Vec::new();
     for process in processes_at(dir)? {
-        found.extend(process.disks()?);
+        found.extend(process.listed()?);
     }
     for (image, number) in overlays::list(dir)? {
-        if is_found(&found, number) {
+        if found.iter().any(|disk| disk.status.edit_lock == Some(number)) {
             continue;
         }
-        if let Some((base, disk_bytes, written_bytes)) = lying_there(dir, &image, number)? {
-            found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
+        if let Some((base, disk_bytes, written_bytes)) = left_here(dir, &image, number)? {
+            let status = DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) };
+            found.push(ListedDisk { status, lost: false });
         }
     }
-    found.sort_by(|a, b| (&a.disk, a.edit_lock).cmp(&(&b.disk, b.edit_lock)));
+    found.sort_by(|a, b| (&a.status.disk, a.status.edit_lock).cmp(&(&b.status.disk, b.status.edit_lock)));
     Ok(found)
 }
 
@@ -160,10 +164,6 @@ pub(super) fn processes_at(dir: &Path) -> Result<Vec<ServingProcess>> {
 
 fn is_found(found: &[DiskStatus], number: u64) -> bool {
     found.iter().any(|disk| disk.edit_lock == Some(number))
-}
-
-fn is_held(edit_locks: &[EditLock], image: &str, number: u64) -> bool {
-    edit_locks.iter().any(|edit_lock| is_lock(edit_lock, image, number))
 }
 
 fn is_lock(edit_lock: &EditLock, image: &str, number: u64) -> bool {
@@ -210,16 +210,15 @@ fn left_disk(
     }
 }
 
-/// As [`left_disk`], without the version below, which is not available.
-fn lying_there(dir: &Path, image: &ImageName, edit_lock: u64) -> Result<Option<Known>> {
-    let lying = || -> Result<Option<Known>> {
+/// As [`left_disk`], without opening the version below.
+fn left_here(dir: &Path, image: &ImageName, edit_lock: u64) -> Result<Option<Known>> {
+    let left = || -> Result<Option<Known>> {
         let overlays = Overlays::lock(dir, image, edit_lock)?;
-        let Some(newest) = overlays.numbers()?.last().copied() else { return Ok(None) };
-        let header = overlays.header(newest)?;
-        Ok(Some((header.base_score.to_string(), header.disk_length, None)))
+        let written = disk::written_above(&overlays, edit_lock)?;
+        Ok(written.map(|(base, length, bytes)| (base.to_string(), length, Some(bytes))))
     };
-    match lying() {
+    match left() {
         Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
-        lying => lying,
+        left => left,
     }
 }

@@ -93,10 +93,13 @@ impl LivePlace {
     /// The place of a node that does not run, for commands that work without it.
     ///
     /// # Errors
-    /// `Missing` when the store is not behind an origin, because nodes serve disks of origins.
+    /// `Missing` when there is no such directory, or the store is not that of an origin: a node's disks are those of one.
     pub fn of_node(store: &StoreLocation, dir: &Path) -> Result<Self> {
         match store {
-            StoreLocation::Remote(_) => Ok(Self::of_cache(store, dir)),
+            StoreLocation::Remote(_) if dir.is_dir() => Ok(Self::of_cache(store, dir)),
+            StoreLocation::Remote(_) => {
+                Err(Error::missing(format!("{} is no directory: no node ever ran there", dir.display())))
+            }
             StoreLocation::Local(_) => Err(Error::missing(format!(
                 "no node answers in {0}: `platter node --cache {0}` starts one; or name its origin with --server, to do \
                  without it",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, Result, Score};
 use platter_records::{EditLock, ImageName};
 
 use super::control::{ServingProcess, Words};
@@ -13,7 +13,7 @@ use super::overlays::{self, Overlays};
 use super::place::LivePlace;
 use super::publish_report::PublishReport;
 use super::sources::Sources;
-use super::version::publish_disk;
+use super::version::{named, publish_disk};
 use platter_api::DiskStatus;
 use platter_fetch::OpenStore;
 use platter_jobs::Progress;
@@ -68,16 +68,21 @@ pub(super) fn publish_from(
 ) -> Result<PublishReport> {
     let words = request.words();
     let (image, place) = (&request.disk, &request.place);
-    let wanted = Wanted::find(place, store, image, request.edit_lock).map_err(kept)?;
+    let wanted =
+        Wanted::find(place, store, image, request.edit_lock, words.branch.is_some()).map_err(kept)?;
     if let Some((server, status)) = serving(place, image, wanted.number())? {
         if words.branch.is_none() {
             return server.publish(image.as_str(), &words);
         }
+        let unchanged = || {
+            let base = Score::from_hex(&status.base);
+            nothing_written(image.as_str(), &base.map_or(status.base.clone(), |it| named(store, image, it)))
+        };
         if status.written_bytes == Some(0) {
-            return Err(nothing_written(image.as_str(), &status.base));
+            return Err(unchanged());
         }
         let published = server.detach(image.as_str(), Some(OnDetach::Publish), &words)?;
-        return published.ok_or_else(|| nothing_written(image.as_str(), &status.base));
+        return published.ok_or_else(unchanged);
     }
     let sources = Sources::for_a_job(store.clone())?;
     let disk = wanted.open(place, &sources, image)?;
@@ -105,7 +110,13 @@ pub(super) fn discard_from(
     image: &ImageName,
     edit_lock: Option<u64>,
 ) -> Result<u64> {
-    let wanted = Wanted::find(place, store, image, edit_lock)?;
+    let wanted = Wanted::find(place, store, image, edit_lock, false)?;
+    if let Some((_, status)) = serving(place, image, wanted.number())? {
+        return Err(Error::refused(format!(
+            "{image} is attached at {}: `platter detach {image} --then discard` ends that and discards the changes",
+            status.exports.join(" ")
+        )));
+    }
     let sources = Sources::for_a_job(store.clone())?;
     let disk = wanted.open(place, &sources, image)?;
     let (_, written) = disk.state()?;
@@ -137,26 +148,34 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn find(place: &LivePlace, store: &OpenStore, image: &ImageName, number: Option<u64>) -> Result<Self> {
+    /// `number` names an edit lock. Without it, the disk of the held lock is meant; of a branch, which needs no lock, also the
+    /// only one whose changes lie here.
+    fn find(
+        place: &LivePlace,
+        store: &OpenStore,
+        image: &ImageName,
+        number: Option<u64>,
+        is_branch: bool,
+    ) -> Result<Self> {
         let held = store.edit_lock(image)?;
         let of_image = overlays::list_everywhere(place)?.into_iter().filter(|(name, _)| name == image);
-        let lost: Vec<u64> = of_image.map(|(_, number)| number).collect();
-        if let Some(edit_lock) = held.filter(|held| number.is_none_or(|number| held.number == number)) {
-            // Changes by others to an origin's images are elsewhere, and must not be ended from here.
-            return match place.is_far() && !lost.contains(&edit_lock.number) {
-                true => Err(elsewhere(&edit_lock)),
-                false => Ok(Self::Held(edit_lock)),
-            };
-        }
-        match (number, &lost[..]) {
-            (Some(number), lost) if lost.contains(&number) => Ok(Self::Lost(number)),
-            (Some(number), _) => {
+        let here: Vec<u64> = of_image.map(|(_, number)| number).collect();
+        let meant = held.as_ref().filter(|held| number.is_none_or(|number| held.number == number));
+        match (meant, number, &here[..]) {
+            // Others write an origin's images elsewhere: that is not ours to end.
+            (Some(edit_lock), _, here) if !place.is_far() || here.contains(&edit_lock.number) => {
+                Ok(Self::Held(edit_lock.clone()))
+            }
+            (_, Some(number), here) if here.contains(&number) => Ok(Self::Lost(number)),
+            (Some(edit_lock), _, []) => Err(elsewhere(edit_lock)),
+            (_, Some(number), _) => {
                 Err(Error::missing(format!("{image} has no changes under edit lock {number}")))
             }
-            (None, []) => Err(Error::missing(format!(
+            (_, None, []) => Err(Error::missing(format!(
                 "no changes to {image} exist: start with `platter attach --write {image}`"
             ))),
-            (None, [number, ..]) => Err(lost_edit_lock(image, *number)),
+            (_, None, [number]) if is_branch => Ok(Self::Lost(*number)),
+            (_, None, [.., number]) => Err(lost_edit_lock(image, *number)),
         }
     }
 
@@ -226,7 +245,7 @@ pub(super) fn kept(error: Error) -> Error {
 /// The error for a disk that is written on another machine.
 fn elsewhere(edit_lock: &EditLock) -> Error {
     Error::missing(format!(
-        "{} is edited elsewhere ({edit_lock}): there are no changes under that edit lock here",
+        "{} is edited elsewhere ({edit_lock}): there are no changes to it here",
         edit_lock.image
     ))
 }

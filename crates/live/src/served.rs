@@ -29,6 +29,7 @@ use super::fills::{Fills, needs_a_cache};
 use super::handover::Handover;
 use super::hoarding::Hoarding;
 use super::inherited::{Inherited, own_server};
+use super::known_locks::KnownLocks;
 use super::opener::{OpenedDisk, Opener};
 use super::own_server::OwnServer;
 use super::publish::end_editing;
@@ -40,7 +41,7 @@ use super::servers::{NbdPort, Server, Uri};
 use super::sources::Sources;
 use super::tree::{FixedNames, ImageTree};
 use super::version::publish_disk;
-use platter_api::DiskStatus;
+use platter_api::{DiskStatus, ListedDisk};
 use platter_fetch::OpenStore;
 use platter_jobs::Silent;
 
@@ -55,6 +56,8 @@ pub(super) struct Served {
     pub(super) hoarding: Hoarding,
     disks: Mutex<BTreeMap<String, Arc<ServedDisk>>>,
     pub(super) fills: Fills,
+    /// Edit locks that are lost, as far as known.
+    pub(super) locks: KnownLocks,
     /// The disks that a node serves again after a restart.
     remembered: Option<RememberedDisks>,
     on_event: Arc<OnEvent>,
@@ -122,6 +125,7 @@ impl Served {
             hoarding,
             disks: Mutex::default(),
             fills: Fills::new(store),
+            locks: KnownLocks::default(),
             request,
             on_event: Arc::new(on_event),
             uris: OnceLock::new(),
@@ -340,6 +344,16 @@ impl Served {
         }
     }
 
+    /// Undoes an attach, because another disk of the same request cannot be attached.
+    pub(super) fn withdraw(&self, name: &str) {
+        let Ok(disk) = self.disk(name) else { return };
+        self.release_unwritten(&disk);
+        let closed = self.forget(name).and_then(|()| self.fills.stop(name)).and_then(|()| self.close(&disk));
+        if let Err(error) = closed {
+            self.tell(&LiveEvent::Note(format!("{name}: {error}")));
+        }
+    }
+
     /// Notes that a node should serve a disk again after a restart.
     pub(super) fn remember(&self, disk: &ServedDisk, fill: bool) -> Result<()> {
         let Some(all) = &self.remembered else { return Ok(()) };
@@ -377,6 +391,13 @@ impl Served {
         self.all().iter().filter_map(status).collect()
     }
 
+    /// The same, with whether their edit locks are lost.
+    pub(super) fn listed(&self) -> Vec<ListedDisk> {
+        let statuses = self.statuses().into_iter();
+        let listed = statuses.map(|status| ListedDisk { lost: self.locks.is_lost(&status), status });
+        listed.collect()
+    }
+
     fn status(&self, disk: &ServedDisk, attached: Attached) -> DiskStatus {
         let edit_lock = disk.disk.writing().map(|writing| &writing.edit_lock);
         DiskStatus {
@@ -397,6 +418,9 @@ impl Served {
 
     pub(super) fn publish(self: &Arc<Self>, disk: &ServedDisk, words: &Words) -> Result<PublishReport> {
         let report = publish_disk(&disk.disk, &self.opener.sources, words, &Silent)?;
+        if let Some(tree) = self.image_tree.lock().upgrade() {
+            tree.changed();
+        }
         self.tell(&LiveEvent::Published(&report));
         let is_filled = self.fills.score(disk.name()).is_some();
         if is_filled && words.branch.is_none() {

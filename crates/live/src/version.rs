@@ -53,7 +53,7 @@ pub(super) fn publish_disk(
     loop {
         let frozen = disk.freeze()?;
         if frozen.changed.is_empty() {
-            return Err(nothing_written(&disk.name, &frozen.base.to_string()));
+            return Err(nothing_written(&disk.name, &named(&sources.store, &writing.image, frozen.base)));
         }
         progress.begin("publishing", frozen.changed.total());
         // Also before the last turn: if it fails, clients use the disk again.
@@ -114,6 +114,12 @@ pub(super) fn base_version(store: &OpenStore, image: &ImageName, base: Score) ->
     }
 }
 
+/// Describes a version by its name, or by its score if no version has that score.
+pub(super) fn named(store: &OpenStore, image: &ImageName, base: Score) -> String {
+    let version = base_version(store, image, base).ok().flatten();
+    version.map_or_else(|| format!("score {base}"), |version| version.name.to_string())
+}
+
 /// The existing versions of the image to be published.
 struct Standing {
     /// Number of its newest version; 0 when it has none.
@@ -128,7 +134,7 @@ impl Standing {
     ///
     /// # Errors
     /// `Refused` when there is another version.
-    fn of(store: &OpenStore, image: &ImageName, base: Option<Score>, source: &str) -> Result<Self> {
+    fn of(store: &OpenStore, image: &ImageName, base: Option<Score>, sources: &[String]) -> Result<Self> {
         let newest = match store.resolve(image.as_str()) {
             Err(error) if error.kind() == ErrorKind::Missing => return Ok(Self { newest: 0, ours: None }),
             resolved => resolved?.version,
@@ -138,14 +144,15 @@ impl Standing {
         if base == Some(newest.record.score) {
             return Ok(Self { newest: number, ours: None });
         }
-        if newest.record.source == source {
+        if sources.contains(&newest.record.source) {
             return Ok(Self { newest: number, ours: Some(newest) });
         }
         Err(Error::refused(match base {
             Some(base) => format!(
-                "{} came after the version that this disk stands on ({base}), and publishing would undo it: nothing was \
-                 published, and the changes are kept: publish to a new name",
-                newest.name
+                "{} is newer than the version below this disk ({}), and publishing would undo it: nothing was published, \
+                 and the changes are kept: publish them to a new name",
+                newest.name,
+                named(store, image, base)
             ),
             None => {
                 format!("{image} exists, its newest version is {}: publish to a new name", newest.name)
@@ -214,7 +221,7 @@ fn capture_frozen(
     let image = words.branch.as_ref().unwrap_or(&writing.image);
     let base = words.branch.is_none().then_some(frozen.base);
     // Checked before anything is read, and again before publishing.
-    Standing::of(store, image, base, &frozen.source)?;
+    Standing::of(store, image, base, &frozen.sources)?;
     let below = base_version(store, &writing.image, frozen.base)?;
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
@@ -226,7 +233,7 @@ fn capture_frozen(
     let draft = VersionRecord {
         edit_lock: words.branch.is_none().then_some(writing.edit_lock.number),
         cloned_from: below.as_ref().filter(|_| words.branch.is_some()).map(|below| below.name.clone()),
-        source: frozen.source.clone(),
+        source: frozen.sources.last().cloned().unwrap_or_default(),
         cut_policy: options.cut_policy.0,
         disk_length: root.disk_length,
         sector_size: root.sector_size,
@@ -250,7 +257,7 @@ fn capture_frozen(
                 &mut |_| {},
             )?;
             session.finish()?;
-            let standing = Standing::of(store, image, base, &frozen.source)?;
+            let standing = Standing::of(store, image, base, &frozen.sources)?;
             if let Some(version) = standing.published(captured.score, base)? {
                 return Ok((PublishedVersion { version, repairs: Repairs::default() }, captured));
             }

@@ -21,6 +21,10 @@ pub(crate) fn interface_address(interface: Option<&str>, group: SocketAddrV4) ->
     if let Some(address) = interface.and_then(|text| text.parse::<Ipv4Addr>().ok()) {
         return Ok(address);
     }
+    // A probe over the loopback device would get the address of another interface, and send there.
+    if interface.is_some_and(is_loopback) {
+        return Ok(Ipv4Addr::LOCALHOST);
+    }
     let probe = udp_socket()?;
     if let Some(name) = interface {
         probe.bind_device(Some(name.as_bytes())).map_err(|error| {
@@ -41,6 +45,14 @@ pub(crate) fn interface_address(interface: Option<&str>, group: SocketAddrV4) ->
             interface.unwrap_or("of the default route")
         ))),
     }
+}
+
+/// Whether the interface of that name is a loopback device.
+fn is_loopback(name: &str) -> bool {
+    const IFF_LOOPBACK: u32 = 8;
+    let flags = std::fs::read_to_string(format!("/sys/class/net/{name}/flags")).unwrap_or_default();
+    let flags = flags.trim().strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    flags.is_some_and(|flags| flags & IFF_LOOPBACK != 0)
 }
 
 /// The sender's socket: sends to groups over the interface with that address, and receives feedback on its
@@ -105,4 +117,17 @@ fn enlarge_buffers(socket: &Socket) {
         let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     }
     let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_device_has_its_own_address() {
+        let group = SocketAddrV4::new(Ipv4Addr::new(239, 255, 1, 1), 7580);
+        assert_eq!(interface_address(Some("lo"), group).unwrap(), Ipv4Addr::LOCALHOST);
+        assert_eq!(interface_address(Some("10.1.2.3"), group).unwrap(), Ipv4Addr::new(10, 1, 2, 3));
+        assert!(interface_address(Some("none-such"), group).is_err());
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use platter_jobs::{Result, StoreLocation};
-use platter_live::{LivePlace, running_node};
+use platter_jobs::{ImageName, Result, StoreLocation};
+use platter_live::{LivePlace, node_of_disk, running_node};
 
 use crate::arguments::{Attach, Far, OfNode};
 
@@ -19,6 +19,26 @@ pub(crate) fn of_attach(store: &StoreLocation, options: &Attach) -> Result<Optio
         Some(dir) => Ok(Some(dir.clone())),
         None if has_address => Ok(None),
         None => running_node(&LivePlace::open(store, options.far.overlays.as_deref())?),
+    }
+}
+
+/// Returns the directory of the node to ask about a disk: the one on the command line, or a running one that keeps the disk's
+/// changes. `None`: this process does the work, with the same effect.
+///
+/// # Errors
+/// Errors of locating the store.
+pub(crate) fn of_disk(
+    store: &StoreLocation,
+    node: &OfNode,
+    far: &Far,
+    disk: &ImageName,
+) -> Result<Option<PathBuf>> {
+    match (&node.node, store) {
+        (Some(dir), _) => Ok(Some(dir.clone())),
+        (None, StoreLocation::Local(_)) => Ok(None),
+        (None, StoreLocation::Remote(_)) => {
+            node_of_disk(&LivePlace::open(store, far.overlays.as_deref())?, disk)
+        }
     }
 }
 

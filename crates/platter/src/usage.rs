@@ -50,7 +50,9 @@ pub(crate) fn check(command: &Command, store: &StoreLocation) -> Result<(), clap
         Command::Detach(options) => of_overlays(&options.far, store),
         Command::Publish(options) => of_overlays(&options.far, store),
         Command::Discard(options) => of_overlays(&options.far, store),
-        Command::Node(_) if is_local(store) => Some("a node needs an origin: name it with --origin"),
+        Command::Node(_) if is_local(store) => Some(
+            "a node reads an origin through its cache: name the origin with --origin; `platter attach` serves the disks of a store on this machine",
+        ),
         _ => None,
     };
     let kind = ErrorKind::MissingRequiredArgument;

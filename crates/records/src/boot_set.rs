@@ -72,7 +72,7 @@ pub struct BootSetRecord {
     /// Boots that nodes observed, merged in it; 0 when a person recorded it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub boots: u32,
-    /// The nodes that observed them.
+    /// A mark of each node that observed them, which only that node recognises: whoever may read the version sees them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
 }

@@ -20,7 +20,9 @@ mod trace;
 mod tree;
 
 pub use block_device::{Allocation, BlockDevice};
-pub use boot::{BOOT_BYTES_MAX, BOOT_PAUSE_MS, Boot, BootDetector, BootWatch, RangeSet, WatchPause};
+pub use boot::{
+    BOOT_BYTES_MAX, BOOT_PAUSE_MS, Boot, BootDetector, BootWatch, RangeSet, WatchPause, has_places_of_a_boot,
+};
 pub use cache::{BlockCache, CacheCounters, CacheOptions};
 pub use count::{Count, RequestCounts};
 pub use disk_view::DiskView;

@@ -28,12 +28,15 @@ impl Principal {
         self.patterns.matches(image)
     }
 
-    /// Returns the record as this principal may see it: without the names of hidden images.
+    /// Returns the record as this principal may see it: without the names of hidden images, and without the numbers of new
+    /// bytes, which depend on what was stored of hidden images.
     pub(crate) fn shown(&self, record: VersionRecord) -> VersionRecord {
         let keep = |name: Option<VersionName>| name.filter(|name| self.may_read(&name.image));
         VersionRecord {
             cloned_from: keep(record.cloned_from),
             renamed_from: keep(record.renamed_from),
+            new_raw_bytes: if self.reads_everything() { record.new_raw_bytes } else { 0 },
+            new_stored_bytes: if self.reads_everything() { record.new_stored_bytes } else { 0 },
             ..record
         }
     }

@@ -82,7 +82,7 @@ impl AccessTokens {
     /// Creates a token. Durable on return.
     ///
     /// # Errors
-    /// `Refused` for an invalid name, no or too many patterns, or too many tokens; as [`AccessTokens::list`].
+    /// `Refused` for an unfit name or one that another token has, no pattern, or too many tokens; as [`AccessTokens::list`].
     pub fn add(&self, name: &str, role: Role, patterns: Vec<NamePattern>) -> Result<NewToken> {
         if name.is_empty() || name.len() > TOKEN_NAME_LENGTH_MAX || name.chars().any(char::is_control) {
             return Err(Error::refused(format!(
@@ -104,6 +104,12 @@ impl AccessTokens {
         self.change(|tokens| {
             if tokens.len() == TOKENS_MAX {
                 return Err(Error::refused(format!("there are {TOKENS_MAX} access tokens already")));
+            }
+            if let Some(other) = tokens.iter().find(|stored| stored.token.name == name) {
+                return Err(Error::refused(format!(
+                    "an access token named {name:?} exists ({}): choose another name, or remove that one",
+                    other.token.id
+                )));
             }
             tokens.push(StoredToken { token: token.clone(), secret_blake3: hash(&secret) });
             Ok(())
@@ -244,6 +250,8 @@ mod tests {
         assert!(tokens.add("a\nb", Role::Read, vec![NamePattern::Everything]).is_err());
         assert!(tokens.add("a", Role::Read, vec![]).is_err());
         let made = tokens.add("a", Role::Admin, vec![NamePattern::Everything]).unwrap();
+        let second = tokens.add("a", Role::Read, vec![NamePattern::Everything]).unwrap_err();
+        assert!(second.to_string().contains(&made.token.id), "{second}");
         fs::write(folder.path().join(FILE), "{\"platter_access_tokens\":1").unwrap();
         assert_eq!(tokens.principal(&made.secret).unwrap_err().kind(), ErrorKind::Corrupt);
         fs::write(folder.path().join(FILE), "{\"platter_access_tokens\":2,\"tokens\":[]}").unwrap();

@@ -48,7 +48,7 @@ impl Asker {
             Verdict::Allow => Ok(()),
             Verdict::NotThere => Err(no_image(image).into()),
             Verdict::Forbidden => Err(forbidden(self.endpoint)),
-            Verdict::Unknown => Err(unknown()),
+            Verdict::Unknown => Err(unknown(true)),
         }
     }
 
@@ -98,6 +98,7 @@ impl Gate {
         secret: Option<String>,
         standing: Option<&Standing>,
     ) -> Result<Option<Arc<Principal>>, Problem> {
+        let is_shown = secret.is_some();
         let who = match (self.endpoint.role(), self.entrance) {
             (None, _) => None,
             (_, Entrance::Trusted) => Some(Arc::new(Principal::of_unix_socket())),
@@ -110,7 +111,7 @@ impl Gate {
             Verdict::Allow => Ok(who),
             Verdict::Unknown => {
                 self.origin.metrics.authentication_failures.add(1);
-                Err(unknown())
+                Err(unknown(is_shown))
             }
             Verdict::Forbidden | Verdict::NotThere => Err(forbidden(self.endpoint)),
         }

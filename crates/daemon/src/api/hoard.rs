@@ -83,7 +83,7 @@ pub(super) async fn record(
     drop(held);
     let name = VersionName { image, number };
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.record_boot_set(&name, &set, &asker.by)).await?)
+    json(&origin.pool.run(move || shared.record_boot_set((&asker.who, &asker.by), &name, &set)).await?)
 }
 
 pub(super) async fn unregister(
@@ -95,7 +95,7 @@ pub(super) async fn unregister(
     let request: UnregisterRequest = read_json(&origin, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.unregister_boot_set(&request, &asker.by)).await?)
+    json(&origin.pool.run(move || shared.unregister_boot_set((&asker.who, &asker.by), &request)).await?)
 }
 
 fn lacks(what: &str) -> Problem {

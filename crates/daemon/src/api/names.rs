@@ -32,7 +32,9 @@ pub(super) async fn clone(
     asker.check(&image)?;
     asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.clone_version(&image, choice, request, &asker.by)).await?.record)
+    let (who, by) = (asker.who.clone(), asker.by.clone());
+    let cloned = origin.pool.run(move || shared.clone_version(&image, choice, request, &by)).await?;
+    json(&who.shown(cloned.record))
 }
 
 pub(super) async fn forget(

@@ -34,16 +34,16 @@ pub(super) async fn report(
     let nodes = origin.nodes.report(&asker.who, report, Instant::now());
     let nodes = nodes.map_err(|error| counted(error.into()))?;
     origin.metrics.node_reports.add(1);
-    let hoard_revision = hoard_revision(origin).await?;
-    json(&NodePeersReply { nodes, hoard_revision, role: asker.who.role })
+    let (shared, role) = (origin.clone(), asker.who.role);
+    let hoard = origin.pool.run(move || shared.hoard(&asker.who)).await?;
+    json(&NodePeersReply { nodes, hoard_revision: hoard.revision, role })
 }
 
-async fn hoard_revision(origin: Shared) -> Result<u64, Problem> {
-    let shared = origin.clone();
-    Ok(origin.pool.run(move || shared.store.hoard()).await?.revision)
-}
-
-pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Problem> {
-    let nodes = origin.nodes.list(Instant::now());
-    json(&NodesReply { nodes, hoard_revision: hoard_revision(origin).await? })
+pub(super) async fn list(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let (nodes, shared) = (origin.nodes.list(Instant::now()), origin.clone());
+    let hoard = origin.pool.run(move || shared.hoard(&asker.who)).await?;
+    json(&NodesReply { nodes, hoard_revision: hoard.revision })
 }

@@ -68,9 +68,17 @@ impl IntoResponse for Problem {
 }
 
 /// The client is not authenticated.
-pub(super) fn unknown() -> Problem {
-    let detail = "a valid access token is required: platter takes it from --token-file or $PLATTER_TOKEN, other clients send \
-                  `Authorization: Bearer TOKEN`; `platter serve token add` creates one";
+pub(super) fn unknown(is_shown: bool) -> Problem {
+    let detail = match is_shown {
+        true => {
+            "the access token is not known here: it was removed, or belongs to another origin; `platter serve token list` \
+             shows the tokens of this one"
+        }
+        false => {
+            "this needs an access token: platter takes it from --token-file or $PLATTER_TOKEN, other clients send \
+             `Authorization: Bearer TOKEN`; `platter serve token add` makes one"
+        }
+    };
     Problem::new(StatusCode::UNAUTHORIZED, ErrorKind::Refused, detail)
 }
 

@@ -71,16 +71,18 @@ pub(super) async fn store(
         versions.retain(|version| asker.who.may_read(&version.name.image));
         let mut images: Vec<&ImageName> = versions.iter().map(|version| &version.name.image).collect();
         images.dedup();
-        let stored: u64 = versions.iter().map(|version| version.record.new_stored_bytes).sum();
+        let images = images.len() as u64;
+        let count = versions.len() as u64;
+        let records = versions.into_iter().map(|version| asker.who.shown(version.record));
         Ok(StoreFacts {
             id: shared.store.id().to_string(),
             sharing_group: sharing_group(shared.store.id(), &asker.who.patterns),
             reads_all_images: asker.who.reads_everything(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            images: images.len() as u64,
-            versions: versions.len() as u64,
-            stored_bytes: stored,
-            // The number of blocks reveals something about every image.
+            images,
+            versions: count,
+            stored_bytes: records.map(|record| record.new_stored_bytes).sum(),
+            // The number of blocks says something of every image.
             blocks: asker.who.reads_everything().then(|| shared.store.blocks() as u64),
         })
     });
@@ -105,7 +107,8 @@ pub(super) async fn growth(
     let shared = Arc::clone(&origin);
     let growth = origin.pool.run(move || {
         let versions = shared.store.versions()?.into_iter().map(|version| version.record);
-        let seen: Vec<VersionRecord> = versions.filter(|record| asker.who.may_read(&record.image)).collect();
+        let seen = versions.filter(|record| asker.who.may_read(&record.image));
+        let seen: Vec<VersionRecord> = seen.map(|record| asker.who.shown(record)).collect();
         Ok(growth_of(&seen, GROWTH_POINTS_MAX))
     });
     json(&growth.await?)

@@ -159,7 +159,7 @@ fn reply(published: Published, upload: &Upload, who: &Principal) -> Result<Publi
         names.map(VersionName::to_string).collect()
     };
     Ok(PublishReply {
-        record: version.record,
+        record: who.shown(version.record),
         repairs: Repairs {
             repaired: readable(others.whole),
             still_damaged: readable(others.damaged),

@@ -1,6 +1,7 @@
 //! Commands for the hoard: boot sets are recorded or imported and registered at the origin, and nodes keep all of them.
 //!
 //! - `boots`: makes a boot set from the reads of a boot and the recipe
+//! - `copies`: distinguishes copies of a disk from boots
 //! - `observed`: the same for a boot that a node observed, registered if it adds something
 //! - `machine`: a virtual machine that boots headless until a marker
 //! - `recording`: records the boot of a machine over a temporary overlay
@@ -12,6 +13,7 @@
 
 mod boots;
 mod casting;
+mod copies;
 mod growth;
 mod machine;
 mod manage;

@@ -5,17 +5,18 @@
 //! of the hoard, which learns of other nodes' registrations within a second. The origin merges concurrent
 //! registrations, and ignores a boot that adds nothing.
 
-use platter_image::{Result, Score};
+use platter_image::{BlockId, Kind, Result, Score};
 use platter_records::Version;
 use platter_store::Hoard;
 use platter_vdisk::{BOOT_PAUSE_MS, Boot, Source};
 
 use super::boots::{BootFacts, BootReads, boot_set_of_reads};
+use super::copies::is_copy;
 use super::manage::{RegisterReport, register_at};
 use platter_client::OriginStore;
 
-/// A boot that reads more than this many eighths of the version's data counts as a copy of the disk.
-const EIGHTHS_MAX: u64 = 6;
+/// Digits of a node's mark.
+const MARK_DIGITS: usize = 16;
 
 /// A boot that a node observed.
 #[derive(Clone, Debug)]
@@ -31,10 +32,18 @@ pub struct ObservedBoot {
 /// The observing node.
 #[derive(Clone, Debug)]
 pub struct Observer {
-    /// The node's name.
+    /// The id of the node's cache.
     pub node: String,
     /// Such as `platter 0.1.0`.
     pub tool_version: String,
+}
+
+impl Observer {
+    /// Returns the mark of this node in a boot set of that version. Only the node itself recognises it.
+    pub fn mark(&self, score: Score) -> String {
+        let hash = BlockId::of(Kind::Data, format!("{} {score}", self.node).as_bytes()).to_string();
+        hash.get(..MARK_DIGITS).unwrap_or(&hash).to_owned()
+    }
 }
 
 /// The result for an observed boot.
@@ -44,7 +53,7 @@ pub enum Observation {
     Registered(Box<RegisterReport>),
     /// The hoard already has its blocks.
     KnownAlready,
-    /// It read most of the version's data.
+    /// It was a copy of the disk, or of a part of it.
     Copy,
 }
 
@@ -69,19 +78,19 @@ pub fn register_observed(
         return Ok(Observation::KnownAlready);
     }
     let Boot { ranges, requests, bytes_read, duration_ms } = observed.boot.clone();
+    if is_copy(observed.score, &ranges, version.record.allocated_bytes, source)? {
+        return Ok(Observation::Copy);
+    }
     let reads = BootReads { score: observed.score, ranges, requests, bytes_read, duration_ms };
     let facts = BootFacts {
         marker: format!("quiet:{}", BOOT_PAUSE_MS / 1000),
         time_unix_ms: observed.time_unix_ms,
         tool_version: observer.tool_version.clone(),
         boots: 1,
-        nodes: vec![observer.node.clone()],
+        nodes: vec![observer.mark(observed.score)],
         ..BootFacts::default()
     };
     let set = boot_set_of_reads(reads, &version.name, facts, source)?;
-    if set.length() > version.record.allocated_bytes / 8 * EIGHTHS_MAX {
-        return Ok(Observation::Copy);
-    }
     let members = hoard.snapshot().members;
     let present = members.iter().find(|member| member.version == version.name);
     let present = present.and_then(|member| hoard.boot_set(&member.boot_set).ok());

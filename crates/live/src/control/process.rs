@@ -16,7 +16,7 @@ use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
 use crate::estate::{Claim, Estate};
 use crate::publish_report::PublishReport;
-use platter_api::DiskStatus;
+use platter_api::{DiskStatus, ListedDisk};
 use platter_jobs::{CloneReport, CloneRequest};
 
 /// Longest time for a reply: publishing a large disk takes minutes.
@@ -88,6 +88,11 @@ impl ServingProcess {
 
     /// Returns its disks; none if it does not answer in time.
     pub(crate) fn disks(&self) -> Result<Vec<DiskStatus>> {
+        Ok(self.listed()?.into_iter().map(|listed| listed.status).collect())
+    }
+
+    /// The same, with which edit locks it knows to be lost.
+    pub(crate) fn listed(&self) -> Result<Vec<ListedDisk>> {
         match self.ask(&Question::Disks, DISKS_TIME) {
             Ok(Answer::Disks(disks)) => Ok(disks),
             Ok(other) => Err(unexpected(&other)),
@@ -96,8 +101,8 @@ impl ServingProcess {
         }
     }
 
-    pub(crate) fn attach(&self, request: &DiskRequest) -> Result<Attached> {
-        match self.ask(&Question::Attach(request.clone()), ANSWER_TIME)? {
+    pub(crate) fn attach(&self, requests: Vec<DiskRequest>) -> Result<Vec<Attached>> {
+        match self.ask(&Question::Attach(requests), ANSWER_TIME)? {
             Answer::Attached(attached) => Ok(attached),
             other => Err(unexpected(&other)),
         }

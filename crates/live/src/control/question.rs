@@ -9,7 +9,7 @@ use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
 use crate::estate::{Claim, Estate};
 use crate::publish_report::PublishReport;
-use platter_api::DiskStatus;
+use platter_api::ListedDisk;
 use platter_fetch::EditLockChoice;
 use platter_jobs::CloneReport;
 
@@ -21,8 +21,8 @@ pub(crate) enum Question {
     TakeOver(Claim),
     /// List the disks that the process serves.
     Disks,
-    /// Serve another disk.
-    Attach(DiskRequest),
+    /// Serve more disks: all of them, or none.
+    Attach(Vec<DiskRequest>),
     /// Publish a disk that the process serves.
     Publish { disk: String, words: Words },
     /// Stop serving a disk. Without `then`, its `on_detach` decides about its changes.
@@ -54,8 +54,8 @@ pub(crate) enum Answer {
     ///
     /// [`Step::Take`]: crate::estate::Step::Take
     Estate(Estate),
-    Disks(Vec<DiskStatus>),
-    Attached(Attached),
+    Disks(Vec<ListedDisk>),
+    Attached(Vec<Attached>),
     Published(PublishReport),
     Detached(Option<PublishReport>),
     /// Bytes that were discarded.

@@ -1,7 +1,7 @@
 //! Tests of disks of an origin's store, which are written locally and published to the origin.
 
 use parking_lot::Mutex;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,15 +77,14 @@ impl Far {
 
     /// The bytes of a version, as the store has them.
     fn version(&self, number: u64) -> Vec<u8> {
-        let target = self.lab.path(&format!("version-{number}"));
+        self.exported(&format!("{IMAGE}@{number}"))
+    }
+
+    fn exported(&self, version: &str) -> Vec<u8> {
+        let target = self.lab.path("exported");
         let _ = std::fs::remove_file(&target);
-        platter_jobs::export(
-            &self.lab.here().into(),
-            &format!("{IMAGE}@{number}"),
-            &platter_jobs::TargetRequest::new(&target),
-            &Silent,
-        )
-        .unwrap();
+        let request = platter_jobs::TargetRequest::new(&target);
+        platter_jobs::export(&self.lab.here().into(), version, &request, &Silent).unwrap();
         std::fs::read(target).unwrap()
     }
 
@@ -185,7 +184,7 @@ fn a_failed_publish_loses_nothing_and_can_be_retried() {
     std::fs::remove_file(far.lab.socket()).unwrap();
     let error = ask_to_publish(&served).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
-    assert!(error.to_string().contains("is kept"), "{error}");
+    assert!(error.to_string().contains("are kept"), "{error}");
     live.write(&[2; 4096], 8192).unwrap();
     let refuse = Arc::new(AtomicBool::new(true));
     let refused = refuse.clone();
@@ -231,6 +230,19 @@ fn a_suspended_holder_publishes_nothing_and_keeps_its_changes() {
     far.bytes[..4096].fill(9);
     assert!(contents(&live) == far.bytes);
     drop((live, served));
+    // The lock must be named, unless a new image is made from the changes.
+    for result in [
+        publish_here(&far, None, None).map(drop),
+        discard(&far.place(), &IMAGE.parse().unwrap(), None).map(drop),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains(&format!("--lock {lost}")), "{error}");
+    }
+    let listed = disks(&far.place()).unwrap().disks;
+    assert!(listed.iter().any(|disk| disk.lost && disk.status.edit_lock == Some(lost)));
+    assert_eq!(publish_here(&far, Some("lab/branch"), None).unwrap().version, "lab/branch@1");
+    assert_eq!(far.newest().number, 1);
     // The other holder's changes elsewhere cannot be ended from here.
     for result in [
         publish_here(&far, None, None).map(drop),
@@ -238,10 +250,6 @@ fn a_suspended_holder_publishes_nothing_and_keeps_its_changes() {
     ] {
         assert_eq!(kind(result), ErrorKind::Missing);
     }
-    let listed = disks(&far.place()).unwrap().disks;
-    assert!(listed.iter().any(|disk| disk.lost && disk.status.edit_lock == Some(lost)));
-    assert_eq!(publish_here(&far, Some("lab/branch"), Some(lost)).unwrap().version, "lab/branch@1");
-    assert_eq!(far.newest().number, 1);
 }
 
 /// The edit lock is taken over and released after all checks, just before the commit.
@@ -286,28 +294,37 @@ fn the_commit_itself_compares_the_number() {
     assert_eq!(contents(&live)[..4096], [9; 4096]);
 }
 
-/// The process died after the origin had the version and before the process knew: the overlays are unchanged.
+/// Copies the files of a directory to another one.
+fn copy_all(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Replaces all files of a directory by those of another one.
+fn restore(copy: &Path, dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    copy_all(copy, dir);
+}
+
+/// The process died after the origin had the version and before the process knew: the overlays are those of that moment.
 #[test]
 fn publishing_again_creates_no_second_version() {
     for more in [false, true] {
         let far = Far::new();
-        let origin = far.run();
-        let served = far.serve();
-        disk(&served).write(&[3; 4096], 0).unwrap();
         let (dir, copy) = (far.dir().join("overlays"), far.lab.path("copy"));
         std::fs::create_dir(&copy).unwrap();
-        let copy_all = |from: &PathBuf, to: &PathBuf| {
-            for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
-                std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-            }
-        };
-        copy_all(&dir, &copy);
+        let (from, to) = (dir.clone(), copy.clone());
+        let before_publish = move |_: &Store, _: &VersionRecord| copy_all(&from, &to);
+        let origin = Origin { before_publish: Box::new(before_publish), ..Origin::new(&far.lab) };
+        let origin = origin.run(&far.lab);
+        let served = far.serve();
+        disk(&served).write(&[3; 4096], 0).unwrap();
         assert_eq!(ask_to_publish(&served).unwrap().version, "lab/disk@2");
         drop(served);
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            std::fs::remove_file(entry.unwrap().path()).unwrap();
-        }
-        copy_all(&copy, &dir);
+        restore(&copy, &dir);
         if more {
             let served = far.serve();
             disk(&served).write(&[4; 512], 8192).unwrap();
@@ -317,6 +334,40 @@ fn publishing_again_creates_no_second_version() {
         assert_eq!(report.version, format!("lab/disk@{}", 2 + u64::from(more)));
         assert_eq!(far.newest().number, 2 + u64::from(more));
         assert_eq!(origin.0.store.edit_locks().unwrap(), []);
+    }
+}
+
+/// An overlay from a backup lacks changes that were written later and published under the same edit lock.
+#[test]
+fn an_overlay_from_a_backup_undoes_no_version() {
+    for rounds in [1, 2] {
+        let mut far = Far::new();
+        let _origin = far.run();
+        let served = far.serve();
+        let live = disk(&served);
+        live.write(&[3; 4096], 0).unwrap();
+        let (dir, copy) = (far.dir().join("overlays"), far.lab.path("copy"));
+        std::fs::create_dir(&copy).unwrap();
+        live.flush().unwrap();
+        copy_all(&dir, &copy);
+        for round in 0..rounds {
+            live.write(&[round; 4096], 8192).unwrap();
+            ask_to_publish(&served).unwrap();
+        }
+        drop((live, served));
+        restore(&copy, &dir);
+        let served = far.serve();
+        disk(&served).write(&[4; 4096], 16384).unwrap();
+        let error = ask_to_publish(&served).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        let named = format!("lab/disk@{} is newer than the version below this disk (lab/disk@1)", 1 + rounds);
+        assert!(error.to_string().contains(&named), "{error}");
+        assert_eq!(far.newest().number, 1 + u64::from(rounds));
+        drop(served);
+        assert_eq!(publish_here(&far, Some("lab/branch"), None).unwrap().version, "lab/branch@1");
+        far.bytes[..4096].fill(3);
+        far.bytes[16384..20480].fill(4);
+        assert!(far.exported("lab/branch") == far.bytes);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,14 +13,13 @@ use super::{answer, request_at, written};
 use crate::address::{FuseAddress, NbdAddress, ServeAddress, ServersRequest};
 use crate::agent::Agent;
 use crate::attach::{AttachRequest, NodeRequest, attach};
-use crate::client::running_node;
-use crate::control::{Answer, Question, Words};
+use crate::client::{discard_at, running_node};
+use crate::control::{Answer, ControlSocket, Question, Words};
 use crate::disk_request::{DiskRequest, OnDetach};
 use crate::list::disks;
 use crate::place::LivePlace;
 use crate::served::Served;
-use platter_fetch::StoreLocation;
-use platter_fetch::{CacheLocation, OriginLocation};
+use platter_fetch::{CacheLocation, EditLockChoice, OriginLocation, StoreLocation};
 use platter_image::{ErrorKind, Result};
 use platter_testbed::{Lab, Origin, Running, kind, store_disk};
 
@@ -106,7 +106,7 @@ fn a_killed_node_continues_with_all_of_its_disks_without_its_origin() {
     let origin = host.run_origin();
     let served = host.node();
     for request in [DiskRequest::new("lab/read"), written("lab/written")] {
-        answer(&served, Question::Attach(request)).unwrap();
+        answer(&served, Question::Attach(vec![request])).unwrap();
     }
     let disk = served.open("lab/written").unwrap();
     assert!(disk.is_writable() && !served.open("lab/read").unwrap().is_writable());
@@ -138,8 +138,63 @@ fn a_killed_node_continues_with_all_of_its_disks_without_its_origin() {
     drop((disk, served));
     let served = host.node();
     assert_eq!(served.list(), ["lab/read"], "a detached disk is not served again");
-    answer(&served, Question::Attach(DiskRequest::new("lab/written"))).unwrap();
+    answer(&served, Question::Attach(vec![DiskRequest::new("lab/written")])).unwrap();
     assert!(contents(&served, "lab/written") == expected);
+}
+
+/// A clone by a node fails at once while the origin is down.
+#[test]
+fn a_clone_is_tried_once_while_the_origin_is_away() {
+    let host = Host::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let asking = asked.clone();
+    let spoil = move |path: &str, answer: Vec<u8>| match path.contains("lab/new") {
+        true => {
+            asking.fetch_add(1, Ordering::SeqCst);
+            Vec::new()
+        }
+        false => answer,
+    };
+    let _origin = Origin { spoil: Box::new(spoil), ..Origin::new(&host.lab) }.run(&host.lab);
+    let served = host.node();
+    let question = Question::Clone {
+        version: "lab/read".into(),
+        name: "lab/new".parse().unwrap(),
+        next: false,
+        edit_lock: EditLockChoice::Free,
+        tool_version: "test".into(),
+    };
+    assert_eq!(kind(answer(&served, question)), ErrorKind::Transient);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+/// A served disk is not discarded; the error names the command to detach it.
+#[test]
+fn a_disk_that_is_served_is_not_discarded() {
+    let host = Host::new();
+    let _origin = host.run_origin();
+    let served = host.node();
+    answer(&served, Question::Attach(vec![written("lab/written")])).unwrap();
+    served.open("lab/written").unwrap().write(&[9; 4096], 0).unwrap();
+    // Another process asks over the control socket.
+    let control = ControlSocket::open(&host.dir(), true).unwrap();
+    let agent = Agent::open(&served).unwrap();
+    let is_stopped = AtomicBool::new(false);
+    let discarded = thread::scope(|scope| {
+        scope.spawn(|| {
+            control.answer_all(&|| is_stopped.load(Ordering::SeqCst), &|question, stream| {
+                crate::answering::answer(&served, &agent, question, stream)
+            });
+        });
+        let discarded = discard_at(&host.dir(), &"lab/written".parse().unwrap(), None);
+        is_stopped.store(true, Ordering::SeqCst);
+        control.wake().unwrap();
+        discarded
+    });
+    let error = discarded.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("platter detach lab/written --then discard"), "{error}");
+    assert_eq!(contents(&served, "lab/written")[..4096], [9; 4096]);
 }
 
 /// Unpublished changes in a node's directory are found by commands that name only the store.
@@ -148,7 +203,7 @@ fn disks_of_a_node_are_found_without_its_directory() {
     let host = Host::new();
     let _origin = host.run_origin();
     let served = host.node();
-    answer(&served, Question::Attach(written("lab/written"))).unwrap();
+    answer(&served, Question::Attach(vec![written("lab/written")])).unwrap();
     served.open("lab/written").unwrap().write(&[9; 4096], 0).unwrap();
     drop(served);
     let elsewhere = LivePlace::open(&host.lab.afar().into(), None).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use platter_export::tree::{Access, OpenFile};
 use platter_image::{Error, Extent, Result, Score};
-use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
+use platter_vdisk::{Allocation, BlockDevice};
 
 use super::view::Contents;
 
@@ -13,7 +13,7 @@ use super::view::Contents;
 pub(super) struct VersionFile {
     /// Held to keep the node's number known while this is open.
     pub(super) contents: Arc<Contents>,
-    pub(super) disk: RecipeDisk,
+    pub(super) disk: Arc<dyn BlockDevice>,
 }
 
 impl OpenFile for VersionFile {

@@ -21,6 +21,7 @@ use super::place::{Form, Place, hidden, join};
 use super::spool::Spool;
 use super::spool_file::SpoolFile;
 use super::view::{Contents, Listed, View};
+use crate::disk::Base;
 use crate::place::LivePlace;
 use crate::sources::Sources;
 
@@ -155,6 +156,11 @@ impl ImageTree {
         }
     }
 
+    /// Shows a change that this process made to the catalog.
+    pub(crate) fn changed(&self) {
+        self.keep.catalog.changed();
+    }
+
     /// Continues with the node numbers of another process.
     pub(crate) fn restore_nodes(&self, nodes: NodesState) {
         self.state_as_it_was().nodes = Nodes::restored(nodes);
@@ -236,7 +242,11 @@ impl ImageTree {
             ));
         }
         Ok(match form {
-            Form::Raw => Arc::new(VersionFile { disk: self.keep.sources.disk(contents.score)?, contents }),
+            // A machine may boot from it, too.
+            Form::Raw => Arc::new(VersionFile {
+                disk: Base::open(&self.keep.sources, contents.score)?.device,
+                contents,
+            }),
             Form::Score => Arc::new(ScoreFile { contents }),
         })
     }

@@ -117,9 +117,9 @@ fn at_node(dir: &Path, options: &Attach, output: &Output) -> Outcome {
         *path = absolute(path)?;
     }
     let record = options.record.as_deref().map(absolute).transpose()?;
-    for request in disks(&options.versions, &options.disk) {
-        let request = DiskRequest { nbd: nbd.clone(), record: record.clone(), ..request };
-        let disk = attach_at(dir, &request)?;
+    let requests = disks(&options.versions, &options.disk).into_iter();
+    let requests = requests.map(|it| DiskRequest { nbd: nbd.clone(), record: record.clone(), ..it });
+    for disk in attach_at(dir, requests.collect())? {
         output.fact(&json!({ "attached": disk }), || attached(&disk));
     }
     Ok(ExitCode::SUCCESS)

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{CloneRequest, StoreLocation, clone};
-use platter_live::clone_at;
+use platter_jobs::{CloneReport, CloneRequest, ErrorKind, StoreLocation, clone};
+use platter_live::{LivePlace, clone_at, running_node};
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Clone;
@@ -18,11 +18,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Clone, output: &Output) -> Ou
         edit_lock: (&options.lock).into(),
         tool_version: TOOL_VERSION.into(),
     };
-    let asked = match &options.of.node {
-        Some(dir) => clone_at(dir, &request)?,
-        None => None,
-    };
-    let report = match asked {
+    let report = match by_node(store, options, &request)? {
         Some(report) => report,
         None => clone(&request)?,
     };
@@ -31,4 +27,25 @@ pub(crate) fn run(store: &StoreLocation, options: &Clone, output: &Output) -> Ou
         format!("{} is a clone of {origin}\nscore {}", report.version, report.score)
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has a node clone: the one that is named, or the only running one of the same store. What that one refuses, such as for its
+/// access token, this process tries by itself.
+fn by_node(
+    store: &StoreLocation,
+    options: &Clone,
+    request: &CloneRequest,
+) -> platter_jobs::Result<Option<CloneReport>> {
+    if let Some(dir) = &options.of.node {
+        return clone_at(dir, request);
+    }
+    if matches!(store, StoreLocation::Local(_)) {
+        return Ok(None);
+    }
+    // Of several nodes, none is meant more than the others: that is an error of the same kind.
+    let running = running_node(&LivePlace::open(store, None)?);
+    match running.and_then(|dir| dir.map_or(Ok(None), |dir| clone_at(&dir, request))) {
+        Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
+        asked => asked,
+    }
 }

@@ -36,10 +36,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Ou
 fn of_node(store: &StoreLocation, dir: &Path) -> Result<DiskList> {
     match disks_of_node(dir) {
         Err(error) if error.kind() == ErrorKind::Missing => disks(&LivePlace::of_node(store, dir)?),
-        told => {
-            let listed = |status| ListedDisk { status, lost: false };
-            Ok(DiskList { disks: told?.into_iter().map(listed).collect(), away: None })
-        }
+        told => Ok(DiskList { disks: told?, away: None }),
     }
 }
 

@@ -176,7 +176,7 @@ fn list(members: &[HoardMember], output: &Output) {
 fn recorded_by(boots: u32, nodes: &[String]) -> String {
     match boots {
         0 => "a person".to_owned(),
-        boots => format!("{} on {}", count(u64::from(boots), "boot"), nodes.join(", ")),
+        boots => format!("{} on {}", count(u64::from(boots), "boot"), count(nodes.len() as u64, "node")),
     }
 }
 

@@ -6,7 +6,7 @@ use platter_jobs::StoreLocation;
 use platter_live::{LivePlace, PublishReport, PublishRequest, publish, publish_at};
 
 use super::{Outcome, TOOL_VERSION};
-use crate::agent::place_of;
+use crate::agent::{of_disk, place_of};
 use crate::arguments::Publish;
 use crate::output::Output;
 use crate::sizes::bytes;
@@ -22,9 +22,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> 
         notes: options.note.clone(),
         tool_version: TOOL_VERSION.into(),
     };
-    let asked = match &options.of.node {
+    let asked = match of_disk(store, &options.of, &options.far, &options.disk)? {
         // The node knows its store.
-        Some(dir) => publish_at(dir, &request(LivePlace::of_cache(store, dir)))?,
+        Some(dir) => publish_at(&dir, &request(LivePlace::of_cache(store, &dir)))?,
         None => None,
     };
     let report = match asked {

@@ -65,7 +65,8 @@ impl Change<'_> {
     }
 
     /// Gives the edit lock of an image to `holder` under a new number, even if it is held. An inner error means that there is no such
-    /// image.
+    /// image. The number is the time, unless a lock has that or a higher one: it is higher than all before, and says nothing of
+    /// how many there were, which others must not know.
     pub(crate) fn grant_edit_lock(
         &mut self,
         image: &ImageName,
@@ -77,7 +78,7 @@ impl Change<'_> {
             return Ok(Err(Error::missing(format!("there is no image {image}"))));
         }
         let stolen = self.edit_lock(image)?.is_some();
-        let number = self.last_edit_lock()?.saturating_add(1);
+        let number = self.last_edit_lock()?.saturating_add(1).max(u64::try_from(time_unix_ms).unwrap_or(0));
         self.raise_last_edit_lock(number)?;
         let overlay = String::new();
         let edit_lock =

@@ -48,6 +48,11 @@ impl RangeSet {
         parts
     }
 
+    /// The ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.0.iter().map(|(start, end)| Extent::between(*start, *end))
+    }
+
     /// Number of ranges.
     pub fn len(&self) -> usize {
         self.0.len()

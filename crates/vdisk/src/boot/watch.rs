@@ -1,7 +1,7 @@
 //! A layer that tells a detector of boots what is read of the disk below.
 //!
-//! Stands directly above a version, below any overlay. A read takes one lock of its own disk for the time of a look into a
-//! list of ranges; once nothing is to be watched, it looks at one flag.
+//! Stands directly above a version, below any overlay. A read takes a lock of its own disk while a list of ranges is
+//! searched, and once more when it brought something new. Once nothing is to be watched, a read checks one flag.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use platter_image::{Extent, Result};
 use super::detector::{Boot, BootDetector};
 use crate::block_device::{Allocation, BlockDevice};
 
-/// A disk whose boots are noticed.
+/// A disk whose boots are detected.
 pub struct BootWatch {
     below: Arc<dyn BlockDevice>,
     is_on: AtomicBool,
@@ -23,7 +23,7 @@ pub struct BootWatch {
     detector: Mutex<BootDetector>,
 }
 
-/// While this is held, nothing that is read belongs to a boot.
+/// While this is held, new reads do not belong to a boot.
 pub struct WatchPause(Arc<BootWatch>);
 
 impl BootWatch {
@@ -44,6 +44,11 @@ impl BootWatch {
         self.detector.lock().poll(self.now_ms(), is_busy)
     }
 
+    /// Whether reads are being observed that may be, or become, a boot.
+    pub fn is_observing(&self) -> bool {
+        self.is_on() && self.detector.lock().is_observing()
+    }
+
     /// Ends watching for good, and gives the memory back.
     pub fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
@@ -55,7 +60,7 @@ impl BootWatch {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Leaves out what is read until the result is dropped: this process reads the disk itself.
+    /// Leaves out reads that begin before the result is dropped: this process reads the disk itself.
     pub fn pause(self: &Arc<Self>) -> WatchPause {
         self.pauses.fetch_add(1, Ordering::Relaxed);
         WatchPause(self.clone())
@@ -85,11 +90,15 @@ impl BlockDevice for BootWatch {
         if !self.is_on() {
             return self.below.read(buffer, offset);
         }
+        if self.pauses.load(Ordering::Relaxed) > 0 {
+            return self.below.read(buffer, offset);
+        }
         self.reads_under_way.fetch_add(1, Ordering::Relaxed);
         let range = Extent::new(offset, buffer.len() as u64);
+        let is_active = self.detector.lock().note_read(range, self.now_ms());
         let read = self.below.read(buffer, offset);
-        if read.is_ok() && self.pauses.load(Ordering::Relaxed) == 0 {
-            self.detector.lock().note_read(range, self.now_ms());
+        if is_active {
+            self.detector.lock().note_answer(self.now_ms());
         }
         self.reads_under_way.fetch_sub(1, Ordering::Relaxed);
         read
