@@ -46,7 +46,7 @@ pub struct Entered {
     pub displaced: Option<Ticket>,
 }
 
-/// Why a stranger cannot become known. It stays a stranger.
+/// Why a stranger cannot become known yet. It remains a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// All places are taken; their number.

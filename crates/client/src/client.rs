@@ -168,7 +168,7 @@ impl Client {
         self.send(&Method::DELETE, path, Contents::Nothing, None).map(drop)
     }
 
-    /// Sends a request. Returns the response, whatever it says.
+    /// Sends a request. Returns the response, whatever its status.
     fn send_once(
         &self,
         method: &Method,

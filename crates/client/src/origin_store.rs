@@ -355,7 +355,7 @@ impl OriginStore {
     /// that the version relies on.
     ///
     /// # Errors
-    /// What the origin says.
+    /// The origin's errors.
     pub fn session(&self, image: &ImageName, verify_known: bool) -> Result<UploadSession> {
         UploadSession::begin(self.client.clone(), image, verify_known)
     }

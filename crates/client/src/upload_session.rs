@@ -74,7 +74,7 @@ impl UploadSession {
     /// `verify_known`, the origin reads every frame that the version relies on.
     ///
     /// # Errors
-    /// What the origin says.
+    /// The origin's errors.
     pub(crate) fn begin(client: Arc<Client>, image: &ImageName, verify_known: bool) -> Result<Self> {
         let path = format!("/api/v1/uploads?image={image}&verify_known={verify_known}");
         let begun: Begun = retried(RETRY_TIME_MAX, || client.post(&path, &serde_json::json!({})))?;
@@ -142,7 +142,7 @@ impl UploadSession {
     /// Sends the remaining frames, and waits until all were accepted.
     ///
     /// # Errors
-    /// What the origin says.
+    /// The origin's errors.
     pub fn finish(&self) -> Result<()> {
         let sending = self.sending.lock().take();
         let finished = sending.map_or(Ok(()), |mut sending| sending.finish());

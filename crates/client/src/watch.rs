@@ -40,7 +40,7 @@ impl Watch {
     /// versions starts without any.
     ///
     /// # Errors
-    /// What the origin says; `Io` when no thread can be started.
+    /// The origin's errors; `Io` when no thread can be started.
     pub fn start(store: OriginStore) -> Result<Self> {
         let events = store.clone();
         let followed = Followed { store, seen: Mutex::default(), looking: Mutex::default() };
@@ -66,7 +66,7 @@ impl Watch {
     /// Requests the versions at once, for a caller that has changed something itself.
     ///
     /// # Errors
-    /// What the origin says.
+    /// The origin's errors.
     pub fn look(&self) -> Result<()> {
         self.0.look()
     }

@@ -18,7 +18,7 @@ use crate::access::{Patterns, Principal};
 
 /// A node without a report for longer counts as away.
 const SEEN_MAX: Duration = Duration::from_secs(60);
-/// A node that is away for longer is forgotten.
+/// A node without reports for longer is removed.
 const KEPT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Most nodes in all, and of restricted tokens.
 const NODES_MAX: usize = 4096;

@@ -48,7 +48,7 @@ pub(crate) struct Origin {
     pub(crate) changed: Notify,
     /// True once the origin ends.
     pub(crate) ending: watch::Receiver<bool>,
-    /// A successor serves; here only the requests on connections that were open before.
+    /// Whether a successor serves; this server then only answers requests on connections that were already open.
     pub(crate) is_replaced: AtomicBool,
     pub(crate) tool_version: String,
     pub(crate) list_disks: ListDisks,

@@ -25,9 +25,9 @@ use crate::moved::{MovedSession, Rest};
 use crate::pause::Pause;
 use crate::same_user;
 
-/// A client that negotiates may take so long for it after a pause was ordered; then it is disconnected.
+/// After a pause was ordered, a client that still negotiates is disconnected after this time.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
-/// A pause is given up when requests take longer.
+/// A pause is abandoned if requests take longer than this.
 const PAUSE_TIME: Duration = Duration::from_millis(400);
 /// Maximum sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -36,9 +36,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long a new client waits for the threads of displaced clients to end, before it is rejected.
 const ROOM_TIME: Duration = Duration::from_secs(1);
-/// TCP clients that have not finished their negotiation.
+/// Maximum number of TCP clients that have not finished their negotiation.
 const STRANGERS_MAX: usize = 64;
-/// Such clients from one remote address.
+/// Maximum number of such clients from one remote address.
 const STRANGERS_OF_ADDRESS_MAX: usize = 16;
 
 /// Limits on clients.
@@ -92,12 +92,12 @@ pub(crate) trait Protocol: Send + Sync {
     /// New requests are refused from now on.
     fn stop(&self);
 
-    /// A connection's whole life, or what is left of it: `rest` is where an earlier call stopped. As soon as the client has
-    /// agreed on something, it is to become known. Returns where to go on when a pause is ordered, and `None` when the
-    /// connection has ended in good order.
+    /// Runs the protocol of a connection, from its start or from `rest`, where an earlier call stopped. Must report the
+    /// client as known as soon as the negotiation has succeeded. Returns the state to continue from when a pause is
+    /// ordered, and `None` when the connection has ended normally.
     ///
     /// # Errors
-    /// Why it ended otherwise.
+    /// The reason for any other end.
     fn converse(&self, client: &Client, rest: Option<Rest>) -> Result<Option<Rest>>;
 }
 
@@ -116,13 +116,13 @@ impl Client {
     /// Reports the client as known.
     ///
     /// # Errors
-    /// `Refused` when there is no place for it.
+    /// `Refused` when all places are taken.
     pub(crate) fn become_known(&self) -> Result<()> {
         let known = self.clients.connections().admission.make_known(self.ticket);
         known.map_err(|refusal| refused(&refusal))
     }
 
-    /// From now on it can stop between two requests when a pause is ordered.
+    /// Marks that the connection can stop between two requests from now on, when a pause is ordered.
     pub(crate) fn settle(&self) {
         if let Some(entry) = self.clients.connections().entries.get_mut(&self.ticket) {
             entry.is_settled = true;
@@ -143,7 +143,7 @@ fn refused(refusal: &Refusal) -> Error {
     })
 }
 
-/// A connection that is here.
+/// A connection of this process.
 struct Entry {
     socket: Arc<Socket>,
     is_settled: bool,
@@ -236,8 +236,8 @@ impl Clients {
         self.connections.lock()
     }
 
-    /// Takes clients until `stop` is true or a pause is ordered. Each has a thread of its own, which outlives this only when it is left behind:
-    /// see [`Clients::say_farewell`].
+    /// Accepts clients until `stop` is true or a pause is ordered. Each has a separate thread, which outlives this call
+    /// only if it is abandoned: see [`Clients::say_farewell`].
     ///
     /// # Errors
     /// `Io` when polling fails.
@@ -284,7 +284,7 @@ impl Clients {
     /// Starts the thread of a connection, if there is a place.
     ///
     /// # Errors
-    /// Why there is none, and what was to go on.
+    /// The reason why there is none, and the session that was to be resumed.
     fn take(
         self: &Arc<Self>,
         protocol: &Arc<dyn Protocol>,
@@ -320,7 +320,7 @@ impl Clients {
         }
     }
 
-    /// Goes on with sessions that stopped, here or in another process.
+    /// Resumes sessions that stopped in this process or another.
     pub(crate) fn go_on(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, sessions: Vec<MovedSession>) {
         for MovedSession { connection, socket, rest } in sessions {
             self.last_connection.fetch_max(connection, Ordering::Relaxed);
@@ -331,7 +331,7 @@ impl Clients {
         }
     }
 
-    /// The sessions that have stopped.
+    /// Returns the stopped sessions.
     pub(crate) fn take_paused(&self) -> Vec<MovedSession> {
         std::mem::take(&mut self.connections().paused)
     }
@@ -409,7 +409,7 @@ fn run(client: Client, speaker: Arc<dyn Protocol>, mut rest: Option<Rest>) {
             },
         }
     };
-    // The client is told about the end before its place is freed.
+    // The client learns of the end before its place is freed.
     let _ = client.socket.shutdown(Shutdown::Both);
     let Client { connection, ticket, clients, .. } = client;
     let result = if clients.connections().leave(ticket) { result } else { Err(refused(&Refusal::Gone)) };
@@ -420,8 +420,8 @@ fn run(client: Client, speaker: Arc<dyn Protocol>, mut rest: Option<Rest>) {
 }
 
 impl Client {
-    /// Leaves where to go on to whoever ordered the pause, unless the order does not stand any more, or the socket cannot be
-    /// had twice: then it is given back.
+    /// Stores the state of the session for the caller that ordered the pause. Returns it if the order was lifted, or if
+    /// the socket cannot be duplicated.
     fn stop(&self, rest: Rest) -> Option<Rest> {
         let Ok(socket) = self.socket.try_clone() else { return Some(rest) };
         let mut connections = self.clients.connections();

@@ -1,7 +1,7 @@
-//! An order to pause: every session of a server stops between two requests, so that another process can go on with it.
+//! An order to pause: every session of a server stops between two requests, so that another process can continue them.
 //!
 //! Owns the descriptor that wakes the threads that wait for clients. A pause loses nothing: it can be lifted, and every
-//! session goes on where it stopped.
+//! session continues where it stopped.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,19 +19,19 @@ pub struct Pause {
     wake: OwnedFd,
 }
 
-/// What ended a wait.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// There is something to read, or the client has hung up.
+    /// There are bytes to read, or the client has disconnected.
     Ready,
-    /// A pause was ordered, and there may be something to read as well.
+    /// A pause was ordered. There may also be bytes to read.
     Paused,
-    /// Nothing happened in time.
+    /// The time is over.
     TimedOut,
 }
 
 impl Pause {
-    /// No order yet.
+    /// Starts without an order.
     ///
     /// # Errors
     /// `Io` when there are too many open files.
@@ -59,7 +59,7 @@ impl Pause {
         self.ordered.load(Ordering::SeqCst)
     }
 
-    /// Waits until a pause is ordered; gives whether one is.
+    /// Waits for `time` or until a pause is ordered. Returns whether one is ordered.
     ///
     /// # Errors
     /// `Io`.
@@ -69,7 +69,7 @@ impl Pause {
         Ok(self.is_ordered())
     }
 
-    /// Waits until `descriptor` can be read, a pause is ordered, or that time is over.
+    /// Waits until `descriptor` can be read, a pause is ordered, or `time` is over.
     ///
     /// # Errors
     /// As `poll`; never `Interrupted`.

@@ -4,9 +4,9 @@
 //! (`/proc/net/tcp`, `/proc/net/tcp6`) name the user of each, as seen in the network namespace of this process, which
 //! is the one that the connection was made in.
 //!
-//! What makes the answer sure: only a socket in the state ESTABLISHED counts, for the kernel gives those that their
-//! process has closed to user 0; and afterwards our own end must be ESTABLISHED still. Until then the pair of addresses is
-//! that of one connection, and cannot have been another's a moment later.
+//! Why the answer is reliable: only a socket in the state ESTABLISHED counts, because the kernel assigns closed sockets
+//! to user 0. Afterwards our own end must still be ESTABLISHED. Until then, the pair of addresses belongs to this
+//! connection and cannot have been reused by another.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -16,15 +16,15 @@ use platter_image::{Error, IoContext, Result};
 use rustix::process::geteuid;
 use socket2::Socket;
 
-/// The tables of sockets, of IPv4 and of IPv6. IPv4 can be spoken by sockets of both.
+/// The tables of IPv4 and IPv6 sockets. An IPv4 connection can be in either.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-/// Most bytes of one that are read: 150 each for some hundred thousand sockets.
+/// Maximum number of bytes that are read of a table: 150 per socket, for several hundred thousand sockets.
 const TABLE_LENGTH_MAX: u64 = 64 << 20;
 /// The number of the state ESTABLISHED.
 const ESTABLISHED: u8 = 1;
 
-/// Refuses a client that is of another user, or of whom it cannot be told. False when the client has gone already: a
-/// port that is only tried, to see whether somebody listens, is nothing to complain of.
+/// Refuses a client of another user, or of an unknown one. Returns false if the client has already disconnected: a
+/// program that only checks whether the port is open is not an error.
 ///
 /// # Errors
 /// `Refused`; `Io` when the tables cannot be read.
@@ -38,7 +38,7 @@ pub(crate) fn check(socket: &Socket) -> Result<bool> {
     if user_of(ours, theirs)?.is_none() {
         return Ok(false);
     }
-    let unknown = || Error::refused(format!("{theirs}: it cannot be told whose connection that is"));
+    let unknown = || Error::refused(format!("{theirs}: the user of this connection cannot be determined"));
     let (user, own) = (user.ok_or_else(unknown)?, geteuid().as_raw());
     if user == own || user == 0 {
         return Ok(true);
@@ -68,12 +68,12 @@ fn user_of(local: SocketAddr, remote: SocketAddr) -> Result<Option<u32>> {
     Ok(None)
 }
 
-/// An IPv4 address in the clothes of IPv6 is the IPv4 address.
+/// Converts an IPv4-mapped IPv6 address to the IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What is wanted of a line.
+/// The needed fields of a line.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     local: SocketAddr,
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// An address as the tables have it: words of 32 bits in the machine's own byte order, and the port, in hexadecimal.
+/// Parses an address in the form of the tables: words of 32 bits in the machine's own byte order, and the port, in hexadecimal.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_known_and_who_has_gone_is_not() {
+    fn a_connection_of_this_process_is_found_and_a_closed_one_is_not() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(any) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,9 +1,9 @@
-//! A server of clients that connect to a socket, of any protocol: it runs, stops, or pauses, and what it paused with can be
-//! handed to another process.
+//! A server of clients that connect to a socket, for any protocol. It runs until it stops or pauses; a paused server
+//! can be handed to another process.
 //!
 //! ```text
-//!  run ──stop──▶ clients are seen off
-//!   └───pause──▶ run again: every session goes on     or     to_parcels, leave: another server goes on
+//!  run ──stop──▶ clients are disconnected
+//!   └───pause──▶ run again: all sessions continue   or   to_parcels, leave: another server continues
 //! ```
 
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use platter_transport::{Listener, Parcel};
 use crate::clients::{Clients, Protocol};
 use crate::moved::MovedSession;
 
-/// A server, whether it runs or not.
+/// A server, running or not.
 pub struct SocketServer {
     listener: Option<Listener>,
     clients: Arc<Clients>,
     protocol: Arc<dyn Protocol>,
-    /// Sessions that have not gone on here yet.
+    /// Sessions that have not been resumed here yet.
     sessions: Vec<MovedSession>,
     farewell_time: Duration,
     hang_time: Duration,
@@ -30,19 +30,19 @@ pub struct SocketServer {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// It was stopped. There are no clients any more.
+    /// It was stopped. No clients are connected.
     Stopped,
-    /// A pause was ordered, and every session has stopped between two requests.
+    /// A pause was ordered, and all sessions have stopped between two requests.
     Paused,
-    /// A pause was ordered, and requests took too long. Clients are served as soon as it runs again.
+    /// A pause was ordered, but requests took too long. Clients are served when it runs again.
     Busy,
 }
 
-/// What a server leaves to the next one.
+/// The state that a server passes to its successor.
 pub struct SocketHandover {
-    /// Where clients come in. Those who came meanwhile wait there.
+    /// The listening socket. New connections wait in its queue.
     pub listener: Listener,
-    /// Sessions that stopped.
+    /// The stopped sessions.
     pub sessions: Vec<MovedSession>,
 }
 
@@ -58,8 +58,9 @@ impl SocketServer {
         Self { listener, clients, protocol, sessions, farewell_time, hang_time }
     }
 
-    /// Serves until `stop` is true, and then until all clients have gone or been disconnected, or until a pause is ordered,
-    /// and then until every session has stopped or it is clear that they do not in time. After a pause, it may run again.
+    /// Serves until `stop` is true or a pause is ordered. After a stop, returns when all clients have disconnected or
+    /// were disconnected. After a pause was ordered, returns when all sessions have stopped or did not stop in time; it
+    /// may then run again.
     ///
     /// # Errors
     /// `Transient` when a disk does not answer at the end: the threads that wait for it are left behind; `Io` when threads
@@ -79,7 +80,7 @@ impl SocketServer {
         result.and(gone).map(|()| RunEnd::Stopped)
     }
 
-    /// What the next server gets, after a run that ended paused. Until [`SocketServer::leave`], this one may run again instead.
+    /// Returns the state for the successor, after a run that ended paused. Until [`SocketServer::leave`], this server may run again instead.
     ///
     /// # Errors
     /// `Bug` when it was stopped; `Io` when there are too many open files.
@@ -90,7 +91,7 @@ impl SocketServer {
         std::iter::once(listener.to_parcel()).chain(sessions).collect()
     }
 
-    /// Another server has everything and goes on.
+    /// Ends this server, because its successor has the complete state.
     pub fn leave(self) {
         if let Some(listener) = self.listener {
             listener.leave();
@@ -99,7 +100,7 @@ impl SocketServer {
 }
 
 impl SocketHandover {
-    /// The other end of [`SocketServer::to_parcels`].
+    /// Receives the result of [`SocketServer::to_parcels`].
     ///
     /// # Errors
     /// `Corrupt`; `Io`.

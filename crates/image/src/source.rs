@@ -39,7 +39,7 @@ pub trait FrameSource: Send + Sync {
     /// A lease on a frame with the block or page of that name, fetched if need be; `None` when it is nowhere.
     ///
     /// # Errors
-    /// When the index cannot be read; `Transient` when another machine that has it is away.
+    /// When the index cannot be read; `Transient` when another machine that has it is down.
     fn lease(&self, id: &BlockId) -> Result<Option<Lease>>;
 
     /// Replaces `stored` by the whole frame of a lease of this source, header and payload: nothing is proved. Whoever decodes it

@@ -1,6 +1,6 @@
 //! One live disk: a version, the overlays of its writer above it, and the device that exports serve.
 //!
-//! While a disk is published, its overlay is frozen and another is put on top; afterwards the new one stands on the new
+//! While a disk is published, its overlay is frozen and another is put on top; afterwards the new one is above the new
 //! version, and the frozen one is removed. After a failed publish there are two, which still form one disk.
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -116,8 +116,8 @@ impl LiveDisk {
         }
     }
 
-    /// Opens a writable disk under this edit lock: above `score`, or above the version on which the existing overlays
-    /// stand.
+    /// Opens a writable disk under this edit lock: above `score`, or above the version below the existing
+    /// overlays.
     pub(super) fn writable(
         name: String,
         place: &LivePlace,
@@ -344,7 +344,7 @@ fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Sc
         Some(last) => score_of(*last)?,
         None => score,
     };
-    // The newest overlay already stands on a version: the lower ones were published, but not removed yet.
+    // The newest overlay is already above a version: the lower ones were published, but not removed yet.
     let obsolete = |number: &u64| -> Result<bool> { Ok(score_of(*number)? != score) };
     while let Some(number) = numbers.first().copied().filter(|_| numbers.len() > 1) {
         if !obsolete(&number)? {

@@ -24,7 +24,7 @@ pub enum LiveEvent<'a> {
     },
     /// A node ends; it serves this disk again when it is restarted.
     Stopped {
-        /// What exports call it.
+        /// Its name in exports.
         disk: &'a str,
     },
     /// All of a disk is held here, durably: it is fully local.

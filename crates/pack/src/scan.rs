@@ -16,7 +16,7 @@ const SEARCH_LENGTH: usize = 1 << 20;
 
 /// A frame that was proven: all of its blocks were hashed.
 pub struct Scanned<'a> {
-    /// Where it stands.
+    /// Its place in the pack.
     pub row: FrameRow,
     /// Its blocks.
     pub blocks: &'a [ListedBlock],

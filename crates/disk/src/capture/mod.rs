@@ -66,7 +66,7 @@ impl Default for CaptureOptions {
 /// The result of a capture. All lengths are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
-    /// What can still be read of the disk.
+    /// Allocated bytes of the disk.
     pub allocated: u64,
     /// Zeros in it.
     pub zero: u64,

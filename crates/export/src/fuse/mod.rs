@@ -23,8 +23,8 @@
 //! # Durability
 //!
 //! The kernel's writeback cache is off: a write is answered when [`OpenFile::write`](crate::tree::OpenFile::write) has
-//! returned, `fsync` and `O_SYNC` when [`OpenFile::sync`](crate::tree::OpenFile::sync) has, and `close` says what
-//! [`OpenFile::close`](crate::tree::OpenFile::close) said. Only a shared mapping is written later, at `msync`.
+//! returned, `fsync` and `O_SYNC` when [`OpenFile::sync`](crate::tree::OpenFile::sync) has, and `close` returns the result of
+//! [`OpenFile::close`](crate::tree::OpenFile::close). Only a shared mapping is written later, at `msync`.
 //!
 //! # Moving to another process
 //!

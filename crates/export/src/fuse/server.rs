@@ -25,7 +25,7 @@ use crate::tree::Tree;
 
 /// Maximum sleep, so that a stop or an unmount is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// A pause is given up when requests take longer.
+/// A pause is abandoned if requests take longer than this.
 const PAUSE_TIME: Duration = Duration::from_millis(400);
 /// Maximum threads: each has a read buffer and a write buffer.
 const THREADS_MAX: usize = 64;
@@ -64,22 +64,22 @@ impl fmt::Debug for FuseOptions {
     }
 }
 
-/// A FUSE server: a mount, whether requests are answered or wait.
+/// A FUSE server with its mount. Requests are answered while it runs, and wait otherwise.
 pub struct FuseServer {
     served: Arc<Served>,
     mount: Mount,
-    /// By which the kernel is talked to.
+    /// The connection to the kernel.
     device: OwnedFd,
-    /// The kernel's first message.
+    /// The kernel's first message, which starts the handshake.
     init: Vec<u8>,
     pause: Arc<Pause>,
     threads: usize,
     session: Conversation,
 }
 
-/// The library's side.
+/// The part of the FUSE library.
 enum Conversation {
-    /// Nobody answers yet.
+    /// Not running yet: requests wait.
     Ready(Session<Requests>),
     Running(BackgroundSession),
     Over,
@@ -89,7 +89,7 @@ impl FuseServer {
     /// Mounts `tree` at `mount_point`, an empty directory. Requests wait until it runs: [`FuseServer::run`].
     ///
     /// # Errors
-    /// `Missing` or `Refused` when the mount point cannot be used or mounting is not allowed; `Io` when mounting or talking to
+    /// `Missing` or `Refused` when the mount point cannot be used or mounting is not allowed; `Io` when mounting or communicating with
     /// the kernel fails.
     pub fn mount(
         mount_point: &Path,
@@ -109,7 +109,7 @@ impl FuseServer {
         Ok(Self { served, mount, device, init, pause, threads, session })
     }
 
-    /// Takes over the mount of another process, with all that is open there. Requests wait until it runs.
+    /// Takes over the mount of another process, with all open files. Requests wait until it runs.
     ///
     /// # Errors
     /// `Io`; as [`Tree::open`].
@@ -130,7 +130,7 @@ impl FuseServer {
         Ok(Self { served, mount, device, init, pause, threads, session })
     }
 
-    /// Mounts and serves until `stop` is true or until somebody unmounts it: [`FuseServer::mount`] and
+    /// Mounts and serves until `stop` is true or until the tree is unmounted: [`FuseServer::mount`] and
     /// [`FuseServer::run`].
     ///
     /// # Errors
@@ -144,13 +144,13 @@ impl FuseServer {
         Self::mount(mount_point, tree, options, Arc::new(Pause::new()?))?.run(stop).map(drop)
     }
 
-    /// Answers requests until `stop` is true or somebody unmounts the tree; the mount is then gone. Requests that had begun
-    /// are done, unless the store takes longer for one than [`FuseOptions::farewell_time`]. Nothing is synced that nobody
-    /// synced. Or until a pause is ordered: then every thread has stopped between two requests, or it is clear that they do
-    /// not in time, and it may run again.
+    /// Answers requests until `stop` is true, the tree is unmounted or a pause is ordered. In the first two cases, the
+    /// mount is removed. Requests that had started are finished, unless the store takes longer for one than
+    /// [`FuseOptions::farewell_time`]. Only data that programs synced is synced. After a pause was ordered, returns
+    /// when all threads have stopped between two requests or did not stop in time; it may then run again.
     ///
     /// # Errors
-    /// `Io` when unmounting or talking to the kernel fails.
+    /// `Io` when unmounting or communicating with the kernel fails.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<RunEnd> {
         let mount_point = self.mount.mount_point.clone();
         match std::mem::replace(&mut self.session, Conversation::Over) {
@@ -179,36 +179,36 @@ impl FuseServer {
         !matches!(&self.session, Conversation::Running(running) if !running.guard.is_finished())
     }
 
-    /// Waits until every thread has come to the gate. False when one does not, or the kernel reads a file by itself that
-    /// only this process knows of.
+    /// Waits until every thread is at the gate. Returns false if one is not in time, or if the kernel reads a file
+    /// directly that only this process has open.
     fn stop_threads(&self) -> bool {
         if self.served.handles.has_backing() {
             return false;
         }
         let Ok(root) = self.mount.root() else { return false };
-        // The last request may find nobody who answers before the next process does: it must not keep this thread.
+        // The last of these requests may be answered only by the next process, so this thread does not wait for it.
         let (wake, woken) = crossbeam_channel::bounded(1);
         let asked = thread::Builder::new().name("fuse-wake".into()).spawn(move || {
             for () in woken {
-                // What comes back does not matter: a thread has answered.
+                // The result does not matter: a thread has answered.
                 let _ = rustix::fs::fstatfs(&root);
             }
         });
         asked.is_ok()
             && self.served.gate.close(self.threads, PAUSE_TIME, || {
-                // One that waits already is enough.
+                // One waiting request is enough.
                 let _ = wake.try_send(());
             })
     }
 
-    /// What the next process gets, after a run that ended paused. Until that goes on, this one may run again instead;
-    /// afterwards this process has to end, for its threads wait for ever.
+    /// Returns the state for the successor, after a run that ended paused. Until the successor continues, this server
+    /// may run again instead; afterwards this process must end, because its threads wait forever.
     ///
     /// # Errors
-    /// `Bug` when nobody runs it; `Io` when there are too many open files.
+    /// `Bug` when it does not run; `Io` when there are too many open files.
     pub fn to_parcel(&self) -> Result<Parcel> {
         if !matches!(self.session, Conversation::Running(_)) {
-            return Err(Error::bug("a mount that nobody serves"));
+            return Err(Error::bug("a mount that does not run"));
         }
         let state = FuseState {
             mount_point: self.mount.mount_point.clone(),
@@ -253,7 +253,7 @@ impl FuseServer {
     }
 }
 
-/// How many threads, and what the library is to do with them.
+/// Returns the number of threads, and the configuration of the library.
 fn config(options: &FuseOptions) -> (usize, Config) {
     let threads = options.threads.clamp(1, THREADS_MAX);
     let mut config = Config::default();

@@ -116,7 +116,7 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// A server that serves nobody until it runs: [`SocketServer::run`]. `sessions` stopped in another process and go on here.
+    /// Creates a server, which serves once it runs: [`SocketServer::run`]. `sessions` stopped in another process and are resumed here.
     ///
     /// # Errors
     /// `Refused` when the options do not allow such a listener.
@@ -192,7 +192,7 @@ impl Protocol for NbdServer {
     }
 }
 
-/// A connection's whole life, or the rest of it.
+/// Runs the protocol of a connection, from its start or from `rest`.
 fn converse(shared: &Arc<Shared>, client: &Client, rest: Option<Rest>) -> Result<Option<Rest>> {
     let Client { connection, socket, is_tcp, .. } = client;
     let limit = |what: &'static str| move || format!("setting a connection's {what}");

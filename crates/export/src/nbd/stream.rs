@@ -81,7 +81,7 @@ impl Stream {
         }
         let tls = Tls {
             connection: connection.into(),
-            // What came with the end of the handshake may hold the first request.
+            // Bytes received with the end of the handshake may contain the first request.
             has_more: AtomicBool::new(true),
             incoming: incoming.into(),
             outgoing: outgoing.into(),
@@ -135,7 +135,7 @@ impl Tls {
     /// Reads the socket at most once, so the socket's timeout limits this call.
     fn receive(&self, socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
         let received = self.receive_some(socket, bytes, self.has_more.load(Ordering::Relaxed));
-        // All that came is decrypted, unless there was no room for it.
+        // All received bytes are decrypted, unless the buffer was full.
         let is_full = received.as_ref().is_ok_and(|count| *count == bytes.len());
         self.has_more.store(is_full, Ordering::Relaxed);
         received
@@ -148,7 +148,7 @@ impl Tls {
             return Ok(count);
         }
         if has_more {
-            // There was none after all: whoever reads waits for the socket first.
+            // There were no further bytes: the reader then waits for the socket.
             return Err(io::ErrorKind::Interrupted.into());
         }
         let count = socket.receive(&mut incoming.bytes)?;

@@ -145,7 +145,7 @@ impl Fids {
         table.fids.iter().map(|(number, fid)| (*number, Arc::clone(fid))).collect()
     }
 
-    /// These fids, of a session that goes on.
+    /// The fids of a resumed session.
     pub(super) fn restored(fids_max: usize, fids: HashMap<u32, Arc<Fid>>) -> Self {
         let directories_open = fids.values().filter(|fid| fid.is_open_directory()).count();
         Self { fids_max, table: Mutex::new(Table { fids, directories_open }) }

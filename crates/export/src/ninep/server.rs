@@ -87,7 +87,7 @@ pub struct NinepServer {
 }
 
 impl NinepServer {
-    /// A server that serves nobody until it runs: [`SocketServer::run`]. `sessions` stopped in another process and go on here.
+    /// Creates a server, which serves once it runs: [`SocketServer::run`]. `sessions` stopped in another process and are resumed here.
     ///
     /// # Errors
     /// `Refused` when the options do not allow such a listener.

@@ -1,7 +1,7 @@
-//! What a 9P client has agreed on, and its fids, as they move to the next server.
+//! The negotiated options and the fids of a 9P client, in the form in which they are passed to the next server.
 //!
-//! A fid is told by its node's number, so the next server's tree has to know nodes by the same numbers. An open file is opened
-//! again for the same access; an open directory keeps the names that the client is reading.
+//! A fid is passed as the number of its node, so the next server's tree must use the same numbers. An open file is
+//! opened again with the same access mode; an open directory keeps the names that the client is reading.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::wire::Qid;
 use crate::moved::{from_text, to_text};
 use crate::tree::Access;
 
-/// A client that speaks 9P.
+/// The state of a 9P client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NinepState {
-    /// What was agreed on, if anything was.
+    /// The negotiated options, if the negotiation has finished.
     session: Option<SessionState>,
 }
 
@@ -41,7 +41,7 @@ struct FidState {
 enum OpenedState {
     No,
     File(Access),
-    /// Names, each with whether it is a directory, the version and the node; `None` if none was read yet.
+    /// Names, each with its kind (directory or not), version and node; `None` if the directory was not read yet.
     Directory(Option<Vec<(String, bool, u32, u64)>>),
 }
 
@@ -69,7 +69,7 @@ impl NinepState {
         Self { session }
     }
 
-    /// As text.
+    /// Serializes the state.
     ///
     /// # Errors
     /// `Bug`.
@@ -77,7 +77,7 @@ impl NinepState {
         to_text(self)
     }
 
-    /// What [`NinepState::to_text`] made.
+    /// Parses the result of [`NinepState::to_text`].
     ///
     /// # Errors
     /// `Corrupt`.
@@ -91,7 +91,7 @@ impl NinepState {
         }
     }
 
-    /// The session that goes on, if there was one.
+    /// Restores the session, if there was one.
     ///
     /// # Errors
     /// As [`Tree::open`](crate::tree::Tree::open).

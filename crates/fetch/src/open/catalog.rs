@@ -39,7 +39,7 @@ impl Catalog {
         }
     }
 
-    /// Makes a change by the caller visible to it at once. If the origin is away, it becomes visible later.
+    /// Makes a change by the caller visible to it at once. If the origin is down, it becomes visible later.
     pub fn changed(&self) {
         match self {
             Self::Local(_) => {}

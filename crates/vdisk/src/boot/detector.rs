@@ -1,78 +1,77 @@
-//! When a boot begins, when it ends, and what is not a boot.
+//! Detects boots in the reads of a disk.
 //!
-//! Pure: it is told of reads and of the time, and gives the ranges that were read, in the order of first use. Only reads
-//! that reach the version count: what a guest wrote itself is not part of any version.
+//! No I/O: the caller passes the reads and the time. The result is the list of ranges that the boot read, in the order
+//! of first use. Only reads that reach the version count, because data written by the guest belongs to no version.
 //!
-//! An observation begins with the first read after a pause, and takes every read from then on. It is a boot if the disk's
-//! first sector is among its first reads: firmware, boot loaders and kernels all read it, for the boot sector or the
-//! partition table. The boot ends when hardly anything new was read for [`BOOT_PAUSE_MS`]. A machine may pause for longer
-//! than that and boot on, for instance while it unpacks its initial file system, so the detector goes on for a while and
-//! gives the whole boot again if there was more.
+//! An observation begins with the first read after a pause, and includes all reads from then on. It is a boot if the
+//! disk's first sector is among its first reads: firmware, boot loaders and kernels all read it, for the boot sector or
+//! the partition table. The boot ends when almost nothing new was read for [`BOOT_PAUSE_MS`]. A machine may pause for
+//! longer and then continue to boot, for instance while it unpacks its initial file system. So the detector continues
+//! for a while, and returns the whole boot again if it has grown.
 //!
-//! These are not boots: a few reads, such as a look at the partition table; a copy of the disk; a scan that reads forward
-//! only; more than [`BOOT_BYTES_MAX`], or reads in more places than a boot has. The detector's memory is bounded by the
-//! last two: about 3 MiB for one disk while it is read, and nothing before or afterwards.
+//! Not boots: a few reads, for instance of the partition table; a copy of the disk; a scan that only reads forwards;
+//! more than [`BOOT_BYTES_MAX`], or more separate ranges than a boot has. The last two limit the memory of the
+//! detector: about 3 MiB per disk while it is read, and nothing before or afterwards.
 //!
-//! Why copies are not taken for boots: a boot reads pieces of many files, so what it has read by its end lies in many
-//! separate places ([`has_places_of_a_boot`]). A copy leaves gaps only at holes of the disk and where each
-//! of its threads has come to, whatever its size and in whatever order the answers come. Reads count when they are
-//! requested, and from the first one on, so no part of a copy is missed. Gaps at holes are recognised by whoever knows the
-//! version's recipe.
+//! Why copies do not count as boots: a boot reads parts of many files, so at its end it has read many separate places
+//! ([`has_places_of_a_boot`]). A copy has gaps only at holes of the disk and at the positions of its threads, whatever
+//! its size and the order of its replies. Reads count when they are requested, and from the first one on, so no part of
+//! a copy is missed. Gaps at holes are recognized by the caller, which has the version's recipe.
 
 use platter_image::Extent;
 
 use super::ranges::RangeSet;
 
-/// A boot has ended when hardly anything new was read for so long, in milliseconds.
+/// A boot has ended when almost nothing new was read for this time, in milliseconds.
 pub const BOOT_PAUSE_MS: u64 = 4_000;
-/// Most bytes of a boot. The largest of 18 Linux systems reads 160 MB, Windows some 600 MB.
+/// Maximum number of bytes of a boot. The largest of 18 Linux systems reads 160 MB, Windows some 600 MB.
 pub const BOOT_BYTES_MAX: u64 = 1 << 30;
 
-/// A machine that paused boots on if it reads within so long, in milliseconds.
+/// Reads after a pause belong to the same boot if the pause is shorter than this, in milliseconds.
 const RESUME_MS: u64 = 30_000;
-/// Nothing belongs to a boot so long after it began, in milliseconds.
+/// Maximum duration of a boot in milliseconds.
 const BOOT_MS_MAX: u64 = 10 * 60_000;
-/// Fewer bytes are no boot.
+/// Minimum number of bytes of a boot.
 const BOOT_BYTES_MIN: u64 = 1 << 20;
-/// Most ranges of a boot, in the order of first use. The boots of 18 Linux systems have at most some ten thousand.
+/// Maximum number of ranges of a boot. The boots of 18 Linux systems have at most some ten thousand.
 const RANGES_MAX: usize = 1 << 16;
-/// A read of the first sector begins before that offset.
+/// A read that begins before this offset is a read of the first sector.
 const FIRST_SECTOR_END: u64 = 512;
-/// An observation is a boot if the first sector is read before so many bytes were.
+/// An observation can only be a boot if fewer bytes than this were read before the first sector.
 const FIRST_BYTES_MAX: u64 = 1 << 20;
-/// Reads count as new activity once they come to this part of what was read before: a log that is written now and then
-/// prolongs no boot.
+/// New reads count as activity once they amount to this fraction of the bytes so far, so that occasional writes to a
+/// log do not prolong a boot.
 const ACTIVE_PART: u64 = 256;
-/// What a machine reads after a pause belongs to its boot up to that many bytes, or as many as it read before.
+/// Reads after a pause belong to the boot up to this number of bytes, or the number of bytes that it read before.
 const RESUMED_BYTES_MAX: u64 = 128 << 20;
-/// A boot is given again if it has grown by this part.
+/// A boot is returned again if it has grown by this fraction.
 const GROWN_PART: u64 = 64;
-/// A boot reads in at least so many separate places. A small Debian system has read in 41 when it unpacks its initial file
-/// system, and in 326 when it is up; a copy reads in one for each of its threads.
+/// Minimum number of separate places that a boot has read. A small Debian system has read 41 when it unpacks its
+/// initial file system, and 326 when it is up; a copy has one per thread.
 const BOOT_PLACES_MIN: u64 = 24;
-/// A boot reads at most so many bytes in each place, on average: the small Debian system 761 KiB when it unpacks its initial
-/// file system, and 198 KiB when it is up.
+/// Maximum average number of bytes that a boot reads per place: the small Debian system has 761 KiB when it unpacks its
+/// initial file system, and 198 KiB when it is up.
 const PLACE_BYTES_MAX: u64 = 1 << 20;
-/// A read goes back if it ends so many bytes before the farthest one, or this part of a small disk.
+/// A read goes back if it ends this many bytes before the farthest one; on a small disk, this fraction of the disk.
 const BACK_MIN: u64 = 64 << 20;
 const BACK_MIN_PART: u64 = 16;
-/// A boot goes back for at least this part of its bytes.
+/// A boot goes back for at least this fraction of its bytes.
 const BACK_PART: u64 = 8;
 
-/// What a boot read.
+/// The reads of a boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
-    /// In the order of first use; no byte twice.
+    /// Ranges in the order of first use, without overlaps.
     pub ranges: Vec<Extent>,
-    /// Reads.
+    /// Number of reads.
     pub requests: u64,
-    /// Bytes that these asked for.
+    /// Total length of these reads in bytes.
     pub bytes_read: u64,
-    /// From the first read to the last that read something new, in milliseconds.
+    /// Time from the first read to the last one with new data, in milliseconds.
     pub duration_ms: u64,
 }
 
-/// See the module.
+/// The detector of boots of one disk.
 #[derive(Debug)]
 pub struct BootDetector {
     disk_length: u64,
@@ -84,41 +83,41 @@ enum Phase {
     /// Nothing was read.
     Waiting,
     Observing(Box<Observation>),
-    /// What is read is not a boot, and the next observation begins after a pause.
+    /// Current reads are not a boot. The next observation begins after a pause.
     Ignoring {
         last_read_ms: u64,
     },
 }
 
-/// What was read since a pause.
+/// The reads since a pause.
 #[derive(Debug, Default)]
 struct Observation {
     began_ms: u64,
     boot: Boot,
     seen: RangeSet,
-    /// Different bytes.
+    /// Number of different bytes.
     bytes: u64,
     /// The first sector was read.
     has_first_sector: bool,
-    /// Those that went back.
+    /// Number of those that went back.
     back_bytes: u64,
     /// End of the farthest read.
     front: u64,
-    /// When enough was new, and bytes that were new since.
+    /// Time of the last activity, and the new bytes since then.
     active_ms: u64,
     fresh_bytes: u64,
-    /// Bytes when the boot was given last.
+    /// Number of bytes when the boot was last returned.
     given_bytes: u64,
 }
 
 impl BootDetector {
-    /// For a disk of that many bytes, which nobody has read yet.
+    /// Creates the detector of an unread disk of this length.
     pub fn new(disk_length: u64) -> Self {
         Self { disk_length, phase: Phase::Waiting }
     }
 
-    /// A read of that range from the version was requested. True if the boot goes on with it: then it also goes on until the
-    /// read is answered, which [`BootDetector::note_answer`] says.
+    /// Records a requested read of this range from the version. Returns whether the boot continues with it: then it
+    /// also continues until [`BootDetector::note_answer`] reports that the read was answered.
     pub fn note_read(&mut self, range: Extent, now_ms: u64) -> bool {
         let has_first_sector = range.offset < FIRST_SECTOR_END;
         if self.is_settled(has_first_sector, now_ms) {
@@ -144,7 +143,7 @@ impl BootDetector {
         }
     }
 
-    /// A read that the boot goes on with was answered.
+    /// Records that a read with which the boot continues was answered.
     pub fn note_answer(&mut self, now_ms: u64) {
         if let Phase::Observing(seen) = &mut self.phase {
             seen.active_ms = seen.active_ms.max(now_ms);
@@ -152,8 +151,8 @@ impl BootDetector {
         }
     }
 
-    /// Gives a boot that has ended by now. To be called about every second; `is_busy` says that reads are under way, which is
-    /// no pause however long they take.
+    /// Returns a boot that has ended. To be called about every second. While `is_busy` is true, reads are in flight,
+    /// and their time does not count as a pause.
     pub fn poll(&mut self, now_ms: u64, is_busy: bool) -> Option<Boot> {
         let Phase::Observing(boot) = &mut self.phase else { return None };
         let pause_ms = if is_busy { 0 } else { now_ms.saturating_sub(boot.active_ms) };
@@ -166,7 +165,7 @@ impl BootDetector {
         given
     }
 
-    /// Whether an observation goes on.
+    /// Whether an observation is in progress.
     pub fn is_observing(&self) -> bool {
         matches!(self.phase, Phase::Observing(_))
     }
@@ -220,7 +219,7 @@ impl Observation {
             || self.given_bytes > 0 && self.bytes - self.given_bytes > resumed_max
     }
 
-    /// The boot, unless this is not one, or there is hardly more of it than was given before.
+    /// Returns the observation if it is a boot and has grown enough since it was last returned.
     fn give(&mut self) -> Option<Boot> {
         let goes_back = self.back_bytes * BACK_PART >= self.bytes;
         let is_scattered = has_places_of_a_boot(self.seen.len() as u64, self.bytes);
@@ -245,7 +244,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const DISK: u64 = 4 << 30;
 
-    /// A detector and a clock that runs on by a millisecond with each read, and is polled every half second.
+    /// A detector with a clock that advances by a millisecond per read. It is polled every half second.
     struct Scene {
         detector: BootDetector,
         now_ms: u64,
@@ -341,7 +340,7 @@ mod tests {
         scene.scattered(1, 100);
         scene.pause(10);
         assert_eq!(scene.given.len(), 1);
-        // Nor is work that goes on and on after a short pause.
+        // Neither does continuous work after a short pause.
         scene.boot(0);
         scene.pause(5);
         for seed in 1..10 {
@@ -379,8 +378,8 @@ mod tests {
         assert_eq!(scene.given, []);
     }
 
-    /// The requests of a copy by that many threads: each takes regions of the disk one after another, as `nbdcopy` does, and
-    /// has several requests under way.
+    /// The requests of a copy by `threads` threads. Like `nbdcopy`, each copies regions of the disk one after another,
+    /// with several requests in flight.
     fn copy(disk: u64, threads: u64, request: u64) -> Vec<Extent> {
         let region = (disk / threads / 3).clamp(request, 128 * MIB) / request * request;
         let mut next = (0..).map(|n| n * region).take_while(move |start| *start < disk);
@@ -432,7 +431,7 @@ mod tests {
         (0..32).rev().for_each(|n| late.read(n * 65_536, 65_536));
         late.pause(100);
         assert_eq!(late.given, []);
-        // A look at other places first is no reason against a boot.
+        // A few reads of other places first do not prevent a boot.
         let mut early = Scene::new();
         early.read(DISK - 512, 512);
         early.boot(0);
@@ -441,7 +440,7 @@ mod tests {
         assert_eq!(early.given[0].ranges[0], Extent::new(DISK - 512, 512));
     }
 
-    /// A check of a file system, or a backup, reads here and there, and forward.
+    /// A check of a file system, or a backup, reads scattered places, but only forwards.
     #[test]
     fn a_scan_is_no_boot() {
         let mut boot = Scene::new();
@@ -459,7 +458,7 @@ mod tests {
         assert_eq!((boot.given.len(), sorted.given.len()), (1, 0));
     }
 
-    /// A read that takes long is no pause, and what follows its answer follows at once.
+    /// A slow read is not a pause: the pause begins with its answer.
     #[test]
     fn a_pause_begins_with_the_answer() {
         let mut scene = Scene::new();

@@ -1,10 +1,10 @@
-//! Boots, seen from the disk that is booted: which reads are a boot, and what they read.
+//! Detects boots from the reads of the booted disk.
 //!
-//! - `ranges`: ranges of a disk, merged
-//! - `detector`: when a boot begins and ends, and what is not a boot; pure
-//! - `watch`: a layer of a disk that tells a detector of reads
+//! - `ranges`: merged ranges of a disk
+//! - `detector`: decides when a boot begins and ends, and what is not a boot; no I/O
+//! - `watch`: a layer above a disk that passes its reads to a detector
 //!
-//! Only ranges are known here. Whoever has the recipe knows which blocks of a version they are.
+//! The result is ranges. The caller, which has the recipe, finds their blocks.
 
 mod detector;
 mod ranges;

@@ -15,7 +15,7 @@ impl RangeSet {
             return;
         }
         let (mut start, mut end) = (range.offset, range.end());
-        // Everything that touches it, from its end down.
+        // All ranges that touch it, from its end downwards.
         while let Some((from, to)) = self.0.range(..=end).next_back().map(|(from, to)| (*from, *to)) {
             if to < start {
                 break;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_comes_in_order() {
+    fn absent_parts_are_returned_in_order() {
         let set = set(&[(5, 20), (30, 10)]);
         let absent = |offset, length| {
             let parts = set.absent(Extent::new(offset, length));

@@ -1,4 +1,4 @@
-//! A layer that tells a detector of boots what is read of the disk below.
+//! A layer above a disk that passes its reads to a detector of boots.
 //!
 //! Stands directly above a version, below any overlay. A read takes a lock of its own disk while a list of ranges is
 //! searched, and once more when it brought something new. Once nothing is to be watched, a read checks one flag.
@@ -23,11 +23,11 @@ pub struct BootWatch {
     detector: Mutex<BootDetector>,
 }
 
-/// While this is held, new reads do not belong to a boot.
+/// While this exists, new reads do not count as part of a boot.
 pub struct WatchPause(Arc<BootWatch>);
 
 impl BootWatch {
-    /// Watches what is read of `below`.
+    /// Watches the reads of `below`.
     pub fn new(below: Arc<dyn BlockDevice>) -> Self {
         let detector = Mutex::new(BootDetector::new(below.length()));
         let (reads_under_way, pauses) = Default::default();
@@ -35,7 +35,7 @@ impl BootWatch {
         Self { below, is_on, reads_under_way, pauses, began: Instant::now(), detector }
     }
 
-    /// Gives a boot that has ended; see [`BootDetector::poll`].
+    /// Returns a boot that has ended; see [`BootDetector::poll`].
     pub fn poll(&self) -> Option<Boot> {
         if !self.is_on() {
             return None;
@@ -44,12 +44,12 @@ impl BootWatch {
         self.detector.lock().poll(self.now_ms(), is_busy)
     }
 
-    /// Whether reads are being observed that may be, or become, a boot.
+    /// Whether the observed reads may be, or become, a boot.
     pub fn is_observing(&self) -> bool {
         self.is_on() && self.detector.lock().is_observing()
     }
 
-    /// Ends watching for good, and gives the memory back.
+    /// Ends watching permanently, and frees the memory.
     pub fn stop(&self) {
         self.is_on.store(false, Ordering::Relaxed);
         *self.detector.lock() = BootDetector::new(self.below.length());
@@ -60,7 +60,7 @@ impl BootWatch {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Leaves out reads that begin before the result is dropped: this process reads the disk itself.
+    /// Ignores reads that begin before the result is dropped, because this process reads the disk itself.
     pub fn pause(self: &Arc<Self>) -> WatchPause {
         self.pauses.fetch_add(1, Ordering::Relaxed);
         WatchPause(self.clone())

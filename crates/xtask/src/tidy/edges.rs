@@ -9,7 +9,7 @@ struct Rule {
     name: &'static str,
     /// Allowed crates of this workspace, for any use including tests.
     own: &'static [&'static str],
-    /// If given: the only external crates allowed outside tests. For crates whose manifests enforce purity.
+    /// If given: the only external crates allowed outside tests. For crates that must not do I/O.
     foreign: Option<&'static [&'static str]>,
 }
 
@@ -23,7 +23,7 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
     Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
-    // What is recorded and what is said: no database, no sockets.
+    // Metadata, and the types of the API: no database, no sockets.
     Rule {
         name: "platter-records",
         own: &["platter-image"],

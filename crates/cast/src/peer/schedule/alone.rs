@@ -17,7 +17,7 @@ use super::scheduler::Scheduler;
 type Likeness = (Score, Kind, bool);
 
 impl Scheduler {
-    /// Asks the origin for a piece that a reader waits for, with others that fit into the same request.
+    /// Requests a piece that a reader waits for, with others that fit into the same request.
     pub(super) fn ask_alone(&mut self, now: Duration, lead: PieceId) {
         let Some(like) = self.likeness(lead) else { return };
         let is_announced = self.pieces.get(&lead).is_some_and(|piece| piece.announced);
@@ -25,7 +25,7 @@ impl Scheduler {
             self.ask_in_order(now, lead, like);
             return;
         }
-        // A random reader wants this block now, and nothing beyond it.
+        // A random reader needs only this block, at once.
         let mut request = Request { pieces: vec![lead], ids: self.length_of(lead) };
         let mut ready = std::mem::take(&mut self.ready);
         self.move_into(now, &mut ready, like, REQUEST_IDS_MAX, &mut request);
@@ -33,8 +33,8 @@ impl Scheduler {
         self.ask(now, request.pieces, Source::Origin, false);
     }
 
-    /// Asks for an announced piece that a sequential reader waits for. The threads of such a reader wait in any order, but the
-    /// pieces are requested in their order and without gaps: two requests that each contain a part of a frame bring it twice.
+    /// Requests an announced piece that a sequential reader waits for. The threads of such a reader wait in any order, but the
+    /// pieces are requested in their order and without gaps: two requests that each contain a part of a frame transfer it twice.
     fn ask_in_order(&mut self, now: Duration, lead: PieceId, like: Likeness) {
         let mut order: Vec<PieceId> = self.ready.iter().chain(&self.waiting.at_home).copied().collect();
         order.push(lead);
@@ -42,7 +42,7 @@ impl Scheduler {
         order.dedup();
         let mut request = self.run_with(now, &order, lead, like);
         if request.pieces.last().is_none_or(|last| *last < lead) {
-            // The lead is too far from the first.
+            // The piece that the reader waits for is too far behind the first one.
             let at = order.partition_point(|id| *id < lead);
             request = self.run_with(now, &order[at..], lead, like);
         }
