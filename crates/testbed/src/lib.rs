@@ -3,7 +3,6 @@
 //!
 //! A separate crate, so that the crates that fetch, capture and serve are tested against the same origin. Only tests
 //! depend on it, and it must not depend on a crate that is tested with it.
-#![allow(missing_docs, unreachable_pub, reason = "about to be replaced")]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,4 +14,4 @@ mod lab;
 mod origin;
 
 pub use lab::{Lab, kind, mix, same, store_disk};
-pub use origin::{Origin, Running, Seen};
+pub use origin::{BeforePublish, Origin, Running, Seen, Spoil};

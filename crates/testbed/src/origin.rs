@@ -28,22 +28,33 @@ pub type BeforePublish = dyn Fn(&Store, &VersionRecord) + Send + Sync;
 /// Statistics of the requests.
 #[derive(Default)]
 pub struct Seen {
+    /// Requests for frames.
     pub frames: AtomicUsize,
+    /// Bytes of the replies to these.
     pub frame_bytes: AtomicUsize,
     /// Requests for frames that ask for the named blocks only. This origin sends whole frames nevertheless.
     pub exact: AtomicUsize,
+    /// Requests that ask which blocks are needed.
     pub needs: AtomicUsize,
+    /// Uploads that were begun.
     pub uploads: AtomicUsize,
+    /// Bytes of frames received in uploads.
     pub upload_bytes: AtomicUsize,
     /// Number of concurrent requests for frames: now, and in `most` the maximum.
     now: AtomicUsize,
+    /// See `now`.
     pub most: AtomicUsize,
 }
 
+/// An origin that does not run yet.
 pub struct Origin {
+    /// The store that it serves.
     pub store: Store,
+    /// The uploads, by id.
     pub sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// What was requested.
     pub seen: Seen,
+    /// See [`Spoil`].
     pub spoil: Box<Spoil>,
     /// Delay of replies to requests for frames.
     pub delay: Duration,
@@ -51,6 +62,7 @@ pub struct Origin {
     pub lose_at: Option<usize>,
     /// Called before a version is published.
     pub before_publish: Box<BeforePublish>,
+    /// Whether it accepts no more connections.
     pub ended: AtomicBool,
 }
 
@@ -65,6 +77,7 @@ impl Drop for Running {
 }
 
 impl Origin {
+    /// An origin of the lab's store, without errors.
     pub fn new(lab: &Lab) -> Self {
         Self {
             store: Store::open_writer(&lab.place).unwrap(),
@@ -78,6 +91,7 @@ impl Origin {
         }
     }
 
+    /// Runs it at the lab's socket.
     pub fn run(self, lab: &Lab) -> Running {
         let socket = lab.socket();
         let listener = UnixListener::bind(&socket).unwrap();
