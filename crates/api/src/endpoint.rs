@@ -44,6 +44,7 @@ pub enum Endpoint {
     Disks,
     Casts,
     TellOfCast,
+    Collect,
 }
 
 /// The part of the store that an endpoint accesses.
@@ -63,7 +64,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -99,6 +100,7 @@ impl Endpoint {
         Self::Disks,
         Self::Casts,
         Self::TellOfCast,
+        Self::Collect,
     ];
 
     /// Method and path.
@@ -139,6 +141,7 @@ impl Endpoint {
             Self::Disks => ("get", "/api/v1/disks"),
             Self::Casts => ("get", "/api/v1/casts"),
             Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
+            Self::Collect => ("post", "/api/v1/collect"),
         }
     }
 
@@ -179,7 +182,8 @@ impl Endpoint {
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken
-            | Self::TellOfCast => Some(Role::Admin),
+            | Self::TellOfCast
+            | Self::Collect => Some(Role::Admin),
         }
     }
 
@@ -191,7 +195,8 @@ impl Endpoint {
             | Self::Nodes
             | Self::AccessTokens
             | Self::AddAccessToken
-            | Self::RemoveAccessToken => Scope::Everything,
+            | Self::RemoveAccessToken
+            | Self::Collect => Scope::Everything,
             // The origin finds the image, and checks access, with the id of the upload.
             Self::Store
             | Self::Images

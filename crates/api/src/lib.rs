@@ -7,6 +7,7 @@
 mod access_token;
 mod cast;
 mod changes;
+mod collect;
 mod disk;
 mod edit_lock;
 mod endpoint;
@@ -25,6 +26,7 @@ mod version;
 pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
 pub use cast::{CastReceiver, CastState, CastStatus, ListedCast};
 pub use changes::{CHANGES_MAX, ChangesReply};
+pub use collect::CollectRequest;
 pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};
 pub use edit_lock::TakeEditLockRequest;
 pub use endpoint::{Endpoint, Scope};

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    CastStatus, ChangesReply, CloneRequest, ForgetReport, ForgetRequest, NodePeersReply, NodeReport,
-    RenameReport, RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply,
+    CastStatus, ChangesReply, CloneRequest, CollectRequest, ForgetReport, ForgetRequest, NodePeersReply,
+    NodeReport, RenameReport, RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply,
     UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
-    BOOT_SET_LENGTH_MAX, BootSet, EditLock, EncodedBootSet, History, HoardChanges, HoardSnapshot, ImageName,
-    MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Version, VersionName, VersionQuery,
-    VersionRecord,
+    BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, History, HoardChanges,
+    HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Version,
+    VersionName, VersionQuery, VersionRecord,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -263,6 +263,11 @@ impl OriginStore {
         let request = ForgetRequest { image: image.clone(), number };
         let answer: ForgetReport = self.client.post("/api/v1/forget", &request)?;
         Ok(answer.forgotten)
+    }
+
+    /// As `Store::collect`. The origin keeps what the overlays on its machine stand on.
+    pub fn collect(&self, request: &CollectRequest) -> Result<CollectReport> {
+        self.client.post_patiently("/api/v1/collect", request)
     }
 
     /// As `Store::rename`. Returns the names before and after.

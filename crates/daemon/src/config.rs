@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::ListedDisk;
-use platter_image::{Error, Result};
+use platter_image::{Error, Result, Score};
 use platter_store::{Store, StorePlace};
 use platter_transport::TlsFiles;
 
@@ -157,6 +157,10 @@ impl FromStr for ListenAddress {
 /// the processes that serve disks.
 pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync>;
 
+/// Lists the scores on which the overlays of a store's directory stand: their recipes are not collected. The caller provides
+/// this function, too.
+pub type OverlayBases = Arc<dyn Fn(&Store) -> Result<Vec<Score>> + Send + Sync>;
+
 /// Options of an origin.
 #[derive(Clone)]
 pub struct ServeOptions {
@@ -174,6 +178,10 @@ pub struct ServeOptions {
     pub tool_version: String,
     /// For `GET /api/v1/disks`.
     pub list_disks: ListDisks,
+    /// Collect garbage in these intervals.
+    pub collect_every: Option<Duration>,
+    /// For garbage collection.
+    pub overlay_bases: OverlayBases,
 }
 
 #[cfg(test)]

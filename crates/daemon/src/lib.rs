@@ -15,6 +15,7 @@ mod background;
 mod casts;
 mod changes;
 mod clock;
+mod collect;
 mod config;
 mod dashboard;
 mod disks;
@@ -38,7 +39,7 @@ mod uploads;
 mod writer;
 
 pub use access::AccessTokens;
-pub use config::{ListDisks, ListenAddress, ServeOptions, UPLOAD_LIMIT_DEFAULT};
+pub use config::{ListDisks, ListenAddress, OverlayBases, ServeOptions, UPLOAD_LIMIT_DEFAULT};
 pub use platter_api::{AccessToken, ListedDisk, NamePattern, NewToken, Role};
 pub use platter_transport::TlsFiles;
 pub use serve::serve;

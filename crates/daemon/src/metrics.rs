@@ -66,6 +66,10 @@ pub(crate) struct Metrics {
     pub(crate) blocks: Counter,
     pub(crate) images: Counter,
     pub(crate) versions: Counter,
+    pub(crate) collections: Counter,
+    pub(crate) collections_failed: Counter,
+    pub(crate) collected_bytes: Counter,
+    pub(crate) trash_bytes: Counter,
 }
 
 impl Metrics {
@@ -102,7 +106,7 @@ impl Metrics {
         series("platter_http_request_seconds_total", &|answered| format!("{:.6}", answered.seconds));
     }
 
-    fn plain(&self) -> [(&'static str, &Counter); 24] {
+    fn plain(&self) -> [(&'static str, &Counter); 28] {
         [
             ("platter_http_authentication_failures_total", &self.authentication_failures),
             ("platter_http_connections", &self.connections),
@@ -128,6 +132,10 @@ impl Metrics {
             ("platter_store_blocks", &self.blocks),
             ("platter_store_images", &self.images),
             ("platter_store_versions", &self.versions),
+            ("platter_collections_total", &self.collections),
+            ("platter_collections_failed_total", &self.collections_failed),
+            ("platter_collected_bytes_total", &self.collected_bytes),
+            ("platter_trash_bytes", &self.trash_bytes),
         ]
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use platter_api::CastStatus;
 use platter_image::{Error, Result, Score};
@@ -14,7 +15,7 @@ use crate::access::{AccessTokens, Principal};
 use crate::casts::{Casts, state_word};
 use crate::config::{
     ACCESS_THREADS, BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks,
-    STORE_THREADS, ServeOptions, WAITING_MAX,
+    OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
 use crate::events::{Events, What};
@@ -52,6 +53,8 @@ pub(crate) struct Origin {
     pub(crate) is_replaced: AtomicBool,
     pub(crate) tool_version: String,
     pub(crate) list_disks: ListDisks,
+    pub(crate) overlay_bases: OverlayBases,
+    pub(crate) collect_every: Option<Duration>,
 }
 
 impl Origin {
@@ -81,6 +84,8 @@ impl Origin {
             is_replaced: AtomicBool::new(false),
             tool_version: options.tool_version.clone(),
             list_disks: options.list_disks.clone(),
+            overlay_bases: options.overlay_bases.clone(),
+            collect_every: options.collect_every,
         })
     }
 

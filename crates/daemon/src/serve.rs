@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::{replaced_router, router, too_many_router};
 use crate::background::keep_watch;
+use crate::collect::keep_collecting;
 use crate::config::{
     ACCESS_THREADS, END_TIME_MAX, HANDED_OVER_TIME_MAX, ListenAddress, RELEASE_PAUSE, STORE_THREADS,
     ServeOptions,
@@ -95,6 +96,9 @@ impl Server {
         let accepting = self.accept(&sockets, tls.as_ref())?;
         let control = sockets.control.as_ref().map(Listener::of).transpose()?;
         let watching = tokio::spawn(keep_watch(Arc::clone(&self.origin)));
+        if let Some(every) = self.origin.collect_every {
+            tokio::spawn(keep_collecting(Arc::clone(&self.origin), every, self.on_event.clone()));
+        }
         let held: Held = Arc::new(Mutex::new(Some(sockets)));
         let places = addresses.iter().map(ListenAddress::place).collect();
         let taken_over = taken_over(control, places, Arc::clone(&held));

@@ -9,6 +9,7 @@ mod audit;
 mod capture;
 mod cast;
 mod clone;
+mod collect;
 mod diff;
 mod edit_lock;
 mod export;
@@ -28,6 +29,7 @@ pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
 pub use capture::{CaptureRequest, capture, capture_as, filesystems};
 pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
+pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
@@ -59,13 +61,13 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
-    Actor, BootBlock, Consistency, EditLock, FilesystemRecord, HoardMember, HoardSnapshot, ImageName,
-    MissingBlocks, NumberChoice, Repairs, UnreadableRecord, Version, VersionName, VersionQuery,
-    VersionRecord,
+    Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, HoardMember, HoardSnapshot,
+    ImageName, MissingBlocks, NumberChoice, PackCount, Repairs, UnreadableRecord, Version, VersionName,
+    VersionQuery, VersionRecord,
 };
 pub use platter_store::{
-    CheckOptions, CheckReport, Finding, KnownCheck, RebuildReport, Severity, Store, StorePlace, Verdict,
-    missing_blocks, rebuild,
+    CheckOptions, CheckReport, CollectRequest, Finding, ImageCost, KnownCheck, RebuildReport,
+    RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, missing_blocks, rebuild,
 };
 pub use platter_transport::{Trust, make_files_private};
 pub use progress::{Progress, Silent};

@@ -54,6 +54,7 @@ pub use control::read_control_line;
 pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
 pub use event::{LiveEvent, OnEvent};
 pub use list::{DiskList, disks, disks_of_node, served_disks};
+pub use overlays::bases as overlay_bases;
 pub use place::LivePlace;
 pub use platter_export::fuse::FuseEvent;
 pub use platter_export::nbd::{NbdEvent, NbdTls};

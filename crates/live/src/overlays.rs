@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, IoContext, Result, Score};
 use platter_records::ImageName;
 use platter_vdisk::{Overlay, OverlayHeader};
 use platter_vfs::{OsVfs, Vfs, VfsFile};
@@ -56,6 +56,32 @@ pub(super) fn list_everywhere(place: &LivePlace) -> Result<BTreeSet<(ImageName, 
         all.extend(list(other.dir())?);
     }
     Ok(all)
+}
+
+/// Returns the scores on which the overlays in a directory stand. Their recipes must not be collected.
+///
+/// # Errors
+/// `Corrupt` when an overlay's header is damaged; `Io`.
+pub fn bases(dir: &Path) -> Result<Vec<Score>> {
+    let (vfs, dir) = (OsVfs, dir.join(DIRECTORY));
+    let context = || format!("listing {}", dir.display());
+    if !vfs.exists(&dir).context(context)? {
+        return Ok(Vec::new());
+    }
+    let mut bases = Vec::new();
+    for entry in vfs.list(&dir).context(context)? {
+        if disk_of(&entry.name).is_none() {
+            continue;
+        }
+        let path = dir.join(&entry.name);
+        match Overlay::header(&vfs, &path) {
+            Ok(header) => bases.push(header.base_score),
+            // It was published or discarded meanwhile.
+            Err(_) if !vfs.exists(&path).context(context)? => {}
+            Err(error) => return Err(error.within("looking for the version below an overlay")),
+        }
+    }
+    Ok(bases)
 }
 
 /// Parses a file's name as that of an overlay.

@@ -1,5 +1,6 @@
 //! Every argument of the command line with its help text: the single source of usage, completions and documentation.
 
+mod collect;
 mod hoard;
 mod image;
 mod live;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use collect::{Gc, Images};
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Log, Rename, Which};
 pub(crate) use live::{
@@ -80,7 +82,7 @@ pub(crate) enum Command {
     /// again. Platter understands ext2, ext3, ext4 and swap. Everything else is stored in full, minus zero sectors.
     Capture(Capture),
     /// List the images with their newest versions
-    Images,
+    Images(Images),
     /// Show the record of a version
     Show(Which),
     /// List the versions of an image
@@ -109,7 +111,10 @@ pub(crate) enum Command {
     ///
     /// NAME without a number means all versions of the image. That asks for confirmation on a terminal, and needs --all
     /// elsewhere. The version number is never used again. Running readers of the version are not disturbed. The blocks stay in
-    /// the store, and `platter rebuild --resurrect` brings the version back. Refused while somebody holds the edit lock of the image.
+    /// the store until `platter gc` deletes them; until then, `platter rebuild --resurrect` brings the version back. Refused
+    /// while somebody holds the edit lock of the image.
+    ///
+    /// With --keep-… options, forgets the versions that none of these rules keeps. The newest version always stays.
     Forget(Forget),
     /// Manage edit locks: who may publish the next version of an image
     ///
@@ -127,6 +132,13 @@ pub(crate) enum Command {
     Install(Install),
     /// Export a version to a new raw file
     Export(Export),
+    /// Give up what no version needs, and delete it
+    ///
+    /// Packs that nothing needs are given up; packs of which little is needed are rewritten first. What versions, live disks,
+    /// boot sets, captures and registered readers need stays. Files that were given up are deleted after --keep-trash; until
+    /// then, running readers of forgotten versions can go on. If anything that is needed cannot be read, nothing is given up.
+    /// Exit code 1 if a file could not be deleted; the next run tries again. Needs the store's lock, and a few KiB of free space.
+    Gc(Gc),
     /// Check the store for damage
     Check(Check),
     /// Rebuild the index and the catalog from the packs, or bring back forgotten versions

@@ -40,7 +40,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
     let result = match command {
         Command::Init => command::init::run(store, output),
         Command::Capture(options) => command::capture::run(store, options, output),
-        Command::Images => command::images::run(store, output),
+        Command::Images(options) => command::images::run(store, options, output),
         Command::Show(options) => command::show::run(store, options, output),
         Command::History(options) => command::history::run(store, options, output),
         Command::Log(options) => command::log::run(store, options, output),
@@ -51,6 +51,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Lock(options) => command::lock::run(store, options, output),
         Command::Install(options) => command::install::run(store, options, output),
         Command::Export(options) => command::export::run(store, options, output),
+        Command::Gc(options) => command::gc::run(store, options, output),
         Command::Check(options) => command::check::run(store, options, output),
         Command::Rebuild(options) => command::rebuild::run(store, options, output),
         Command::DiscardInterrupted => command::discard_interrupted::run(store, output),

@@ -65,6 +65,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// As [`duration`], or `0`.
+pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" | "0s" => Ok(Duration::ZERO),
+        _ => duration(text),
+    }
+}
+
 /// `1G` or `512M` of memory, in MiB.
 pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -6,6 +6,7 @@
 
 mod boot_set;
 mod change;
+mod collect_report;
 mod edit_lock;
 mod hoard_member;
 mod identity;
@@ -22,6 +23,7 @@ pub use boot_set::{
     BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetHead, BootSetRecord, EncodedBootSet,
 };
 pub use change::{ACTOR_LENGTH_MAX, Action, Actor, ChangeRecord, History, PackChange, RenamedVersion};
+pub use collect_report::{CollectReport, PackCount};
 pub use edit_lock::{
     EditLock, HOLDER_LENGTH_MAX, OVERLAY_LENGTH_MAX, check_text, refusal as edit_lock_refusal,
 };

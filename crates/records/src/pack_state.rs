@@ -34,6 +34,11 @@ impl PackState {
         Self::ALL[self as usize].1
     }
 
+    /// Returns the state with that number. A number that is none counts as deleted.
+    pub fn of(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).map_or(Self::Deleted, |(state, _)| *state)
+    }
+
     /// Returns the state with that word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)

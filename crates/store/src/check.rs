@@ -22,6 +22,7 @@ use crate::salvage::read_records;
 use crate::store::Store;
 use platter_pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
 use platter_records::HoardMember;
+use platter_records::PackCount;
 use platter_records::PackId;
 use platter_records::Version;
 use platter_records::VersionRecord;
@@ -100,6 +101,10 @@ pub struct CheckReport {
     pub omitted: usize,
     /// Number of packs checked.
     pub packs: usize,
+    /// Total length of their files in bytes.
+    pub pack_bytes: u64,
+    /// Number of collected packs whose files are kept for now, and their bytes.
+    pub trash: PackCount,
     /// Number of frames checked.
     pub frames: usize,
     /// Number of blocks checked.
@@ -157,6 +162,8 @@ impl Store {
             findings: Vec::new(),
             omitted: 0,
             packs: 0,
+            pack_bytes: 0,
+            trash: PackCount::default(),
             frames: 0,
             blocks: 0,
             versions: 0,
@@ -197,6 +204,9 @@ impl Store {
         }
         for row in rows.iter().filter(|row| is_readable(row)) {
             check.pack(row)?;
+        }
+        for row in rows.iter().filter(|row| row.state == PackState::Dead) {
+            check.report.trash.add(row.length);
         }
         check.quarantine(&noted);
         check.read_back(&rows);
@@ -265,6 +275,7 @@ impl Check<'_> {
     /// Checks a pack: header, trailer and footer, and every frame against the footer.
     fn pack(&mut self, row: &PackRow) -> Result<()> {
         self.report.packs += 1;
+        self.report.pack_bytes += row.length;
         let path = self.store.place().pack(row.id);
         let opened = self.store.place().vfs().open(&path, OpenMode::Read);
         let read = opened.context(|| format!("opening {}", path.display())).and_then(|file| {
@@ -472,7 +483,8 @@ impl Check<'_> {
                 None => {
                     "not in the catalog: it is being written now, or was left by an interrupted session; a capture that needs its blocks uses them, `platter discard-interrupted` removes it"
                 }
-                Some(PackState::Dead | PackState::Deleted) => "dead, but its file is not deleted yet",
+                Some(PackState::Deleted) => "it was deleted, but its file is there again",
+                // Dead packs are kept for a while.
                 Some(_) => continue,
             };
             self.find(Severity::Leak, what.into(), |finding| finding.pack = Some(*pack));
@@ -537,7 +549,7 @@ impl Check<'_> {
             let entry = entry?;
             let State::Data { block, offset } = entry.state else { continue };
             // Neighbouring entries often share a block, so only problems are remembered.
-            let place = self.store.locate(&block)?;
+            let place = self.store.locate(&block)?.filter(|place| self.is_kept(place));
             if place.is_none() || self.damaged.contains(&block) {
                 if seen.insert(block) {
                     self.block_of(version, block, place.is_some());
@@ -552,6 +564,11 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a place is in a pack that stays. Collected packs keep nothing for versions.
+    fn is_kept(&self, place: &BlockPlace) -> bool {
+        self.store.0.packs.get(place.frame.pack).is_ok_and(|pack| !pack.is_collected())
     }
 
     fn length_at(&self, place: &BlockPlace) -> Option<u64> {

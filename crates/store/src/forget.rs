@@ -1,7 +1,7 @@
 //! Forgets versions: removes their names from the catalog. Their numbers are never used again.
 //!
-//! Records and frames stay in packs until they are collected. Until then readers that have opened the version can go on reading,
-//! and `rebuild --resurrect` can restore it.
+//! Records and frames stay in packs until they are collected (`collect`), and then in the trash. Until that is emptied, readers
+//! that have opened the version can go on reading, and `rebuild --resurrect` can restore it.
 
 use platter_image::{Error, Result};
 

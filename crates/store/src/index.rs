@@ -5,7 +5,8 @@
 //! interface is small enough that an index on disk could replace it.
 //!
 //! A frame that was found bad stays in the index, so that reading its blocks reports damage and not a missing block. If a sound
-//! frame has a copy of the block, that copy is found instead.
+//! frame has a copy of the block, that copy is found instead. The packs that collection gives up stay in the index as well, so
+//! that whoever planned their frames can read them; blocks are found there only if no other pack has them.
 //!
 //! Whoever makes blocks can choose their ids to some degree, so the table's hash is salted.
 
@@ -53,6 +54,8 @@ pub struct Index {
     by_pack: Vec<RunOfPack>,
     /// Numbers of frames that were found bad. The table refers to a block in a bad frame only if no sound frame has it.
     bad: BTreeSet<usize>,
+    /// Packs that are being given up. The table refers to a block in one of them only if no sound frame of another pack has it.
+    demoted: BTreeSet<u32>,
 }
 
 impl Default for Index {
@@ -72,6 +75,7 @@ impl Index {
             runs: Vec::new(),
             by_pack: Vec::new(),
             bad: BTreeSet::new(),
+            demoted: BTreeSet::new(),
         }
     }
 
@@ -83,7 +87,8 @@ impl Index {
         self.frames.reserve(frames);
     }
 
-    /// Adds a frame and its blocks. A block that the index already has keeps its first place, unless that frame is bad.
+    /// Adds a frame and its blocks. A block that the index already has keeps its first place, unless that frame is bad or its
+    /// pack is demoted, and the new one is neither.
     ///
     /// # Errors
     /// `Refused` when the index is full.
@@ -99,6 +104,7 @@ impl Index {
         }
         let first_block = self.ids.len() as u32;
         self.frames.push(IndexedFrame { offset: frame.offset, length: frame.length, first_block });
+        let is_preferred = !self.demoted.contains(&frame.pack);
         for id in blocks {
             if self.ids.len() == BLOCKS_MAX {
                 return Err(Error::refused(format!("the store has more than {BLOCKS_MAX} blocks: split it")));
@@ -114,7 +120,8 @@ impl Index {
             match entry {
                 Entry::Vacant(entry) => drop(entry.insert(ordinal)),
                 Entry::Occupied(mut entry) => {
-                    if !self.bad.is_empty() && self.bad.contains(&number_of(&self.frames, *entry.get())) {
+                    let known = number_of(&self.frames, *entry.get());
+                    if is_preferred && rank(&self.bad, &self.demoted, &self.runs, known) > 0 {
                         *entry.get_mut() = ordinal;
                     }
                 }
@@ -129,23 +136,40 @@ impl Index {
         let numbers = frames.iter().filter_map(|address| self.number_at(*address));
         let new: Vec<usize> = numbers.filter(|number| !self.bad.contains(number)).collect();
         self.bad.extend(&new);
-        let wanted: HashSet<BlockId> = new.iter().flat_map(|number| self.ids_of(*number)).copied().collect();
+        let wanted = new.iter().flat_map(|number| self.ids_of(*number)).copied().collect();
+        self.prefer_others(&wanted);
+        new.len()
+    }
+
+    /// Marks packs as being given up. Their blocks are then located in other packs, where sound copies exist.
+    pub(crate) fn demote(&mut self, packs: &BTreeSet<u32>) {
+        let new: BTreeSet<u32> = packs.difference(&self.demoted).copied().collect();
+        self.demoted.extend(&new);
+        let frames = self.frames().filter(|(address, _)| new.contains(&address.pack));
+        let wanted = frames.flat_map(|(_, ids)| ids).copied().collect();
+        self.prefer_others(&wanted);
+    }
+
+    /// Marks a pack as staying. Blocks that other packs have as well can still be located there.
+    pub(crate) fn promote(&mut self, pack: u32) {
+        self.demoted.remove(&pack);
+    }
+
+    /// Makes the table refer to the best frame of each of these blocks.
+    fn prefer_others(&mut self, wanted: &HashSet<BlockId>) {
         if wanted.is_empty() {
-            return new.len();
+            return;
         }
-        for (ordinal, id) in self.ids.iter().enumerate().filter(|(_, id)| wanted.contains(*id)) {
-            if self.bad.contains(&number_of(&self.frames, ordinal as u32)) {
-                continue;
-            }
-            let ids = &self.ids;
+        let (ids, frames) = (&self.ids, &self.frames);
+        let rank = |ordinal: u32| rank(&self.bad, &self.demoted, &self.runs, number_of(frames, ordinal));
+        for (ordinal, id) in ids.iter().enumerate().filter(|(_, id)| wanted.contains(*id)) {
             let known = self.table.find_mut(self.hash.of(id), |other| ids[*other as usize] == *id);
             if let Some(known) = known
-                && self.bad.contains(&number_of(&self.frames, *known))
+                && rank(ordinal as u32) < rank(*known)
             {
                 *known = ordinal as u32;
             }
         }
-        new.len()
     }
 
     /// Returns the blocks that only bad frames have, sorted.
@@ -178,10 +202,11 @@ impl Index {
         }
         let bad: Vec<FrameAddress> = other.bad.iter().map(|number| other.address(*number)).collect();
         self.condemn(&bad);
+        self.demote(&other.demoted);
         Ok(())
     }
 
-    /// Returns where a block is stored: in a bad frame only if no sound frame has it.
+    /// Returns where a block is stored: in a bad frame only if no sound frame has it, and in a demoted pack only if no other has it.
     pub fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
         self.find(id).map(|(number, slot)| BlockPlace { frame: self.address(number), slot })
     }
@@ -198,6 +223,16 @@ impl Index {
         let ordinal = *self.table.find(self.hash.of(id), |other| self.ids[*other as usize] == *id)?;
         let number = number_of(&self.frames, ordinal);
         Some((number, ordinal - self.frames[number].first_block))
+    }
+
+    /// Returns another frame with exactly the blocks of this one, in a pack that is not demoted. Compaction moves frames verbatim,
+    /// so such a frame has the same bytes.
+    pub(crate) fn twin_of(&self, address: FrameAddress) -> Option<FrameAddress> {
+        let ids = self.ids_at(address)?;
+        let is_twin = |twin: &FrameAddress| {
+            twin.pack != address.pack && twin.length == address.length && self.ids_at(*twin) == Some(ids)
+        };
+        ids.iter().filter_map(|id| self.locate(id)).map(|place| place.frame).find(is_twin)
     }
 
     /// Returns the blocks of the frame at that address, in order.
@@ -271,6 +306,14 @@ impl Index {
         let frame = self.frames[number];
         FrameAddress { pack: self.runs[run].pack, length: frame.length, offset: frame.offset }
     }
+}
+
+/// Returns how little a frame is preferred: 2 if it is bad, plus 1 if its pack is demoted.
+fn rank(bad: &BTreeSet<usize>, demoted: &BTreeSet<u32>, runs: &[Run], number: usize) -> u8 {
+    let is_bad = !bad.is_empty() && bad.contains(&number);
+    let is_demoted =
+        || demoted.contains(&runs[runs.partition_point(|run| run.first_frame <= number) - 1].pack);
+    2 * u8::from(is_bad) + u8::from(!demoted.is_empty() && is_demoted())
 }
 
 /// Returns the number of the frame that holds the block with that ordinal.

@@ -30,10 +30,24 @@ pub(crate) struct Pack {
 struct PackPins;
 
 impl Pack {
-    /// Returns whether new data may refer to blocks in this pack.
-    pub(crate) fn may_be_referred_to(&self) -> bool {
-        let state = self.state.load(Ordering::Acquire);
-        state == PackState::Open as u8 || state == PackState::Live as u8
+    pub(crate) fn state(&self) -> PackState {
+        PackState::of(self.state.load(Ordering::Acquire))
+    }
+
+    /// Returns whether the pack was collected: nothing new refers to it, and its file may be gone.
+    pub(crate) fn is_collected(&self) -> bool {
+        matches!(self.state(), PackState::Dead | PackState::Deleted)
+    }
+
+    /// Returns a condemned pack to live. Returns whether this call did so.
+    pub(crate) fn rescue(&self) -> bool {
+        let (from, to) = (PackState::Condemned as u8, PackState::Live as u8);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Returns whether anybody holds a pin. New pins are taken under the index lock for reading only.
+    pub(crate) fn is_pinned(&self) -> bool {
+        Arc::strong_count(&self.pins) > 1
     }
 
     pub(crate) fn set_state(&self, state: PackState) {
@@ -79,6 +93,11 @@ impl PackSet {
     /// Returns all packs, by ordinal.
     pub(crate) fn all(&self) -> Vec<Arc<Pack>> {
         self.packs.read().clone()
+    }
+
+    /// Closes the pack's file, so that its space is free once it is deleted.
+    pub(crate) fn close(&self, ordinal: u32) {
+        self.files.lock().retain(|(number, _)| *number != ordinal);
     }
 
     /// Returns the pack's file, and opens it if necessary.

@@ -152,6 +152,10 @@ impl StorePlace {
         self.dir.join("health")
     }
 
+    pub(crate) fn readers_dir(&self) -> PathBuf {
+        self.dir.join("readers")
+    }
+
     pub(crate) fn pack_dir(&self, pack: PackId) -> PathBuf {
         self.packs_dir().join(format!("{:02x}", pack.0[0]))
     }

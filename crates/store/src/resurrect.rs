@@ -29,7 +29,12 @@ impl Store {
             return Err(Error::missing(format!("{unknown} was not forgotten, or its data is gone")));
         }
         chosen.retain(|version| names.is_empty() || names.contains(&version.name));
-        self.session()?.commit(|change, _, _| {
+        let session = self.session()?;
+        for version in &chosen {
+            let held = session.hold_recipe(version.record.score);
+            held.map_err(|error| error.within(format!("restoring {}", version.name)))?;
+        }
+        session.commit(|change, _, _| {
             for Version { name, .. } in &chosen {
                 if let Some(refusal) =
                     edit_lock_refusal(&name.image, None, change.edit_lock(&name.image)?.as_ref())

@@ -413,6 +413,16 @@ impl Interrupted {
         self.referred.clone()
     }
 
+    /// Removes and returns the waiting packs that have no block of their own: `is_elsewhere` tells whether another pack has it.
+    pub(crate) fn take_copies(&mut self, is_elsewhere: impl Fn(&BlockId) -> bool) -> Vec<SealedPack> {
+        let is_copy = |index: &Index| index.frames().all(|(_, ids)| ids.iter().all(&is_elsewhere));
+        let (copies, others) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, _, index)| is_copy(index));
+        self.waiting = others;
+        let copies: Vec<(u32, SealedPack, Index)> = copies;
+        copies.into_iter().map(|(_, sealed, _)| sealed).collect()
+    }
+
     /// Removes packs from the list after a commit has listed them.
     pub(crate) fn listed(&mut self, packs: &[(u32, SealedPack)]) {
         self.referred.retain(|pack| !packs.contains(pack));
@@ -480,7 +490,13 @@ pub(crate) fn add_boot_sets(
     epoch: [u8; 16],
     found: &[FoundBootSet],
 ) -> Result<usize> {
-    let mut newest_first: Vec<&FoundBootSet> = found.iter().collect();
+    let mut newest_first = Vec::new();
+    for boot_set in found {
+        // One that was removed from the hoard stays removed: a compaction may have been interrupted.
+        if !change.knows_boot_set(&boot_set.0)? {
+            newest_first.push(boot_set);
+        }
+    }
     newest_first.sort_by_key(|(id, head)| (std::cmp::Reverse(head.record.time_unix_ms), *id));
     let mut known: BTreeSet<VersionName> =
         change.hoard_members()?.into_iter().map(|member| member.version).collect();

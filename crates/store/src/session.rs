@@ -5,17 +5,18 @@
 //! a pack has a version record, all data of that version was durable before the record. If a crash comes before the commit, the
 //! next writer completes it (see `salvage`). After the first error of any kind the store accepts no more writes.
 
+mod closure;
 mod parked;
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT, Verify};
 use platter_image::recipe::PageSource;
 use platter_image::{
     BlockId, BlockPlace, Domain, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Kind, Lease, Pin,
-    Result,
+    PinSet, Result,
 };
 
 use crate::catalog::{
@@ -27,9 +28,10 @@ use crate::known::{KnownCheck, KnownFrames};
 use crate::pack_writer::{PackWriter, SealedPack};
 use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
-use crate::store::{Shared, page_of};
+use crate::store::{Shared, Store, page_of};
 use platter_pack::ids;
 use platter_pack::lay_ids;
+use platter_records::PackChange;
 use platter_records::Version;
 use platter_records::VersionRecord;
 use platter_records::edit_lock_refusal;
@@ -48,6 +50,8 @@ pub struct Session {
     /// Who adds to the store.
     actor: Arc<Actor>,
     state: Mutex<State>,
+    /// The packs of others on which this session relies, until its commit.
+    pins: Mutex<PinSet>,
     known: KnownFrames,
 }
 
@@ -80,7 +84,7 @@ struct OpenPack {
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>, actor: Arc<Actor>) -> Self {
         let known = KnownFrames::new(KnownCheck::Sample);
-        Self { shared, actor, state: Mutex::default(), known }
+        Self { shared, actor, state: Mutex::default(), pins: Mutex::default(), known }
     }
 
     /// Sets how many of the frames that the session relies on are read back; by default a sample.
@@ -111,7 +115,20 @@ impl Session {
     pub fn publish_after(&self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
         draft.longest().encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
+        let has_version = !Store(Arc::clone(&self.shared), Arc::clone(&self.actor))
+            .catalog()?
+            .versions_of(draft.score)?
+            .is_empty();
+        if !has_version {
+            self.hold_recipe(draft.score)?;
+        }
         let version = self.commit(|change, state, session| {
+            if has_version && !change.has_score(draft.score)? {
+                let score = draft.score;
+                return Ok(Err(Error::transient(format!(
+                    "the disk {score} was forgotten meanwhile: try again"
+                ))));
+            }
             if let Some(refusal) =
                 edit_lock_refusal(&draft.image, draft.edit_lock, change.edit_lock(&draft.image)?.as_ref())
             {
@@ -180,7 +197,7 @@ impl Session {
         let mut catalog = writer.catalog();
         writer.check()?;
         let state = &mut *state;
-        let mut repaired = Vec::new();
+        let (mut repaired, mut rescued) = (Vec::new(), BTreeSet::new());
         let done = writer.poison(catalog.change(&self.actor, |change| {
             let done = match last(change, state, self)? {
                 Err(refusal) => return Ok(Err(refusal)),
@@ -195,6 +212,10 @@ impl Session {
                 change.add_live_pack(pack)?;
             }
             change.does_by_default(Action::AddPacks { packs: (state.sealed.len() + referred.len()) as u64 });
+            rescued.clone_from(&writer.rescued.lock());
+            for pack in &rescued {
+                change.set_pack_state(&PackChange { pack: *pack, state: PackState::Live, epoch: 0 })?;
+            }
             state.referred = referred;
             // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, the store accepts no
             // more writes, and nothing that refers to these blocks can be published.
@@ -207,6 +228,9 @@ impl Session {
             state.commit_tried = was_tried;
             return done;
         }
+        writer.rescued.lock().retain(|pack| !rescued.contains(pack));
+        // The catalog refers to them now.
+        *self.pins.lock() = PinSet::default();
         let done_with = std::mem::take(state);
         state.repaired = repaired;
         writer.interrupted().listed(&done_with.referred);
@@ -302,6 +326,13 @@ impl Session {
         }
     }
 
+    /// Pins a block of the store, even if its frame is bad, until the commit. Usable while the session is being committed.
+    pub(crate) fn pin_shared(&self, id: &BlockId) -> Result<Option<Pin>> {
+        let pin = self.shared.pin_stored(id)?;
+        pin.iter().for_each(|pin| self.pins.lock().insert(pin.clone()));
+        Ok(pin)
+    }
+
     /// Reads back a frame of this session and returns whether it is sound. A frame that fails twice is quarantined.
     fn prove_own(&self, address: FrameAddress) -> bool {
         let prove = || {
@@ -371,6 +402,7 @@ impl FrameStore for Session {
         while let Some((place, pin)) = self.shared.lookup_and_pin(id)? {
             let prove = || self.shared.prove_known(place.frame);
             if self.known.is_sound(place.frame, prove) {
+                self.pins.lock().insert(pin.clone());
                 return Ok(Some(pin));
             }
             if !self.shared.is_bad(place.frame) {
@@ -382,9 +414,8 @@ impl FrameStore for Session {
     }
 
     fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
-        let stored = self.shared.pin_stored(id)?;
-        if stored.is_some() {
-            return Ok(stored);
+        if let Some(pin) = self.pin_shared(id)? {
+            return Ok(Some(pin));
         }
         let place = self.state().index.locate(id);
         place.map(|place| Ok(self.shared.packs.get(place.frame.pack)?.pin())).transpose()

@@ -4,6 +4,7 @@
 //! it last read the catalog. Every question to the catalog first looks for newer changes.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -20,10 +21,12 @@ use platter_vfs::VfsFile;
 use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_catalog};
 use crate::health::Health;
 use crate::index::Index;
-use crate::pack_set::PackSet;
+use crate::pack_set::{Pack, PackSet};
 use crate::place::StorePlace;
+use crate::readers::Registration;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
+use platter_collection::{LookupAnswer, lookup};
 use platter_pack::ids;
 use platter_pack::{PackDirectory, lay_ids, read_directory, scan};
 use platter_records::{Action, Actor, PackId, StoreId};
@@ -39,7 +42,7 @@ const DECODERS_KEPT_MAX: usize = 16;
 
 /// An opened store, and who makes changes through this handle. Clones share one state.
 #[derive(Clone, Debug)]
-pub struct Store(pub(crate) Arc<Shared>, Arc<Actor>);
+pub struct Store(pub(crate) Arc<Shared>, pub(crate) Arc<Actor>);
 
 /// The state that all clones and sessions of a store share.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub(crate) struct Shared {
     /// Damage that was found when packs were opened, one message each.
     damage: Mutex<Vec<String>>,
     pub(crate) health: Mutex<Health>,
+    /// What this process reads, for the collector in another one.
+    pub(crate) registration: Mutex<Option<Registration>>,
     pub(crate) writer: Option<Writer>,
 }
 
@@ -72,6 +77,10 @@ pub(crate) struct Writer {
     failure: Mutex<Option<String>>,
     salvaged: OnceLock<Salvaged>,
     interrupted: Mutex<Interrupted>,
+    /// Condemned packs that a lookup or a read returned to live. The next commit tells the catalog.
+    pub(crate) rescued: Mutex<BTreeSet<PackId>>,
+    /// Held by the one collection.
+    pub(crate) collecting: Mutex<()>,
     _lock: Arc<dyn VfsFile>,
 }
 
@@ -145,6 +154,8 @@ impl Store {
             failure: Mutex::new(None),
             salvaged: OnceLock::new(),
             interrupted: Mutex::default(),
+            rescued: Mutex::default(),
+            collecting: Mutex::default(),
             _lock: lock,
         };
         let store = Self::open(place, Some(writer))?;
@@ -168,6 +179,7 @@ impl Store {
             decoders: Mutex::default(),
             damage: Mutex::default(),
             health: Mutex::default(),
+            registration: Mutex::default(),
             writer,
         });
         let store = Self(shared, Arc::clone(place.actor()));
@@ -264,13 +276,7 @@ impl Store {
 
     /// Returns the catalog for reading, after opening packs that are new in it.
     pub(crate) fn catalog(&self) -> Result<CatalogGuard<'_>> {
-        let mut seen = self.0.catalog.lock();
-        let data_version = Some(seen.catalog.data_version()?);
-        if seen.data_version != data_version {
-            self.0.open_packs(&seen.catalog.packs()?)?;
-            seen.data_version = data_version;
-        }
-        Ok(CatalogGuard(seen))
+        self.0.fresh_catalog()
     }
 }
 
@@ -339,10 +345,24 @@ impl Shared {
         self.writer.as_ref().ok_or_else(|| Error::refused("this store was opened for reading only"))
     }
 
+    /// As [`Store::catalog`].
+    fn fresh_catalog(&self) -> Result<CatalogGuard<'_>> {
+        let mut seen = self.catalog.lock();
+        let data_version = Some(seen.catalog.data_version()?);
+        if seen.data_version != data_version {
+            self.open_packs(&seen.catalog.packs()?)?;
+            seen.data_version = data_version;
+        }
+        Ok(CatalogGuard(seen))
+    }
+
     /// Returns where a block is stored. If only a pack of an interrupted session has it and the store is open for writing, that
-    /// pack becomes part of the store.
+    /// pack becomes part of the store. A block whose only pack was deleted is stored nowhere.
     pub(crate) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
-        let listed = || self.index.read().locate(id);
+        let is_there = |place: &BlockPlace| {
+            self.packs.get(place.frame.pack).is_ok_and(|pack| pack.state() != PackState::Deleted)
+        };
+        let listed = || self.index.read().locate(id).filter(is_there);
         listed().or_else(|| if self.refer_to_interrupted_with(id) { listed() } else { None })
     }
 
@@ -362,16 +382,33 @@ impl Shared {
     fn pin_sound(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
         let index = self.index.read();
         let Some(place) = index.locate_sound(id) else { return Ok(None) };
-        let pack = self.packs.get(place.frame.pack)?;
-        Ok(pack.may_be_referred_to().then(|| (place, pack.pin())))
+        Ok(self.pin_pack(place.frame.pack)?.map(|pin| (place, pin)))
+    }
+
+    /// Pins a pack if new data may refer to it. The caller holds the index lock, so no collection changes the pack's state.
+    fn pin_pack(&self, ordinal: u32) -> Result<Option<Pin>> {
+        let pack = self.packs.get(ordinal)?;
+        match lookup(pack.state()) {
+            LookupAnswer::Pin => {}
+            LookupAnswer::Rescue => self.rescue(&pack),
+            LookupAnswer::Missing => return Ok(None),
+        }
+        Ok(Some(pack.pin()))
+    }
+
+    /// Returns a condemned pack to live. The next commit tells the catalog. A reader cannot do this: it changes nothing.
+    fn rescue(&self, pack: &Pack) {
+        let Some(writer) = &self.writer else { return };
+        if pack.rescue() {
+            writer.rescued.lock().insert(pack.id);
+        }
     }
 
     /// Returns a pin for a block whose pack may be referred to, even if its frame is bad.
     pub(crate) fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
         let index = self.index.read();
         let Some(place) = index.locate(id) else { return Ok(None) };
-        let pack = self.packs.get(place.frame.pack)?;
-        Ok(pack.may_be_referred_to().then(|| pack.pin()))
+        self.pin_pack(place.frame.pack)
     }
 
     /// As [`FrameSource::read_frame`].
@@ -393,13 +430,63 @@ impl Shared {
                 address.offset, address.pack
             ))
         })?;
-        let read = self.packs.read_frame(address, blocks, stored);
-        if read.is_err() {
-            self.examine(address);
+        match self.packs.read_frame(address, blocks, stored) {
+            Ok(()) => self.note_read(address)?,
+            Err(error) if self.was_collected(address, &error) => {
+                self.read_twin(address, length, stored, error)?;
+            }
+            Err(error) => {
+                self.examine(address);
+                return Err(error);
+            }
         }
-        read?;
         stored.truncate(length);
         Ok(())
+    }
+
+    /// A read of a condemned pack returns it to live: something needs it.
+    fn note_read(&self, address: FrameAddress) -> Result<()> {
+        let pack = self.packs.get(address.pack)?;
+        if pack.state() == PackState::Condemned && self.writer.is_some() {
+            // The lock orders this with the commit that declares condemned packs dead.
+            let _index = self.index.read();
+            self.rescue(&pack);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a read failed because the pack was collected and its file deleted.
+    fn was_collected(&self, address: FrameAddress, error: &Error) -> bool {
+        let source =
+            std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+        if source.is_none_or(|source| source.kind() != std::io::ErrorKind::NotFound) {
+            return false;
+        }
+        // Another process may have collected it since the catalog was read.
+        let is_collected = || self.packs.get(address.pack).is_ok_and(|pack| pack.is_collected());
+        is_collected() || self.fresh_catalog().is_ok() && is_collected()
+    }
+
+    /// Reads a frame whose pack was collected from the pack to which compaction has copied it.
+    fn read_twin(
+        &self,
+        address: FrameAddress,
+        length: usize,
+        stored: &mut Vec<u8>,
+        error: Error,
+    ) -> Result<()> {
+        let twin = {
+            let index = self.index.read();
+            let twin = index.twin_of(address);
+            twin.and_then(|twin| {
+                Some((twin, lay_ids(index.ids_at(twin)?, length.min(twin.length as usize), stored)))
+            })
+        };
+        let Some((twin, blocks)) = twin else {
+            let what = "the frame was planned before its pack was collected: look its blocks up again";
+            return Err(Error::transient(what).with_source(error));
+        };
+        self.packs.read_frame(twin, blocks, stored)
     }
 
     /// As [`lay_ids`] for the frame at `address`, or `None` if it is not known. Does no I/O.
@@ -440,13 +527,19 @@ impl Shared {
     }
 
     /// Opens the packs that are new in the catalog. Live packs come first: of a block's copies, one in a live pack is found.
-    /// Opened packs stay open under their ordinals.
+    /// Opened packs stay open under their ordinals. Dead packs are opened, too: what was forgotten can be read until their files are
+    /// deleted.
     fn open_packs(&self, rows: &[PackRow]) -> Result<()> {
         let mut known: Vec<PackId> = self.packs.all().iter().map(|pack| pack.id).collect();
         known.sort_unstable();
-        for state in [PackState::Live, PackState::Condemned] {
+        for state in [PackState::Live, PackState::Condemned, PackState::Dead] {
             let mut new: Vec<&PackRow> = rows.iter().filter(|row| row.state == state).collect();
             new.retain(|row| known.binary_search(&row.id).is_err());
+            if state == PackState::Dead {
+                let is_there =
+                    |row: &&PackRow| self.place.vfs().exists(&self.place.pack(row.id)).unwrap_or(false);
+                new.retain(is_there);
+            }
             if new.is_empty() {
                 continue;
             }
@@ -467,6 +560,33 @@ impl Shared {
                 })
             })?;
         }
+        self.follow_states(rows)
+    }
+
+    /// Takes over the states of packs that another process changed, and finds blocks in packs that stay. A writer knows better than
+    /// the catalog: what it has rescued is not committed yet.
+    fn follow_states(&self, rows: &[PackRow]) -> Result<()> {
+        let packs = self.packs.all();
+        let ordinals: HashMap<PackId, u32> =
+            packs.iter().enumerate().map(|(number, pack)| (pack.id, number as u32)).collect();
+        let mut given_up = BTreeSet::new();
+        let mut index = self.index.write();
+        for (row, ordinal) in rows.iter().filter_map(|row| Some((row, *ordinals.get(&row.id)?))) {
+            let pack = self.packs.get(ordinal)?;
+            if self.writer.is_none() {
+                pack.set_state(row.state);
+            }
+            match pack.state() {
+                PackState::Open | PackState::Live => index.promote(ordinal),
+                PackState::Condemned | PackState::Dead | PackState::Deleted => {
+                    given_up.insert(ordinal);
+                }
+            }
+            if pack.state() == PackState::Deleted {
+                self.packs.close(ordinal);
+            }
+        }
+        index.demote(&given_up);
         Ok(())
     }
 
@@ -586,8 +706,9 @@ fn lock_holder(place: &StorePlace) -> String {
 
 /// Returns an error if a directory holds anything that an interrupted init does not leave.
 fn refuse_strangers(place: &StorePlace) -> Result<()> {
-    const OURS: [&str; 7] = [
+    const OURS: [&str; 8] = [
         "lock",
+        "readers",
         "packs",
         "store.json.new",
         "changes.log",

@@ -7,15 +7,33 @@
 use std::collections::BTreeSet;
 
 use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::recipe::{CutPolicy, Root};
 use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Result, Score};
 use platter_records::{EditLock, ImageName, NumberChoice, Version, VersionRecord};
 use platter_store::{CheckOptions, Session, Store, StorePlace, rebuild};
 
 const TIME: i64 = 1_700_000_000_000;
 
-/// A draft whose score identifies the disk. The disk does not exist: nothing here reads it.
-fn draft(disk: u8, edit_lock: Option<u64>) -> VersionRecord {
-    VersionRecord { edit_lock, ..VersionRecord::draft(image(), Score(BlockId([disk; 32])), TIME) }
+/// The recipe's root of a disk of that many sectors, all of them free. Its score depends on the length.
+fn free_disk_root(sectors: u64) -> Root {
+    let cut_policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+    let disk_length = sectors * 512;
+    Root { disk_length, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None }
+}
+
+/// Adds that recipe to the session.
+fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
+    let root = free_disk_root(sectors);
+    let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
+    frame.push(root.score().0, &root.encode());
+    session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
+    Ok(root.score())
+}
+
+/// A draft for the disk of that many sectors, whose recipe is added to the session.
+fn draft(session: &Session, disk: u8, edit_lock: Option<u64>) -> VersionRecord {
+    let score = free_disk(session, disk.into()).unwrap();
+    VersionRecord { edit_lock, ..VersionRecord::draft(image(), score, TIME) }
 }
 
 fn image() -> ImageName {
@@ -28,7 +46,8 @@ fn publish(store: &Store, disk: u8, edit_lock: Option<u64>) -> Result<Version> {
     let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
     frame.push(BlockId::of(Kind::Data, &contents), &contents);
     session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
-    session.publish(draft(disk, edit_lock))
+    let draft = draft(&session, disk, edit_lock);
+    session.publish(draft)
 }
 
 /// A store with version 1 of the image.
@@ -89,8 +108,9 @@ fn publishing_needs_the_token_that_is_held() {
     refused(store.check_edit_lock(&image(), None), "being edited");
     let version = publish(&store, 2, Some(edit_lock.number)).unwrap();
     assert_eq!((version.name.number, version.record.edit_lock), (2, Some(1)));
-    let other = VersionRecord { image: "other".parse().unwrap(), ..draft(3, None) };
-    store.session().unwrap().publish(other).unwrap();
+    let session = store.session().unwrap();
+    let other = VersionRecord { image: "other".parse().unwrap(), ..draft(&session, 3, None) };
+    session.publish(other).unwrap();
     store.release_edit_lock(&edit_lock).unwrap();
     refused(publish(&store, 4, Some(edit_lock.number)), "released");
     assert_eq!(publish(&store, 5, None).unwrap().record.edit_lock, None);
@@ -105,7 +125,8 @@ fn a_refused_publish_keeps_its_frames() {
     let (session, bytes) = (store.session().unwrap(), vec![5; 512]);
     let block = BlockId::of(Kind::Data, &bytes);
     append(&session, block, &bytes);
-    refused(session.publish(draft(2, None)), "being edited");
+    let draft = draft(&session, 2, None);
+    refused(session.publish(draft), "being edited");
     assert_eq!(store.read_block(Kind::Data, &block).unwrap(), bytes);
     drop(store);
     let store = Store::open_writer(&place).unwrap();
@@ -159,7 +180,8 @@ fn a_suspended_holder_cannot_publish() {
                             let published = publish(&writer, disk, Some(edit_lock.number));
                             assert_eq!(published.is_ok(), is_good, "seed {seed}: {published:?}");
                             let newest = writer.version(&image(), NumberChoice::Latest).unwrap();
-                            assert_eq!(newest.record.score.0.0[0] == disk, is_good, "seed {seed}");
+                            let is_newest = newest.record.score == free_disk_root(disk.into()).score();
+                            assert_eq!(is_newest, is_good, "seed {seed}");
                             overtaken += u32::from(!is_good);
                         } else {
                             assert_eq!(
@@ -188,10 +210,8 @@ fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     store.check_edit_lock(&image(), Some(edit_lock.number)).unwrap();
     let stolen = store.steal_edit_lock(&image(), "b", TIME).unwrap();
     let theirs = publish(&store, 2, Some(stolen.number)).unwrap();
-    refused(
-        session.publish(draft(3, Some(edit_lock.number))),
-        "under another lock than 1 (lock 2, held by b",
-    );
+    let draft = draft(&session, 3, Some(edit_lock.number));
+    refused(session.publish(draft), "under another lock than 1 (lock 2, held by b");
     assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
 }
 

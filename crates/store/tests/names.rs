@@ -8,9 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use platter_image::frame::{Compressor, FrameBuilder};
-use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Score};
+use platter_image::recipe::{CutPolicy, Root};
+use platter_image::{Domain, ErrorKind, FrameStore, Kind, Result, Score};
 use platter_records::{ImageName, NumberChoice, Version, VersionRecord};
-use platter_store::{Store, StorePlace, rebuild};
+use platter_store::{Session, Store, StorePlace, rebuild};
 
 fn name(image: &str) -> ImageName {
     image.parse().unwrap()
@@ -24,15 +25,26 @@ fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     (folder, place, store)
 }
 
-/// Publishes a version without a recipe, with one block in a pack of its own. Nothing here reads them.
+/// The recipe's root of a disk of that many sectors, all of them free. Its score depends on the length.
+fn free_disk_root(sectors: u64) -> Root {
+    let cut_policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+    let disk_length = sectors * 512;
+    Root { disk_length, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None }
+}
+
+/// Adds that recipe to the session.
+fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
+    let root = free_disk_root(sectors);
+    let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
+    frame.push(root.score().0, &root.encode());
+    session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
+    Ok(root.score())
+}
+
 fn publish(store: &Store, image: &str, score: u8) -> Version {
-    let draft = VersionRecord::draft(name(image), Score(BlockId([score; 32])), i64::from(score));
     let session = store.session().unwrap();
-    let contents = [score; 512];
-    let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
-    frame.push(BlockId::of(Kind::Data, &contents), &contents);
-    session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
-    session.publish(draft).unwrap()
+    let score_of = free_disk(&session, score.into()).unwrap();
+    session.publish(VersionRecord::draft(name(image), score_of, i64::from(score))).unwrap()
 }
 
 fn names(store: &Store) -> Vec<String> {
@@ -162,7 +174,8 @@ fn names_can_be_reused_but_numbers_cannot() {
     let back: Vec<String> = found.versions.iter().map(ToString::to_string).collect();
     assert_eq!(back, ["b@1", "e@1", "e@3"]);
     let store = Store::open_writer(&place).unwrap();
-    assert_eq!(store.version(&name("e"), NumberChoice::Latest).unwrap().record.score.0.0, [4; 32]);
+    let newest = store.version(&name("e"), NumberChoice::Latest).unwrap();
+    assert_eq!(newest.record.score, free_disk_root(4).score());
 }
 
 /// The new catalog knows all numbers that the old one knew.

@@ -1,16 +1,19 @@
 //! The parts of each endpoint's description that are written by hand: summary, parameters, types of body and reply, and
 //! its own error statuses.
 
-use platter_records::{EditLock, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord, schema};
+use platter_records::{
+    CollectReport, EditLock, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord, schema,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::schemas::Schemas;
 use crate::{
-    AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest, Endpoint,
-    ForgetReport, ForgetRequest, Growth, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport,
-    NodesReply, PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, StoreFacts,
-    TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
+    AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest,
+    CollectRequest, Endpoint, ForgetReport, ForgetRequest, Growth, ListedCast, ListedDisk, NewToken,
+    NodePeersReply, NodeReport, NodesReply, PublishReply, PublishRequest, RenameReport, RenameRequest,
+    ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply,
+    VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -55,6 +58,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Disks => "Live disks of this machine, and disks with local changes",
         Endpoint::Casts => "Casts of the last ten minutes",
         Endpoint::TellOfCast => "Report the state of a cast",
+        Endpoint::Collect => "Delete what no version needs",
     }
 }
 
@@ -140,6 +144,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::RecordBootSet => bytes(true, BYTES),
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
         Endpoint::TellOfCast => object::<CastStatus>(schemas),
+        Endpoint::Collect => object::<CollectRequest>(schemas),
         _ => return None,
     })
 }
@@ -178,6 +183,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Names of the versions"),
         Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Old and new names of the versions"),
         Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "Ordered by number, at most 10,000"),
+        Endpoint::Collect => reply::<CollectReport>(schemas, 200, "Result"),
         Endpoint::AccessTokens => reply::<Vec<AccessToken>>(schemas, 200, "Without secrets"),
         Endpoint::AddAccessToken => {
             reply::<NewToken>(schemas, 201, "The token with its secret, which is never shown again")
@@ -211,7 +217,7 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::Need
         | Endpoint::RemoveAccessToken
         | Endpoint::BootSet => &[404],
-        Endpoint::ReportNode | Endpoint::BeginUpload | Endpoint::AddAccessToken => &[409],
+        Endpoint::ReportNode | Endpoint::BeginUpload | Endpoint::AddAccessToken | Endpoint::Collect => &[409],
         Endpoint::UploadFrames
         | Endpoint::PublishUpload
         | Endpoint::TakeEditLock

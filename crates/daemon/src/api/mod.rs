@@ -8,6 +8,7 @@ mod access_tokens;
 mod body;
 mod casts;
 mod changes;
+mod collect;
 mod disks;
 mod edit_locks;
 mod events;
@@ -116,6 +117,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::ReleaseEditLock => delete(edit_locks::release),
         Endpoint::Clone => post(names::clone),
         Endpoint::Forget => post(names::forget),
+        Endpoint::Collect => post(collect::collect),
         Endpoint::Rename => post(names::rename),
         Endpoint::Changes => get(changes::list),
         Endpoint::Hoard => get(hoard::snapshot),

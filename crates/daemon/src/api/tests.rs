@@ -9,7 +9,7 @@ use axum::http::{Request, StatusCode};
 use futures_util::StreamExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use platter_api::{DiskStatus, ListedDisk};
+use platter_api::{DiskStatus, Endpoint, ListedDisk, Role};
 use platter_image::frame::stream::{
     FrameStreamReader, FramesRequest, need_from_bytes, write_end, write_frame, write_head,
 };
@@ -26,7 +26,6 @@ use super::{Shared, router};
 use crate::access::Entrance;
 use crate::config::ServeOptions;
 use crate::origin::Origin;
-use platter_api::{Endpoint, Role};
 
 const BLOCK: u64 = 4096;
 /// Most bytes of one token's unfinished uploads.
@@ -121,6 +120,8 @@ impl Room {
             take_over: false,
             upload_limit: UPLOAD_LIMIT,
             list_disks: Arc::new(edited_disks),
+            collect_every: None,
+            overlay_bases: Arc::new(|_| Ok(Vec::new())),
             tool_version: "test".into(),
         };
         let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());

@@ -24,6 +24,8 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
         upload_limit: 0,
         tool_version: "test".into(),
         list_disks: Arc::new(|_| Ok(Vec::new())),
+        collect_every: None,
+        overlay_bases: Arc::new(|_| Ok(Vec::new())),
     };
     let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
     let mut request = Request::builder().uri(path);

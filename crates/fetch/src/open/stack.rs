@@ -27,7 +27,11 @@ pub(super) fn stack(
     options: SourceOptions,
 ) -> Arc<dyn Source> {
     let below: Arc<dyn Source> = match store {
-        Opened::Local(store) => store.clone(),
+        Opened::Local(store) => {
+            // Where the registration cannot be written, only the trash protects what is read.
+            let _ = store.hold(score);
+            store.clone()
+        }
         Opened::Remote(store) => match store.cached_source(score, options) {
             Some(source) => source,
             None => store.fetcher().source(score, options),

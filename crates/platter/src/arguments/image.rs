@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use platter_jobs::{ForgetRequest, ImageName};
 
+use super::collect::Keep;
 use super::live::OfNode;
 use super::lock::LockOptions;
 use super::version::VersionArgument;
@@ -44,6 +45,8 @@ pub(crate) struct Forget {
     /// With NAME alone: forget all versions of the image without asking
     #[arg(long)]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) keep: Keep,
 }
 
 #[derive(Args, Debug)]

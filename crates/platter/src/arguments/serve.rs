@@ -1,11 +1,12 @@
 //! Arguments of the origin and of its access tokens.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use platter_daemon::{ListenAddress, NamePattern, Role, UPLOAD_LIMIT_DEFAULT};
 
-use crate::sizes::byte_size;
+use crate::sizes::{byte_size, duration};
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -25,6 +26,9 @@ pub(crate) struct Serve {
     /// Size limit for unfinished uploads per access token [default: 1TiB]
     #[arg(long, value_name = "SIZE", value_parser = byte_size, default_value_t = UPLOAD_LIMIT_DEFAULT, hide_default_value = true)]
     pub(crate) upload_limit: u64,
+    /// Collect garbage in these intervals, such as 24h, as by `platter gc`
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) gc: Option<Duration>,
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
 }

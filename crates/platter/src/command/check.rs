@@ -59,6 +59,9 @@ fn json(report: &CheckReport) -> Value {
     json!({
         "verdict": verdict(report),
         "packs": report.packs,
+        "pack_bytes": report.pack_bytes,
+        "trash_packs": report.trash.packs,
+        "trash_bytes": report.trash.bytes,
         "frames": report.frames,
         "blocks": report.blocks,
         "versions": report.versions,
@@ -133,6 +136,13 @@ fn text(report: &CheckReport, read_data: bool) -> String {
     );
     if report.verdict == Verdict::Clean && !read_data {
         text += " (contents were not read; --read-data reads them)";
+    }
+    if report.trash.packs > 0 {
+        let trash = count(report.trash.packs as u64, "pack");
+        text += &format!(
+            "\ntrash: {} in {trash}: `platter gc` deletes them after a while",
+            bytes(report.trash.bytes)
+        );
     }
     let never = report.never_read_back;
     if never.packs > 0 {

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Error, ForgetRequest, ImageName, OpenStore, Result, StoreLocation, forget};
+use platter_jobs::{
+    Error, ForgetRequest, ImageName, OpenStore, Result, RetentionPolicy, StoreLocation, forget, retain,
+};
+use serde_json::json;
 
 use super::Outcome;
 use crate::arguments::Forget;
@@ -12,6 +15,15 @@ use crate::sizes::count;
 
 pub(crate) fn run(store: &StoreLocation, options: &Forget, output: &Output) -> Outcome {
     let request = &options.what;
+    let policy = options.keep.policy();
+    if !policy.is_empty() {
+        return retain_versions(store, options, &policy, output);
+    }
+    if options.keep.dry_run || options.keep.below {
+        return Err(Error::refused(
+            "--dry-run and --below belong to a policy: name at least one --keep-… rule",
+        ));
+    }
     if let ForgetRequest::Image(image) = request
         && !options.all
     {
@@ -19,6 +31,35 @@ pub(crate) fn run(store: &StoreLocation, options: &Forget, output: &Output) -> O
     }
     let report = forget(store, request)?;
     output.fact(&report, || format!("forgotten: {}", report.forgotten.join(" ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Forgets what a policy does not keep.
+fn retain_versions(
+    store: &StoreLocation,
+    options: &Forget,
+    policy: &RetentionPolicy,
+    output: &Output,
+) -> Outcome {
+    let ForgetRequest::Image(image) = &options.what else {
+        return Err(Error::refused(
+            "a policy chooses among the versions of an image: give its NAME without a number",
+        ));
+    };
+    let (below, dry_run) = (options.keep.below, options.keep.dry_run);
+    let retained = retain(store, image, below, policy, dry_run)?;
+    for image in &retained {
+        for verdict in &image.verdicts {
+            let version = format!("{}@{}", image.image, verdict.number);
+            let is_kept = !verdict.reasons.is_empty();
+            let facts = json!({ "version": version, "kept": is_kept, "reasons": verdict.reasons, "dry_run": dry_run });
+            output.fact(&facts, || match (is_kept, dry_run) {
+                (true, _) => format!("keep    {version}  {}", verdict.reasons.join(", ")),
+                (false, true) => format!("would forget {version}"),
+                (false, false) => format!("forgot  {version}"),
+            });
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,14 +2,18 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{OpenStore, StoreLocation, Version};
+use platter_jobs::{OpenStore, StoreLocation, Version, image_costs};
 use serde_json::json;
 
 use super::Outcome;
+use crate::arguments::Images;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Images, output: &Output) -> Outcome {
+    if options.costs {
+        return costs(store, output);
+    }
     let images = OpenStore::open_reader(store)?.images()?;
     if output.is_json() {
         images.iter().for_each(|version| output.fact(&version.record, String::new));
@@ -21,6 +25,23 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
     }
     let mut rows = vec![HEAD.map(String::from).to_vec()];
     rows.extend(images.iter().map(row));
+    output.fact(&json!(null), || table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what forgetting each image would free.
+fn costs(store: &StoreLocation, output: &Output) -> Outcome {
+    let costs = image_costs(store)?;
+    if output.is_json() {
+        costs.iter().for_each(|cost| output.fact(cost, String::new));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![["IMAGE", "VERSIONS", "ONLY HERE"].map(String::from).to_vec()];
+    rows.extend(
+        costs
+            .iter()
+            .map(|cost| vec![cost.image.clone(), cost.versions.to_string(), bytes(cost.exclusive_bytes)]),
+    );
     output.fact(&json!(null), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }

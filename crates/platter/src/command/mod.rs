@@ -19,6 +19,7 @@ pub(crate) mod discard_interrupted;
 pub(crate) mod disks;
 pub(crate) mod export;
 pub(crate) mod forget;
+pub(crate) mod gc;
 pub(crate) mod history;
 pub(crate) mod hoard;
 pub(crate) mod images;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{Error, StoreLocation, StorePlace};
-use platter_live::served_disks;
+use platter_jobs::{Error, Store, StoreLocation, StorePlace};
+use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
 
 use super::images::time;
@@ -27,6 +27,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         upload_limit: options.upload_limit,
         tool_version: TOOL_VERSION.into(),
         list_disks: Arc::new(served_disks),
+        collect_every: options.gc,
+        overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),
     };
     let output = *output;
     serve(&request, move |event| tell(event, output))?;

@@ -8,6 +8,7 @@
 //! holds which edit lock. Each change is also an entry of a log beside it (`log`). Every row has a checksum and every table
 //! a seal (`table`); all of them are verified whenever the catalog is opened. All SQL statements are in this folder.
 
+mod collect;
 mod edit_lock;
 mod former;
 mod hoard;
@@ -31,6 +32,7 @@ use crate::place::StorePlace;
 use platter_records::PackId;
 pub use platter_records::PackState;
 
+pub(crate) use collect::CatalogRoots;
 pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
     Beginning, PackedChanges, State, blocks as change_blocks, create as create_log,
@@ -50,7 +52,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct PackRow {
     pub(crate) id: PackId,
     pub(crate) state: PackState,
-    /// Number of the collection that condemned it; 0 if none did.
+    /// 0, or for a dead pack the time at which it died, in milliseconds since 1970 UTC; for people and for `--keep-trash`.
     pub(crate) epoch: u64,
     /// Length of the file in bytes.
     pub(crate) length: u64,

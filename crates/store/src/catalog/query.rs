@@ -52,10 +52,7 @@ pub(super) fn pack(values: &[Value]) -> Result<PackRow> {
 impl Catalog {
     /// Returns all packs.
     pub(crate) fn packs(&self) -> Result<Vec<PackRow>> {
-        table::read(&self.connection, &PACKS, "ORDER BY id", &[])?
-            .iter()
-            .map(|row| pack(&row.values))
-            .collect()
+        packs(&self.connection)
     }
 
     /// Returns the newest version of each image, ordered by name.
@@ -207,6 +204,15 @@ fn newest_version(connection: &Connection, image: &ImageName) -> Result<Option<V
     Ok(versions(connection, tail, &[&image.as_str()])?.into_iter().next())
 }
 
-fn versions(connection: &Connection, tail: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {
+/// Returns all packs, ordered by id.
+pub(super) fn packs(connection: &Connection) -> Result<Vec<PackRow>> {
+    table::read(connection, &PACKS, "ORDER BY id", &[])?.iter().map(|row| pack(&row.values)).collect()
+}
+
+pub(super) fn versions(
+    connection: &Connection,
+    tail: &str,
+    parameters: &[&dyn ToSql],
+) -> Result<Vec<Version>> {
     table::read(connection, &VERSIONS, tail, parameters)?.iter().map(version).collect()
 }

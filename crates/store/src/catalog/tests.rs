@@ -4,12 +4,14 @@
 use std::path::Path;
 
 use platter_image::frame::{Compressor, FrameBuilder};
-use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Score};
+use platter_image::recipe::{CutPolicy, Root};
+use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Result, Score};
 use platter_vfs::{OpenMode, OsVfs, Vfs};
 
 use super::table::text;
 use super::{Catalog, Change, PackState};
 use crate::place::StorePlace;
+use crate::session::Session;
 use crate::store::Store;
 use platter_records::{Action, Actor, BootSetRecord, ImageName, PackChange, Version, VersionRecord};
 
@@ -17,11 +19,23 @@ fn image(name: &str) -> ImageName {
     name.parse().unwrap()
 }
 
+/// Adds the recipe of a disk of that many sectors, all of them free. Its score depends on the length.
+fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
+    let cut_policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+    let disk_length = sectors * 512;
+    let root = Root { disk_length, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None };
+    let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
+    frame.push(root.score().0, &root.encode());
+    session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
+    Ok(root.score())
+}
+
 fn publish(store: &Store, name: &str, score: u8) -> platter_image::Result<Version> {
-    let mut draft = VersionRecord::draft(image(name), Score(BlockId([score; 32])), i64::from(score));
+    let session = store.session()?;
+    let mut draft = VersionRecord::draft(image(name), free_disk(&session, score.into())?, i64::from(score));
     // Long, so that some tables have more than one page.
     draft.notes = format!("{score} ").repeat(100);
-    store.session()?.publish(draft)
+    session.publish(draft)
 }
 
 fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
@@ -205,7 +219,7 @@ fn a_version_above_the_last_number_is_an_error() {
 
 /// A condemned pack can be read, but new data must not refer to it. A dead pack can do neither.
 #[test]
-fn a_condemned_pack_is_read_but_not_referred_to() {
+fn a_condemned_pack_is_found_and_a_dead_one_only_read() {
     let (_folder, place, store) = new_store();
     let contents = [7; 512];
     let block = BlockId::of(Kind::Data, &contents);
@@ -213,7 +227,8 @@ fn a_condemned_pack_is_read_but_not_referred_to() {
     session.append(&frame(&contents)).unwrap();
     session.keep().unwrap();
     drop(store);
-    for (state, is_readable) in [(PackState::Condemned, true), (PackState::Dead, false)] {
+    // What finds a block in a condemned pack returns the pack to live; what is dead stays so.
+    for (state, is_found) in [(PackState::Condemned, true), (PackState::Dead, false)] {
         let store = Store::open_writer(&place).unwrap();
         let condemn = |change: &mut Change<'_>| {
             let packs = change.state()?.packs();
@@ -226,8 +241,8 @@ fn a_condemned_pack_is_read_but_not_referred_to() {
         OsVfs.remove(&place.catalog()).unwrap();
         crate::rebuild::rebuild(&place).unwrap();
         let store = Store::open_writer(&place).unwrap();
-        assert_eq!(store.read_block(Kind::Data, &block).is_ok(), is_readable);
-        assert!(store.session().unwrap().lookup_and_pin(&block).unwrap().is_none());
+        assert!(store.read_block(Kind::Data, &block).is_ok());
+        assert_eq!(store.session().unwrap().lookup_and_pin(&block).unwrap().is_some(), is_found);
         let packs = store.catalog().unwrap().packs().unwrap();
         let states: Vec<_> = packs.iter().map(|row| (row.state, row.epoch)).collect();
         assert_eq!(states, [(state, 7)]);

@@ -184,15 +184,8 @@ impl<'a> Change<'a> {
     ///
     /// Change records in packs keep no pack: when packs are given up, the next session that writes a pack adds all entries of the
     /// present log again.
-    #[allow(dead_code, reason = "collection uses it")]
     pub(crate) fn set_pack_states(&mut self, changes: &[PackChange]) -> Result<()> {
-        for change in changes {
-            let mut row = self
-                .row(&PACKS, &[text(change.pack)])?
-                .ok_or_else(|| Error::bug(format!("the catalog does not list pack {}", change.pack)))?;
-            (row.values[1], row.values[2]) = (text(change.state.as_str()), number(change.epoch));
-            self.put(&PACKS, row.values)?;
-        }
+        changes.iter().try_for_each(|change| self.set_pack_state(change))?;
         if changes.iter().any(|change| matches!(change.state, PackState::Condemned | PackState::Dead)) {
             self.remove(&META, &[text(PACKED)])?;
         }

@@ -98,6 +98,12 @@ impl Store {
         Ok(bytes)
     }
 
+    /// Returns the blocks in which a boot set is stored: its head and its parts.
+    pub(crate) fn boot_set_parts(&self, id: &BlockId) -> Result<Vec<BlockId>> {
+        let head = BootSetHead::decode(&self.read_block(Kind::BootSet, id)?)?;
+        Ok(std::iter::once(*id).chain(head.parts).collect())
+    }
+
     /// Reads a boot set.
     ///
     /// # Errors
@@ -162,7 +168,11 @@ impl Store {
                 return unchanged(change.hoard_facts()?.revision);
             }
             // The store may have this boot set from another version with this score, or from an earlier registration.
-            if !self.has(&encoded.id) {
+            let mut is_here = true;
+            for block in frames.iter().flat_map(|frame| &frame.blocks) {
+                is_here &= session.pin_shared(&block.id)?.is_some();
+            }
+            if !is_here {
                 for frame in &frames {
                     session.append_to(state, frame)?;
                 }

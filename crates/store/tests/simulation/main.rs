@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 mod changes;
+mod collect;
 mod crash;
 mod damage;
 mod edit_lock;

@@ -39,6 +39,8 @@ const RULES: &[Rule] = &[
         own: &["platter-image", "platter-records", "platter-vfs"],
         foreign: Some(&["twox-hash"]),
     },
+    // Decisions of collection and retention: no I/O, no clock.
+    Rule { name: "platter-collection", own: &["platter-image", "platter-records"], foreign: Some(&["jiff"]) },
     // A cache has no database.
     Rule {
         name: "platter-cache",
@@ -47,7 +49,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "platter-store",
-        own: &["platter-image", "platter-pack", "platter-records", "platter-vfs"],
+        own: &["platter-collection", "platter-image", "platter-pack", "platter-records", "platter-vfs"],
         foreign: None,
     },
     // The protocol is pure: nothing in its manifest can open a socket or file, or read a clock.

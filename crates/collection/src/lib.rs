@@ -1,0 +1,15 @@
+//! What may be given up, decided purely: the decisions of garbage collection with the model that tests them, and retention, which
+//! chooses the versions of an image that stay.
+//!
+//! A crate of its own so that its manifest proves that these decisions do no I/O and read no clock. The store carries them out
+//! under its locks.
+
+mod decide;
+#[cfg(test)]
+mod model;
+mod request;
+mod retention;
+
+pub use decide::{LookupAnswer, lookup, may_condemn, may_delete, may_die};
+pub use request::CollectRequest;
+pub use retention::{RetentionPolicy, RetentionVerdict};

@@ -1,0 +1,25 @@
+//! What a collection is asked to do.
+
+/// What a collection is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct CollectRequest {
+    /// Current time in milliseconds since 1970 UTC. It decides only how long dead packs are kept.
+    pub now_unix_ms: i64,
+    /// How long dead packs are kept, so that readers that planned their frames can go on.
+    pub keep_trash_ms: i64,
+    /// Only report.
+    pub dry_run: bool,
+    /// Go on even if more than [`CollectRequest::BRAKE_PERCENT`] of all bytes would be given up.
+    pub is_confirmed: bool,
+    /// Packs of which less than this share is needed are rewritten, in percent; 0: none.
+    pub compact_percent: u64,
+}
+
+impl CollectRequest {
+    /// A run that would give up more than this share of all bytes needs a confirmation.
+    pub const BRAKE_PERCENT: u64 = 30;
+    /// How long dead packs are kept by default: 24 hours.
+    pub const KEEP_TRASH_MS: i64 = 24 * 3600 * 1000;
+    /// The default of [`CollectRequest::compact_percent`].
+    pub const COMPACT_PERCENT: u64 = 50;
+}

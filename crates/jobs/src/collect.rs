@@ -1,0 +1,104 @@
+//! Garbage collection and retention, as a person asks for them.
+
+use std::path::Path;
+
+use platter_fetch::{OpenStore, Opened, StoreLocation, unix_ms};
+use platter_image::{Error, Result, Score};
+use platter_records::{CollectReport, ImageName, VersionName};
+use platter_store::{CollectRequest, ImageCost, RetentionPolicy, RetentionVerdict, Store};
+
+/// Lists the scores on which the overlays in a store's directory stand.
+pub type OverlayBases<'a> = &'a dyn Fn(&Path) -> Result<Vec<Score>>;
+
+/// Collects the garbage of a store. An origin does it itself; it knows the overlays on its machine. `tell` is called with the name
+/// of each phase.
+///
+/// # Errors
+/// As [`Store::collect`]; `Transient` when another process writes the store.
+pub fn collect(
+    location: &StoreLocation,
+    request: &CollectRequest,
+    bases: OverlayBases<'_>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<CollectReport> {
+    let opened = OpenStore::open_reader(location)?;
+    let reader = match opened.opened() {
+        Opened::Local(reader) => reader,
+        Opened::Remote(store) => {
+            tell("collecting");
+            return store.origin().collect(&platter_api::CollectRequest {
+                keep_trash_s: u64::try_from(request.keep_trash_ms / 1000).unwrap_or(0),
+                compact_percent: request.compact_percent,
+                dry_run: request.dry_run,
+                confirmed: request.is_confirmed,
+            });
+        }
+    };
+    let place = reader.place();
+    let store = opened.when_unlocked(|| Store::open_writer(place))?;
+    store.collect(request, &|| bases(place.dir()), tell)
+}
+
+/// What each image costs.
+///
+/// # Errors
+/// As [`Store::image_costs`]; `Refused` for an origin's store.
+pub fn image_costs(location: &StoreLocation) -> Result<Vec<ImageCost>> {
+    match OpenStore::open_reader(location)?.opened() {
+        Opened::Local(store) => store.image_costs(),
+        Opened::Remote(_) => {
+            Err(Error::refused("costs are computed on the machine of the origin, with its --store"))
+        }
+    }
+}
+
+/// What a policy decides about an image.
+#[derive(Clone, Debug)]
+pub struct Retained {
+    /// The image.
+    pub image: ImageName,
+    /// Its versions, the newest first.
+    pub verdicts: Vec<RetentionVerdict>,
+}
+
+impl Retained {
+    /// Returns the versions that the policy does not keep.
+    pub fn forgotten(&self) -> impl Iterator<Item = VersionName> + '_ {
+        let gone = self.verdicts.iter().filter(|verdict| verdict.reasons.is_empty());
+        gone.map(|verdict| VersionName { image: self.image.clone(), number: verdict.number })
+    }
+}
+
+/// Applies a policy to an image, or with `below` to all images below that name too. Forgets what it does not keep, unless
+/// `dry_run` is set.
+///
+/// # Errors
+/// `Missing` when there is no such image; `Refused` when the policy keeps nothing, or an image is being edited; what the store
+/// says. Versions that were forgotten before the error stay so.
+pub fn retain(
+    location: &StoreLocation,
+    image: &ImageName,
+    below: bool,
+    policy: &RetentionPolicy,
+    dry_run: bool,
+) -> Result<Vec<Retained>> {
+    let store = OpenStore::open_reader(location)?;
+    let prefix = format!("{image}/");
+    let mut images: Vec<ImageName> = store.images()?.into_iter().map(|version| version.name.image).collect();
+    images.retain(|name| name == image || below && name.as_str().starts_with(&prefix));
+    if images.is_empty() {
+        return Err(Error::missing(format!("there is no image {image}")));
+    }
+    let now = unix_ms();
+    let decide = |image: ImageName| {
+        let verdicts = policy.decide(&store.history(&image)?, now)?;
+        Ok(Retained { image, verdicts })
+    };
+    let retained = images.into_iter().map(decide).collect::<Result<Vec<_>>>()?;
+    if !dry_run {
+        for version in retained.iter().flat_map(Retained::forgotten) {
+            store.forget(&version.image, Some(version.number))?;
+        }
+    }
+    Ok(retained)
+}

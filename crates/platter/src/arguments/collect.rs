@@ -1,0 +1,77 @@
+//! Arguments of garbage collection and retention.
+
+use std::time::Duration;
+
+use clap::Args;
+use platter_jobs::RetentionPolicy;
+
+use crate::sizes::duration_or_zero;
+
+#[derive(Args, Debug)]
+pub(crate) struct Gc {
+    /// Keep the files of packs that were given up this long, for readers that planned to read them; 0 deletes them at once
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration_or_zero)]
+    pub(crate) keep_trash: Duration,
+    /// Rewrite packs of which less than this percentage is needed; 0 rewrites none
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100))]
+    pub(crate) compact: u64,
+    /// Only report what would be given up
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask before more than 30 % of all bytes are given up
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Images {
+    /// Compute what each image costs: the bytes that no other image needs. Walks all recipes
+    #[arg(long)]
+    pub(crate) costs: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Keep {
+    /// Forget all versions of the image except the newest N
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_last: usize,
+    /// Keep the newest version of each of the last N hours that have one (UTC)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_hourly: usize,
+    /// The same for days
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_daily: usize,
+    /// The same for weeks
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_weekly: usize,
+    /// The same for months
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_monthly: usize,
+    /// The same for years
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_yearly: usize,
+    /// Keep versions with this label; can be repeated
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    keep_label: Vec<String>,
+    /// With --keep-…: apply the policy to all images below NAME as well
+    #[arg(long)]
+    pub(crate) below: bool,
+    /// With --keep-…: only report what would be kept, why, and what would be forgotten
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+impl Keep {
+    /// Returns the policy.
+    pub(crate) fn policy(&self) -> RetentionPolicy {
+        RetentionPolicy {
+            last: self.keep_last,
+            hourly: self.keep_hourly,
+            daily: self.keep_daily,
+            weekly: self.keep_weekly,
+            monthly: self.keep_monthly,
+            yearly: self.keep_yearly,
+            labels: self.keep_label.iter().cloned().collect(),
+        }
+    }
+}

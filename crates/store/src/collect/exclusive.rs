@@ -1,0 +1,99 @@
+//! What each image costs: the bytes of blocks that no other image needs, which forgetting it would free.
+
+use std::collections::BTreeMap;
+
+use platter_image::{BlockId, Result};
+use serde::Serialize;
+
+use super::mark::Marking;
+use crate::catalog::PackState;
+use crate::store::Store;
+use platter_pack::read_directory;
+use platter_records::ImageName;
+
+/// Owner of a block that several images need.
+const SHARED: u32 = u32::MAX;
+
+/// What an image costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ImageCost {
+    /// The image.
+    pub image: String,
+    /// Number of its versions.
+    pub versions: usize,
+    /// Compressed bytes that no other image needs: about what a collection would free if all its versions were forgotten.
+    pub exclusive_bytes: u64,
+}
+
+impl Store {
+    /// Returns what each image costs, ordered by name. Walks all recipes. The bytes of a frame are divided equally among its blocks.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt` when a recipe cannot be read; an error when the catalog cannot be read.
+    pub fn image_costs(&self) -> Result<Vec<ImageCost>> {
+        let versions = self.versions()?;
+        let mut images: BTreeMap<ImageName, Vec<_>> = BTreeMap::new();
+        for version in versions {
+            images.entry(version.name.image.clone()).or_default().push(version);
+        }
+        let mut owners: Vec<(BlockId, u32)> = Vec::new();
+        for (number, (image, versions)) in images.iter().enumerate() {
+            let mut marking = Marking::new(self);
+            for version in versions {
+                marking
+                    .version(version.record.score, version.record_id)
+                    .map_err(|error| error.within(format!("walking {}@{}", image, version.name.number)))?;
+            }
+            owners = merged(owners, marking.live(), number as u32);
+        }
+        let mut bytes = vec![0_u64; images.len()];
+        let rows = self.catalog()?.packs()?;
+        let mut counted = vec![false; owners.len()];
+        for (ordinal, pack) in self.0.packs.all().iter().enumerate() {
+            let is_listed = rows.iter().any(|row| row.id == pack.id && row.state == PackState::Live);
+            if !is_listed {
+                continue;
+            }
+            let directory = read_directory(&*self.0.packs.file(ordinal as u32)?, pack.id, self.id())?;
+            for (row, ids) in directory.iter() {
+                let share = u64::from(row.packed_length) / ids.len().max(1) as u64;
+                for id in ids {
+                    let Ok(at) = owners.binary_search_by_key(id, |(id, _)| *id) else { continue };
+                    if !std::mem::replace(&mut counted[at], true)
+                        && let Some(bytes) = bytes.get_mut(owners[at].1 as usize)
+                    {
+                        *bytes += share;
+                    }
+                }
+            }
+        }
+        let costs = images.iter().zip(bytes).map(|((image, versions), exclusive_bytes)| ImageCost {
+            image: image.to_string(),
+            versions: versions.len(),
+            exclusive_bytes,
+        });
+        Ok(costs.collect())
+    }
+}
+
+/// Merges sorted ids of an image into sorted ids with their owners.
+fn merged(owners: Vec<(BlockId, u32)>, ids: &[BlockId], image: u32) -> Vec<(BlockId, u32)> {
+    let mut all = Vec::with_capacity(owners.len() + ids.len());
+    let (mut old, mut new) = (owners.into_iter().peekable(), ids.iter().peekable());
+    loop {
+        let next = match (old.peek(), new.peek()) {
+            (Some((known, _)), Some(id)) => known.cmp(id),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => return all,
+        };
+        match next {
+            std::cmp::Ordering::Less => all.extend(old.next()),
+            std::cmp::Ordering::Greater => all.extend(new.next().map(|id| (*id, image))),
+            std::cmp::Ordering::Equal => {
+                old.next();
+                all.extend(new.next().map(|id| (*id, SHARED)));
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! One collection, step by step.
+
+use std::collections::BTreeSet;
+
+use platter_collection::{CollectRequest, may_condemn, may_delete, may_die};
+use platter_image::frame::{EncodedFrame, Verify};
+use platter_image::{BlockId, Error, FrameStore, Result};
+
+use super::inspect::Inspection;
+use super::mark::Marking;
+use super::roots::{MoreRoots, Roots};
+use super::survey::{Survey, SurveyedPack};
+use crate::catalog::PackState;
+use crate::store::{Store, Writer};
+use platter_pack::{FrameRow, read_row};
+use platter_records::{CollectReport, PackChange, PackCount, PackId};
+
+/// How often to mark again because versions were published meanwhile.
+const ROUNDS_MAX: usize = 32;
+/// Packs shorter than this part of a full one are small.
+const SMALL_PART: u64 = 8;
+/// As many small packs are written together.
+const SMALL_PACKS: usize = 4;
+
+/// A collection under way.
+struct Run<'a> {
+    store: &'a Store,
+    writer: &'a Writer,
+    request: &'a CollectRequest,
+    more: MoreRoots<'a>,
+    tell: &'a mut dyn FnMut(&str),
+    report: CollectReport,
+}
+
+/// What one pass did.
+enum Pass {
+    /// It only reported: a dry run, or one that has to be confirmed.
+    Reported,
+    /// It gave up what nothing needs, and these packs could be compacted.
+    Done(BTreeSet<PackId>),
+}
+
+impl Store {
+    /// Collects garbage: gives up packs that nothing needs, and deletes the files of packs that were given up long enough ago.
+    /// Works beside sessions of this process, and beside readers in others. `more` lists scores that must stay besides the
+    /// catalog's.
+    ///
+    /// # Errors
+    /// `Refused` when the store was opened for reading, a write has failed, or a collection is under way; `Corrupt` when
+    /// something that is needed cannot be read: then nothing was given up; `Io`.
+    pub fn collect(
+        &self,
+        request: &CollectRequest,
+        more: MoreRoots<'_>,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<CollectReport> {
+        let writer = self.0.writer()?;
+        let Some(_one) = writer.collecting.try_lock() else {
+            return Err(Error::refused("a collection is under way: wait for it to end"));
+        };
+        writer.check()?;
+        self.0.learn_health()?;
+        let report = CollectReport::default();
+        let mut run = Run { store: self, writer, request, more, tell, report };
+        // First, because it needs no space.
+        run.empty_trash()?;
+        run.delete_copies()?;
+        if let Pass::Done(partly) = run.pass(None)? {
+            run.empty_trash()?;
+            if !partly.is_empty() && run.compact_if_there_is_space(&partly)? {
+                run.pass(Some(&partly))?;
+                run.empty_trash()?;
+            }
+        }
+        run.count_trash()?;
+        Ok(run.report)
+    }
+}
+
+impl Run<'_> {
+    /// Marks, gives up what nothing needs, and returns what could be compacted. `emptied`: what was compacted.
+    fn pass(&mut self, emptied: Option<&BTreeSet<PackId>>) -> Result<Pass> {
+        let (store, is_first) = (self.store, emptied.is_none());
+        let nothing = BTreeSet::new();
+        let mut marking = Marking::new(store);
+        for _ in 0..ROUNDS_MAX {
+            (self.tell)("marking");
+            let snapshot = self.writer.catalog().roots()?;
+            let packs = snapshot.packs.clone();
+            marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
+            let covered = marking.covered();
+            let survey = Survey::new(store, marking.live(), &packs, emptied.unwrap_or(&nothing))?;
+            let unneeded = |pack: &&SurveyedPack| pack.needed == 0;
+            let chosen: Vec<&SurveyedPack> = survey.packs.iter().filter(unneeded).collect();
+            let partly = if is_first { self.partly_needed(&survey) } else { BTreeSet::new() };
+            if is_first {
+                self.describe(&survey, &chosen, &partly);
+                let share_max = self.report.before.bytes / 100 * CollectRequest::BRAKE_PERCENT;
+                self.report.needs_confirmation =
+                    self.report.given_up.bytes > share_max && !self.request.is_confirmed;
+                if self.request.dry_run || self.report.needs_confirmation {
+                    return Ok(Pass::Reported);
+                }
+            }
+            let Some(condemned) = self.condemn(&covered, &survey, &chosen)? else { continue };
+            let dead = self.give_up(&condemned)?;
+            if is_first {
+                self.report.given_up = PackCount::default();
+            }
+            for pack in survey.packs.iter().filter(|pack| dead.contains(&pack.ordinal)) {
+                self.report.given_up.add(pack.length);
+            }
+            return Ok(Pass::Done(partly));
+        }
+        Err(Error::transient("versions are published faster than they can be marked: try again later"))
+    }
+
+    fn describe(&mut self, survey: &Survey<'_>, chosen: &[&SurveyedPack], partly: &BTreeSet<PackId>) {
+        let report = &mut self.report;
+        (report.before, report.given_up, report.compacted) = Default::default();
+        report.live_bytes = survey.packs.iter().map(|pack| pack.needed).sum();
+        survey.packs.iter().for_each(|pack| report.before.add(pack.length));
+        chosen.iter().for_each(|pack| report.given_up.add(pack.length));
+        for pack in survey.packs.iter().filter(|pack| partly.contains(&pack.id)) {
+            report.compacted.add(pack.length);
+        }
+    }
+
+    /// Condemns packs. `None`: roots appeared that are not marked, so the marking goes on.
+    fn condemn(
+        &mut self,
+        covered: &super::mark::Covered,
+        survey: &Survey<'_>,
+        chosen: &[&SurveyedPack],
+    ) -> Result<Option<BTreeSet<u32>>> {
+        let shared = &self.store.0;
+        let mut catalog = self.writer.catalog();
+        self.writer.check()?;
+        if !covered.covers(&Roots::of(catalog.roots()?, self.store.place(), self.more)?) {
+            return Ok(None);
+        }
+        let (mut condemned, mut saved) = (BTreeSet::new(), BTreeSet::new());
+        {
+            let mut index = shared.index.write();
+            for surveyed in chosen {
+                let pack = shared.packs.get(surveyed.ordinal)?;
+                let mut are_copied = true;
+                for home in &surveyed.relies_on {
+                    are_copied &= shared.packs.get(survey.packs[*home].ordinal)?.state() == PackState::Live;
+                }
+                if may_condemn(pack.state(), pack.is_pinned(), are_copied) {
+                    condemned.insert(surveyed.ordinal);
+                }
+            }
+            for ordinal in &condemned {
+                let pack = shared.packs.get(*ordinal)?;
+                pack.set_state(PackState::Condemned);
+                self.writer.rescued.lock().remove(&pack.id);
+            }
+            index.demote(&condemned);
+            // What an interrupted collection condemned and this one does not.
+            for surveyed in survey.packs.iter().filter(|pack| !condemned.contains(&pack.ordinal)) {
+                if surveyed.state == PackState::Condemned {
+                    shared.packs.get(surveyed.ordinal)?.rescue();
+                    index.promote(surveyed.ordinal);
+                    saved.insert(surveyed.ordinal);
+                }
+            }
+        }
+        self.commit_states(&mut catalog, &[(&condemned, PackState::Condemned), (&saved, PackState::Live)])?;
+        Ok(Some(condemned))
+    }
+
+    /// Proves once more that nothing needs the condemned packs, and declares them dead. Returns those that are.
+    fn give_up(&mut self, condemned: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
+        if condemned.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        (self.tell)("inspecting");
+        let inspected = self.inspect(condemned);
+        let shared = &self.store.0;
+        let mut catalog = self.writer.catalog();
+        self.writer.check()?;
+        let (mut dead, mut saved) = (BTreeSet::new(), BTreeSet::new());
+        {
+            let mut index = shared.index.write();
+            for ordinal in condemned {
+                let pack = shared.packs.get(*ordinal)?;
+                if inspected.is_ok() && may_die(pack.state(), pack.is_pinned()) {
+                    pack.set_state(PackState::Dead);
+                    dead.insert(*ordinal);
+                } else {
+                    pack.rescue();
+                    index.promote(*ordinal);
+                    saved.insert(*ordinal);
+                }
+            }
+        }
+        self.commit_states(&mut catalog, &[(&dead, PackState::Dead), (&saved, PackState::Live)])?;
+        inspected.map_err(|error| error.within("nothing was given up"))?;
+        Ok(dead)
+    }
+
+    fn inspect(&self, condemned: &BTreeSet<u32>) -> Result<usize> {
+        let inspection = Inspection::of(self.store, condemned)?;
+        let snapshot = self.writer.catalog().roots()?;
+        inspection.prove(&Roots::of(snapshot, self.store.place(), self.more)?)
+    }
+
+    /// Commits states of packs. After an error the store accepts no more writes, because the outcome is unknown.
+    fn commit_states(
+        &self,
+        catalog: &mut crate::catalog::Catalog,
+        states: &[(&BTreeSet<u32>, PackState)],
+    ) -> Result<()> {
+        if states.iter().all(|(packs, _)| packs.is_empty()) {
+            return Ok(());
+        }
+        let now = self.request.now_unix_ms.max(0).cast_unsigned();
+        let mut changes = Vec::new();
+        for (packs, state) in states {
+            let epoch = if *state == PackState::Dead { now } else { 0 };
+            for ordinal in *packs {
+                changes.push(PackChange { pack: self.store.0.packs.get(*ordinal)?.id, state: *state, epoch });
+            }
+        }
+        self.writer.poison(catalog.change(&self.store.1, |change| change.set_pack_states(&changes)))
+    }
+
+    /// Deletes the files of packs that died long enough ago.
+    fn empty_trash(&mut self) -> Result<()> {
+        if self.request.dry_run {
+            return Ok(());
+        }
+        let (store, place) = (self.store, self.store.place());
+        let latest = self.request.now_unix_ms.saturating_sub(self.request.keep_trash_ms);
+        let packs = self.writer.catalog().packs()?;
+        // After a failed sync of its directory and a power failure, a deleted file can be there again.
+        let files: BTreeSet<PackId> = place.list_packs()?.into_iter().collect();
+        for row in packs.iter().filter(|row| row.state == PackState::Deleted && files.contains(&row.id)) {
+            if let Err(error) = place.remove_if_there(&place.pack(row.id)) {
+                self.report.failed.push(error.with_causes());
+            }
+        }
+        let old = packs.into_iter().filter(|row| {
+            may_delete(row.state) && i64::try_from(row.epoch).is_ok_and(|since| since <= latest)
+        });
+        let mut deleted = Vec::new();
+        for row in old {
+            let at = store.0.packs.all().iter().position(|pack| pack.id == row.id).map(|at| at as u32);
+            at.into_iter().for_each(|ordinal| store.0.packs.close(ordinal));
+            let removed = place
+                .remove_if_there(&place.pack(row.id))
+                .and_then(|()| place.sync_dir(&place.pack_dir(row.id)));
+            match removed {
+                Ok(()) => deleted.push((row, at)),
+                Err(error) => self.report.failed.push(error.with_causes()),
+            }
+        }
+        if deleted.is_empty() {
+            return Ok(());
+        }
+        self.writer.check()?;
+        let mut catalog = self.writer.catalog();
+        let state = PackState::Deleted;
+        let changes: Vec<PackChange> =
+            deleted.iter().map(|(row, _)| PackChange { pack: row.id, state, epoch: row.epoch }).collect();
+        self.writer.poison(catalog.change(&self.store.1, |change| change.set_pack_states(&changes)))?;
+        for (row, at) in deleted {
+            self.report.deleted.add(row.length);
+            if let Some(ordinal) = at {
+                store.0.packs.get(ordinal)?.set_state(PackState::Deleted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes packs that an interrupted compaction left: no version refers to them, and other packs have all of their blocks.
+    fn delete_copies(&mut self) -> Result<()> {
+        if self.request.dry_run {
+            return Ok(());
+        }
+        let (store, place) = (self.store, self.store.place());
+        let is_elsewhere = |id: &BlockId| {
+            let place = store.0.index.read().locate_sound(id);
+            let pack = place.and_then(|place| store.0.packs.get(place.frame.pack).ok());
+            pack.is_some_and(|pack| pack.state() == PackState::Live)
+        };
+        let copies = self.writer.interrupted().take_copies(is_elsewhere);
+        for pack in copies {
+            place.remove_if_there(&place.pack(pack.id))?;
+            place.sync_dir(&place.pack_dir(pack.id))?;
+            self.report.deleted.add(pack.length);
+        }
+        Ok(())
+    }
+
+    fn count_trash(&mut self) -> Result<()> {
+        for row in self.writer.catalog().packs()?.iter().filter(|row| row.state == PackState::Dead) {
+            self.report.trash.add(row.length);
+        }
+        Ok(())
+    }
+
+    /// Chooses packs to compact: those of which little is needed, and small ones if there are several.
+    fn partly_needed(&self, survey: &Survey<'_>) -> BTreeSet<PackId> {
+        let percent = self.request.compact_percent;
+        let small_max = self.store.place().pack_length_target() / SMALL_PART;
+        let partly = |pack: &&SurveyedPack| pack.needed > 0 && !pack.has_bad;
+        // Headers and footers are no waste.
+        let is_wasteful =
+            |pack: &&SurveyedPack| pack.needed.saturating_mul(100) < pack.bytes.saturating_mul(percent);
+        let (wasteful, others): (Vec<_>, Vec<_>) = survey.packs.iter().filter(partly).partition(is_wasteful);
+        let small: Vec<_> = others.into_iter().filter(|pack| pack.length < small_max).collect();
+        let mut chosen: BTreeSet<PackId> = wasteful.iter().map(|pack| pack.id).collect();
+        if percent > 0 && small.len() >= SMALL_PACKS {
+            chosen.extend(small.iter().map(|pack| pack.id));
+        }
+        if percent > 0 { chosen } else { BTreeSet::new() }
+    }
+
+    /// As [`Run::compact`]. Returns false if there is no space for the copies: what was freed stays free.
+    fn compact_if_there_is_space(&mut self, packs: &BTreeSet<PackId>) -> Result<bool> {
+        match self.compact(packs) {
+            Err(error) if is_full(&error) => {
+                self.report.failed.push(format!("compacting: {}", error.with_causes()));
+                Ok(false)
+            }
+            compacted => compacted.map(|()| true),
+        }
+    }
+
+    /// Copies the needed frames of packs to new packs, as they are, and publishes these. The next pass finds that the old ones
+    /// are not needed any more.
+    fn compact(&mut self, packs: &BTreeSet<PackId>) -> Result<()> {
+        (self.tell)("compacting");
+        let store = self.store;
+        let mut marking = Marking::new(store);
+        let snapshot = self.writer.catalog().roots()?;
+        let rows = snapshot.packs.clone();
+        marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
+        let survey = Survey::new(store, marking.live(), &rows, &BTreeSet::new())?;
+        let session = store.session()?;
+        let mut stored = Vec::new();
+        for (at, pack) in survey.packs.iter().enumerate().filter(|(_, pack)| packs.contains(&pack.id)) {
+            let (file, directory) = (store.0.packs.file(pack.ordinal)?, survey.directory(at)?);
+            let is_sound = |row: &FrameRow| !store.0.is_bad(row.address(pack.ordinal));
+            for (row, ids) in directory.iter().filter(|(row, ids)| survey.is_needed(at, ids) && is_sound(row))
+            {
+                read_row(&*file, row, ids, &mut stored)?;
+                let header = store.0.with_decoder(|decoder| Ok(decoder.decode(&stored, Verify::Hashes)?.0));
+                let header = header.map_err(|error| error.within(format!("compacting pack {}", pack.id)))?;
+                session.append(&EncodedFrame {
+                    kind: row.kind,
+                    stored: std::mem::take(&mut stored),
+                    blocks: header.blocks,
+                    raw_length: row.raw_length,
+                })?;
+                self.report.copied_bytes += u64::from(row.packed_length);
+            }
+        }
+        session.keep()
+    }
+}
+
+/// Returns whether the disk is full.
+fn is_full(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::StorageFull)
+}

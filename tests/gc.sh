@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# tests/gc.sh: retention and garbage collection. Versions are forgotten by a policy; then collections run beside captures,
+# installs and live disks, and are killed with SIGKILL. Everything that is kept reads back, what is forgotten is freed, and the
+# store ends as small as a fresh one with the same versions.
+. "$(dirname "$0")/lib.sh"
+
+case ${PLATTER_SIZE:-quick} in full) cycles=200 versions=16 ;; *) cycles=12 versions=8 ;; esac
+
+SERVER=
+READER=
+suite_cleanup() {
+	local pid
+	for pid in $SERVER $READER $ORIGIN; do kill -9 "$pid" 2>/dev/null; done
+}
+
+uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
+pack_bytes() { "$PLATTER" --store "${1:-$STORE}" --quiet --json check | jq .pack_bytes; }
+gc() { platter gc --keep-trash 0 --compact 100 --yes "$@"; }
+
+# Disks that share most of their files, with something new in each.
+file_tree "$WORK/tree" 12 base
+ext4_image "$WORK/base" 48 "$WORK/tree"
+next_disk() { # NAME
+	cp --sparse=always "$WORK/base" "$WORK/disk-$1"
+	random 2000000 "new in $1" >"$WORK/new"
+	debugfs -w -R "write $WORK/new new" "$WORK/disk-$1" >/dev/null 2>&1
+}
+platter init
+for n in $(seq "$versions"); do
+	next_disk "$n"
+	platter capture "$WORK/disk-$n" "lab/even-$((n % 2))" >/dev/null
+	platter export "lab/even-$((n % 2))" "$WORK/shown-$n" >/dev/null
+done
+
+check "a dry run of a policy tells what it would do" platter forget lab/even-0 --keep-last 1 --dry-run
+check_said "what it would forget" 'would forget lab/even-0@1'
+check_said "what it would keep, and why" 'keep +lab/even-0@[0-9]+ +newest, last'
+check "and forgets nothing" platter show lab/even-0@1
+check_exit "$EXIT_REFUSED" "options of a policy without a policy are refused" platter forget lab/even-0 --dry-run
+check_exit "$EXIT_REFUSED" "a policy for one version is refused" platter forget lab/even-0@1 --keep-last 1
+check "a collection of a store without garbage" gc
+check_said "gives up no block that is needed" 'trash: 0'
+before=$(pack_bytes)
+
+# Half of the versions go. A reader of one of them, and a disk that is written, were attached before.
+"$PLATTER" --store "$STORE" --quiet attach lab/even-0@1 --nbd "$WORK/reader.sock" >"$WORK/reader.log" 2>&1 &
+READER=$!
+for _ in $(seq 600); do [ ! -S "$WORK/reader.sock" ] || break; sleep 0.05; done
+check "a disk is attached for writing" start_server --nbd "$WORK/nbd.sock" --write lab/even-1
+qemu-io -f raw -c 'write -P 0x44 1m 100k' "$(uri lab/even-1)" >/dev/null
+cp --sparse=always "$WORK/shown-$((versions - 1))" "$WORK/copy"
+qemu-io -f raw -c 'write -P 0x44 1m 100k' "$WORK/copy" >/dev/null
+check "a policy forgets" platter forget lab/even-0 --keep-last 1
+check_exit "$EXIT_MISSING" "what it does not keep" platter show lab/even-0@1
+check "what nothing needs is counted" platter gc --dry-run
+check_exit "$EXIT_REFUSED" "a policy leaves an image alone that is edited" platter forget lab/even-1 --keep-last 1
+
+# A capture, an install and the disks go on meanwhile.
+next_disk meanwhile
+platter capture "$WORK/disk-meanwhile" lab/meanwhile >"$WORK/capture.log" 2>&1 &
+capturing=$!
+platter install "lab/even-0" "$WORK/target" --free zero --verify --yes >"$WORK/install.log" 2>&1 &
+installing=$!
+check "a collection beside a capture, an install and live disks" gc
+check "the capture succeeds" wait "$capturing"
+check "the install succeeds" wait "$installing"
+check "a disk of a forgotten version still reads as before" qemu-img compare -f raw -F raw "$WORK/shown-2" "nbd+unix:///lab/even-0?socket=$WORK/reader.sock"
+check "so does the disk that is written" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/even-1)"
+check "it is published" platter publish lab/even-1
+check "the store checks clean" platter check --read-data
+kill -TERM "$READER"
+wait "$READER" 2>/dev/null || true
+READER=
+stop TERM
+platter discard lab/even-1 >/dev/null 2>&1 || true
+check "without them, more can be collected" gc
+check "and the other image's versions, by the same policy" platter forget lab/even-1 --keep-last 1
+check "a last collection" gc
+
+# A fresh store with the same versions.
+for image in $(platter_json images | jq -r .image); do platter export "$image" "$WORK/kept-${image//\//-}" >/dev/null; done
+"$PLATTER" --store "$WORK/fresh" --quiet init
+for image in $(platter_json images | jq -r .image); do
+	"$PLATTER" --store "$WORK/fresh" --quiet capture "$WORK/kept-${image//\//-}" "$image" >/dev/null
+done
+after=$(pack_bytes)
+fresh=$(pack_bytes "$WORK/fresh")
+echo "# $before bytes before, $after after, $fresh in a fresh store"
+check "the store is at most 1.05 of a fresh one" [ $((after * 100)) -le $((fresh * 105)) ]
+for image in $(platter_json images | jq -r .image); do
+	platter export "$image" "$WORK/again" >/dev/null
+	check "$image reads as before" cmp "$WORK/again" "$WORK/kept-${image//\//-}"
+	rm -f "$WORK/again"
+done
+
+# Trash.
+check "an image is forgotten" platter forget lab/meanwhile --all
+check "a collection that keeps the trash" platter gc --yes
+check_said "tells how much" 'trash: [1-9]'
+check "check tells it too" platter check
+check_said "with its size" 'trash: .*gc'
+check "forgotten versions can be brought back from the trash" platter rebuild --resurrect lab/meanwhile@1
+platter export lab/meanwhile "$WORK/again" >/dev/null
+check "as they were" cmp "$WORK/again" "$WORK/kept-lab-meanwhile"
+rm -f "$WORK/again"
+check "the trash is emptied on request" gc
+check "the store checks clean after that" platter check --read-data
+
+# The brake.
+random 20000000 big >"$WORK/big"
+platter capture "$WORK/big" big >/dev/null
+platter forget big --all >/dev/null
+check_exit "$EXIT_REFUSED" "giving up much asks first" platter gc --keep-trash 0
+check_said "and says how to confirm it" '--yes'
+
+# An origin collects beside the uploads that it takes.
+check "an origin starts" start_origin
+next_disk afar
+afar capture "$WORK/disk-1" far/old >/dev/null
+afar forget far/old --all >/dev/null
+afar capture "$WORK/disk-afar" far/new >"$WORK/capture.log" 2>&1 &
+capturing=$!
+for round in 1 2 3; do check "it collects beside an upload, round $round" afar gc --keep-trash 0 --compact 100 --yes; done
+check "the upload succeeds" wait "$capturing"
+afar export far/new "$WORK/again" >/dev/null
+stop_origin TERM
+platter export far/new "$WORK/local" >/dev/null
+check "and reads the same afar and here" cmp "$WORK/again" "$WORK/local"
+rm -f "$WORK/again" "$WORK/local"
+check "the store checks clean after the origin" platter check --read-data
+
+# SIGKILL at random moments: nothing is lost, and the next run frees what the killed ones did not.
+typical_us=400000
+killed=0
+complaints=0
+for cycle in $(seq "$cycles"); do
+	next_disk "cycle-$cycle"
+	platter capture "$WORK/disk-cycle-$cycle" "cycle/$((cycle % 3))" >/dev/null
+	rm -f "$WORK/disk-cycle-$cycle"
+	[ $((cycle % 3)) != 0 ] || platter forget "cycle/1" --keep-last 1 >/dev/null 2>&1 || true
+	"$PLATTER" --store "$STORE" --quiet gc --keep-trash 0 --compact 90 --yes >"$WORK/gc.log" 2>&1 &
+	pid=$!
+	delay_us=$(number "gc $cycle" "$typical_us")
+	sleep "$(printf '0.%06d' "$delay_us")"
+	kill -9 "$pid" 2>/dev/null || true
+	code=0
+	wait "$pid" 2>/dev/null || code=$?
+	case $code in
+	0) ;;
+	137) killed=$((killed + 1)) ;;
+	*) echo "cycle $cycle: gc failed by itself: $(tail -n 1 "$WORK/gc.log")" | tee -a "$WORK/complaints"; complaints=$((complaints + 1)) ;;
+	esac
+	platter check >"$LOG" 2>&1 || { echo "cycle $cycle: $(tail -n 3 "$LOG")"; complaints=$((complaints + 1)); }
+done
+check "collections were killed ($killed of $cycles)" [ "$killed" -gt 0 ]
+check "no killed collection lost anything ($complaints complaints)" [ "$complaints" = 0 ]
+check "the data reads back" platter check --read-data
+check "the next collection succeeds" gc
+platter export lab/even-0 "$WORK/again" >/dev/null
+check "a version from before all of it reads as before" cmp "$WORK/again" "$WORK/kept-lab-even-0"
+check "a second collection finds nothing to free" sh -c "'$PLATTER' --store '$STORE' --quiet --json gc --keep-trash 0 --yes | jq -e '.given_up.packs == 0 and .failed == []'"
+finish
