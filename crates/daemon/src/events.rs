@@ -230,7 +230,9 @@ pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Optio
 
 #[cfg(test)]
 mod tests {
-    use platter_image::{BlockId, Score};
+    use platter_image::frame::{Compressor, FrameBuilder};
+    use platter_image::recipe::{CutPolicy, Root};
+    use platter_image::{Domain, FrameStore, Kind};
     use platter_records::VersionRecord;
     use platter_store::StorePlace;
 
@@ -270,9 +272,15 @@ mod tests {
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
         let store = Store::open_writer(&place).unwrap();
+        // A disk of one free sector.
+        let cut_policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+        let root = Root { disk_length: 512, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None };
         let publish = |image: &str| {
-            let draft = VersionRecord::draft(name(image), Score(BlockId([7; 32])), 5);
-            store.session().unwrap().publish(draft).unwrap();
+            let session = store.session().unwrap();
+            let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
+            frame.push(root.score().0, &root.encode());
+            session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+            session.publish(VersionRecord::draft(name(image), root.score(), 5)).unwrap();
         };
         publish("lab/a");
         let reader = Store::open_reader(&place).unwrap();
@@ -286,7 +294,7 @@ mod tests {
         assert_eq!(
             events_of(&reader, &changes, Some(3)).unwrap(),
             [
-                What::Version { image: name("lab/b"), number: 1, score: "07".repeat(32) },
+                What::Version { image: name("lab/b"), number: 1, score: root.score().to_string() },
                 forget(1),
                 What::Rename { from: name("lab/b"), to: name("lab/c"), number: 1 },
                 What::EditLock { image: name("lab/b"), edit_lock: None },
