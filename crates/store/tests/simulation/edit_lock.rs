@@ -193,7 +193,7 @@ fn packs(machine: &Machine) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A publish under edit lock 1 lacked only its commit. If the edit lock is still current, the next writer finishes it. If the edit lock was
+/// A publish under an edit lock lacked only its commit. If the edit lock is still current, the next writer finishes it. If the edit lock was
 /// taken over meanwhile, it is not finished and no rebuild finds it again; the next holder's version gets its number.
 #[test]
 fn an_interrupted_publish_is_fenced_too() {
@@ -201,9 +201,9 @@ fn an_interrupted_publish_is_fenced_too() {
         let machine = Machine::new();
         Store::init(&machine.place).unwrap();
         publish(&Store::open_writer(&machine.place).unwrap(), "a", &[1]).unwrap();
-        Store::open_reader(&machine.place).unwrap().take_edit_lock(&image(), "x", 7).unwrap();
+        let edit_lock = Store::open_reader(&machine.place).unwrap().take_edit_lock(&image(), "x", 7).unwrap();
         let (before, known) = (machine.disk().fork(), packs(&machine));
-        publish_under(&Store::open_writer(&machine.place).unwrap(), &[5, 6], Some(1)).unwrap();
+        publish_under(&Store::open_writer(&machine.place).unwrap(), &[5, 6], Some(edit_lock.number)).unwrap();
         let new = packs(&machine).into_iter().find(|pack| !known.contains(pack)).unwrap();
         let bytes = machine.disk().contents(&new).unwrap();
         machine.insert(&before);
@@ -215,16 +215,16 @@ fn an_interrupted_publish_is_fenced_too() {
         }
         drop(before.open(&new, OpenMode::CreateNew).unwrap());
         before.overwrite(&new, &bytes);
-        if is_stolen {
-            Store::open_reader(&machine.place).unwrap().steal_edit_lock(&image(), "y", 7).unwrap();
-        }
+        let reader = Store::open_reader(&machine.place).unwrap();
+        let stolen = is_stolen.then(|| reader.steal_edit_lock(&image(), "y", 7).unwrap());
+        drop(reader);
         let store = Store::open_writer(&machine.place).unwrap();
         let finished: Vec<String> =
             store.salvaged().unwrap().versions.iter().map(ToString::to_string).collect();
         assert_eq!(finished, if is_stolen { vec![] } else { vec!["a@2".to_owned()] });
-        assert_eq!(publish_under(&store, &[5], Some(1)).is_err(), is_stolen);
-        if is_stolen {
-            let theirs = publish_under(&store, &[5, 6], Some(2)).unwrap();
+        assert_eq!(publish_under(&store, &[5], Some(edit_lock.number)).is_err(), is_stolen);
+        if let Some(stolen) = stolen {
+            let theirs = publish_under(&store, &[5, 6], Some(stolen.number)).unwrap();
             assert_eq!((theirs.name.number, theirs.record.new_raw_bytes), (2, 0), "blocks were kept");
             drop(store);
             assert_eq!(rebuild(&machine.place).unwrap().notes, Vec::<String>::new());

@@ -233,11 +233,13 @@ fn flip_every(step: usize) {
         assert_eq!(answers(&place), expected, "{at}");
         kept.put(None, Some(&bad));
         let report = rebuild(&place).unwrap();
-        assert!(!report.notes.is_empty(), "{at}");
+        // Packs have the record of that byte, or the rebuild reports what may be wrong.
+        let is_exact = answers(&place) == expected;
+        assert!(is_exact || !report.notes.is_empty(), "{at}");
         let known = ["a@1", "a@2", "a@3", "b@1", "c/d@1"];
         assert!(names(&place).iter().all(|name| known.contains(&&name[..])), "{at}");
         let edit_locks = Store::open_reader(&place).unwrap().edit_locks().unwrap();
-        assert!(at >= last || edit_locks.is_empty(), "{at}: it is unknown who holds one");
+        assert!(is_exact || at >= last || edit_locks.is_empty(), "{at}: it is unknown who holds one");
     }
 }
 
