@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_export::Exports as _;
-use platter_image::{ErrorKind, Result};
+use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::recipe::{CutPolicy, Root};
+use platter_image::{Domain, ErrorKind, FrameStore, Kind, Result};
 use platter_records::{NumberChoice, VersionRecord};
 use platter_store::Store;
 use platter_vdisk::BlockDevice;
@@ -279,10 +281,17 @@ fn the_commit_itself_compares_the_number() {
     let published = AtomicBool::new(false);
     let before_publish = move |store: &Store, draft: &VersionRecord| {
         if !published.swap(true, Ordering::SeqCst) {
-            // What the disk uploads belongs to another session; the contents do not matter here.
-            let score = store.version(&draft.image, NumberChoice::Latest).unwrap().record.score;
-            let another = VersionRecord { source: "another".into(), score, ..draft.clone() };
-            store.session().unwrap().publish(another).unwrap();
+            // A disk of one free sector.
+            let cut_policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+            let root =
+                Root { disk_length: 512, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None };
+            let session = store.session().unwrap();
+            let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
+            frame.push(root.score().0, &root.encode());
+            session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+            let (score, disk_length) = (root.score(), 512);
+            let another = VersionRecord { source: "another".into(), score, disk_length, ..draft.clone() };
+            session.publish(another).unwrap();
         }
     };
     let _origin = Origin { before_publish: Box::new(before_publish), ..Origin::new(&far.lab) }.run(&far.lab);
