@@ -5,6 +5,8 @@
 #   PLATTER        the binary (default: target/release/platter)
 #   BENCH_RUNS     number of runs of each (default: 3)
 #   BENCH_SCRATCH  parent of work directories (default: $TMPDIR); its disk is part of the measurement
+#   BENCH_RESULTS  a file to which all results are added, as HEADING, WHAT and VALUE between tabs
+#   BENCH_EXAMPLES a directory with example programs that are already built (default: cargo builds them)
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -70,10 +72,12 @@ wait_for() { # COMMAND...: until it is true, for five minutes
 # boot DRIVE: boots the drive in QEMU (emulated) until the catalog's marker. $BOOTED is the time in seconds
 boot() {
 	local start=$SECONDS machine
+	# The marker of the boot before must not count.
+	rm -f "$WORK/console"
 	begin "$WORK/console" qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio \
 		-net none -drive "$1,if=virtio"
 	machine=$SERVER
-	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
+	until grep -qs PLATTER-BOOT-OK "$WORK/console"; do
 		if [ $((SECONDS - start)) -gt 420 ] || ! kill -0 "$machine" 2>/dev/null; then
 			echo "$BENCH: no boot from $1" >&2
 			tail -n 5 "$WORK/console" >&2
@@ -116,10 +120,17 @@ spread() { sort -g "$WORK/times/$1" | awk 'NR == 1 { low = $1 } { high = $1 } EN
 # calculate EXPRESSION: evaluates it with awk, three digits
 calculate() { awk "BEGIN { printf \"%.3f\", $1 }"; }
 # result WHAT VALUE [LIMIT]: prints one line of results
-result() { printf '%-58s %14s   %s\n' "$1" "$2" "${3:-}"; }
+result() {
+	printf '%-58s %14s   %s\n' "$1" "$2" "${3:-}"
+	[ -z "${BENCH_RESULTS:-}" ] || printf '%s\t%s\t%s\n' "$HEADING" "$1" "$2" >>"$BENCH_RESULTS"
+}
 # line NAME BYTES: prints median, spread and speed of a series
 line() { result "$1" "$(median "$1") s" "$(spread "$1") s, $(calculate "$2 / $(median "$1") / 1e6") MB/s"; }
-heading() { printf '\n%s (%d runs, medians)\n' "$*" "$RUNS"; }
+HEADING=
+heading() {
+	HEADING=$*
+	printf '\n%s (%d runs, medians)\n' "$*" "$RUNS"
+}
 
 # peak_mib COMMAND...: prints its peak resident set in MiB
 peak_mib() {
@@ -129,6 +140,11 @@ peak_mib() {
 
 # example CRATE NAME: builds an example program and sets $EXAMPLE to its path
 example() {
+	if [ -n "${BENCH_EXAMPLES:-}" ]; then
+		EXAMPLE=$BENCH_EXAMPLES/$2
+		[ -x "$EXAMPLE" ] || { echo "$BENCH: no program at $EXAMPLE" >&2; exit 1; }
+		return
+	fi
 	cargo build --quiet --release --manifest-path "$ROOT/Cargo.toml" --package "$1" --example "$2"
 	# shellcheck disable=SC2034  # the benchmarks use it
 	EXAMPLE=${CARGO_TARGET_DIR:-$ROOT/target}/release/examples/$2
