@@ -28,6 +28,8 @@ WORK=$(mktemp -d "${PLATTER_SCRATCH:-${TMPDIR:-/tmp}}/platter-$SUITE.XXXXXX")
 STORE=$WORK/store
 # Local overlays and other data for the stores of origins.
 export XDG_STATE_HOME=$WORK/state
+# What this machine trusts must not decide what the suites may install.
+export PLATTER_TRUSTED_KEYS=$WORK/trusted-keys
 MNT=$WORK/mnt
 LOG=$WORK/log
 mkdir "$MNT" "$WORK/loops"

@@ -40,6 +40,7 @@ impl CastPair {
     pub fn apart() -> Self {
         let lengths = vec![3000, 6000];
         let description = SessionDescription {
+            offer: Vec::new(),
             score: Score(BlockId([3; 32])),
             name: "lab/x".into(),
             segment_length: 1 << 36,

@@ -31,6 +31,7 @@ pub enum Endpoint {
     Clone,
     Forget,
     Rename,
+    Sign,
     Changes,
     Hoard,
     HoardChanges,
@@ -64,7 +65,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -87,6 +88,7 @@ impl Endpoint {
         Self::Clone,
         Self::Forget,
         Self::Rename,
+        Self::Sign,
         Self::Changes,
         Self::Hoard,
         Self::HoardChanges,
@@ -128,6 +130,7 @@ impl Endpoint {
             Self::Clone => ("post", "/api/v1/clone"),
             Self::Forget => ("post", "/api/v1/forget"),
             Self::Rename => ("post", "/api/v1/rename"),
+            Self::Sign => ("post", "/api/v1/sign"),
             Self::Changes => ("get", "/api/v1/changes"),
             Self::Hoard => ("get", "/api/v1/hoard"),
             Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
@@ -174,6 +177,7 @@ impl Endpoint {
             | Self::TakeEditLock
             | Self::ReleaseEditLock
             | Self::Clone
+            | Self::Sign
             | Self::RecordBootSet => Some(Role::Write),
             Self::Forget
             | Self::Rename
@@ -221,6 +225,7 @@ impl Endpoint {
             | Self::TakeEditLock
             | Self::ReleaseEditLock
             | Self::Clone
+            | Self::Sign
             | Self::Forget
             | Self::RecordBootSet
             | Self::UnregisterBootSet

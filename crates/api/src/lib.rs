@@ -32,7 +32,9 @@ pub use edit_lock::TakeEditLockRequest;
 pub use endpoint::{Endpoint, Scope};
 pub use growth::{Growth, GrowthPoint, ImageGrowth};
 pub use hoard::{UnregisterReply, UnregisterRequest};
-pub use names::{CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion};
+pub use names::{
+    CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion, SignRequest,
+};
 pub use node::{NodeFacts, NodePeer, NodePeersReply, NodeReport, NodesReply, ReportedDisk};
 pub use pattern::NamePattern;
 pub use problem::{PROBLEM_LENGTH_MAX, Problem};

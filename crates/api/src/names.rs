@@ -1,6 +1,6 @@
-//! Clone, forget and rename.
+//! Clone, forget, rename and sign.
 
-use platter_records::ImageName;
+use platter_records::{ImageName, Signature};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,4 +68,16 @@ pub struct RenamedVersion {
     pub from: String,
     /// Its new name.
     pub to: String,
+}
+
+/// Adds a signature to a version. The origin does not verify it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignRequest {
+    /// The image.
+    pub image: ImageName,
+    /// The version's number.
+    pub number: u64,
+    /// The signature.
+    pub signature: Signature,
 }

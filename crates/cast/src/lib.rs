@@ -25,8 +25,8 @@ pub use sender::{
     Transmit,
 };
 pub use session::{
-    CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX, Segment,
-    SessionDescription, SessionId,
+    CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
+    Segment, SessionDescription, SessionId,
 };
 pub use wire::announce::{Announce, FeedbackTimers};
 pub use wire::join::{MESSAGE_BYTES_MAX, MessageBuffer, ReceiverResult, Wanted};

@@ -26,6 +26,8 @@ const SEGMENT_ENTRY_BYTES: u32 = 8;
 const LENGTH_ENTRY_BYTES: u32 = 4;
 /// Maximum length of an image's name in a cast, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Maximum length of what a cast says about signatures: it must fit into an announcement with the longest name.
+pub const OFFER_BYTES_MAX: usize = 880;
 
 /// 128 random bits that identify a cast.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +55,8 @@ pub struct SessionDescription {
     pub score: Score,
     /// The image's name, by which receivers can request it. At most [`NAME_BYTES_MAX`] bytes.
     pub name: String,
+    /// What receivers need to verify who signed the image, if somebody did: opaque here, at most [`OFFER_BYTES_MAX`] bytes.
+    pub offer: Vec<u8>,
     /// Length of the disk range that a segment covers, in bytes; the last segment may be shorter. A receiver processes one
     /// segment at a time, so that its memory does not grow with the disk (design: order).
     pub segment_length: u64,
@@ -88,6 +92,12 @@ impl SessionDescription {
             return Err(Error::refused(format!(
                 "the name has {} bytes, but at most {NAME_BYTES_MAX} are allowed",
                 self.name.len()
+            )));
+        }
+        if self.offer.len() > OFFER_BYTES_MAX {
+            return Err(Error::refused(format!(
+                "{} bytes of signatures are more than {OFFER_BYTES_MAX}",
+                self.offer.len()
             )));
         }
         if chunks == 0 || chunks > CHUNKS_MAX as usize {
@@ -253,6 +263,7 @@ mod tests {
         SessionDescription {
             score: Score(BlockId([7; 32])),
             name: "a".into(),
+            offer: Vec::new(),
             segment_length: 1 << 36,
             segments: vec![Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: 1 }],
             chunk_lengths,

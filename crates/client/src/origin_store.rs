@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use platter_api::{
     CastStatus, ChangesReply, CloneRequest, CollectRequest, ForgetReport, ForgetRequest, NodePeersReply,
-    NodeReport, RenameReport, RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply,
-    UnregisterRequest,
+    NodeReport, RenameReport, RenameRequest, ResolveReply, SignRequest, StoreFacts, TakeEditLockRequest,
+    UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
     BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, History, HoardChanges,
-    HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Version,
+    HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Registered, Resolved, Signature, StoreId, Version,
     VersionName, VersionQuery, VersionRecord,
 };
 use serde::de::DeserializeOwned;
@@ -275,6 +275,14 @@ impl OriginStore {
         let request = RenameRequest { from: from.clone(), to: to.clone() };
         let answer: RenameReport = self.client.post("/api/v1/rename", &request)?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
+    }
+
+    /// As `Store::sign`.
+    pub fn sign(&self, name: &VersionName, signature: &Signature) -> Result<Version> {
+        let (image, number) = (name.image.clone(), name.number);
+        let request = SignRequest { image, number, signature: signature.clone() };
+        let record: VersionRecord = self.client.post("/api/v1/sign", &request)?;
+        version_of(&record)
     }
 
     /// The log of changes, of one image or of all.

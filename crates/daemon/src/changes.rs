@@ -1,7 +1,7 @@
 //! Changes of names and edit locks, each in one commit of the catalog.
 
 use platter_api::{
-    CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion,
+    CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion, SignRequest,
     TakeEditLockRequest,
 };
 use platter_image::{Error, ErrorKind, Result};
@@ -79,6 +79,17 @@ impl Origin {
                 .map(|version| RenamedVersion { from: version.from.to_string(), to: version.to.to_string() })
                 .collect(),
         })
+    }
+
+    /// Adds a signature to a version, unverified.
+    ///
+    /// # Errors
+    /// As `Store::sign`.
+    pub(crate) fn sign(&self, request: &SignRequest, by: &Actor) -> Result<Version> {
+        let name = VersionName { image: request.image.clone(), number: request.number };
+        let signed = self.writer.change(by, |store| store.sign(&name, &request.signature))?;
+        self.note_change();
+        Ok(signed)
     }
 
     /// Takes an edit lock, or takes it over.

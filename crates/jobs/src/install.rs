@@ -5,8 +5,9 @@ use std::time::Instant;
 use platter_disk::Target;
 use platter_disk::install::{EdgesLast, Finished, InstallCounts, InstallOptions, compare};
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{FrameSource, Result};
+use platter_image::{FrameSource, Result, Score};
 use platter_records::Resolved;
+use platter_signing::SignaturePolicy;
 
 use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
@@ -22,6 +23,8 @@ pub struct InstallRequest {
     pub version: String,
     /// The target.
     pub target: TargetRequest,
+    /// Which versions may be installed. A score may always.
+    pub signatures: SignaturePolicy,
 }
 
 /// Installs a version.
@@ -33,6 +36,9 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let started = Instant::now();
     let store = OpenStore::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
+    if Score::from_hex(&request.version).is_none() {
+        request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
+    }
     let source = store.source(resolved.score, Default::default());
     let pages = KeptPages::of(&*source);
     let recipe = Recipe::open(resolved.score, &pages)?;

@@ -20,6 +20,7 @@ mod names;
 mod progress;
 mod receive;
 mod report;
+mod signatures;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,9 @@ pub use platter_records::{
     ImageName, MissingBlocks, NumberChoice, PackCount, Repairs, UnreadableRecord, Version, VersionName,
     VersionQuery, VersionRecord,
 };
+pub use platter_signing::{
+    SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,
+};
 pub use platter_store::{
     CheckOptions, CheckReport, CollectRequest, Finding, ImageCost, KnownCheck, RebuildReport,
     RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, missing_blocks, rebuild,
@@ -75,4 +79,5 @@ pub use receive::{ReceiveRequest, receive};
 pub use report::{
     CaptureReport, CastReport, Compared, ExportReport, InstallReport, ReceiveReport, ReceiverReport,
 };
+pub use signatures::{SignReport, VerifyReport, sign, verify};
 pub use target::TargetRequest;

@@ -21,6 +21,7 @@ use super::preflight;
 use super::served::Served;
 use super::servers::Server;
 use platter_fetch::{SharingRequest, StoreLocation};
+use platter_signing::SignaturePolicy;
 
 /// The request to serve disks.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct AttachRequest {
     pub node: Option<NodeRequest>,
     /// Take over from the node that runs in the same directory, if there is one, without disturbing its clients.
     pub take_over: bool,
+    /// Which versions may be served.
+    pub signatures: SignaturePolicy,
     /// Name and version of the program, such as `platter 0.1.0`.
     pub tool_version: String,
     /// Set to true to end the job.

@@ -59,7 +59,7 @@ impl Opener {
         check_name: &dyn Fn(&str) -> Result<()>,
     ) -> Result<OpenedDisk> {
         let version = &*request.version;
-        let resolved = self.sources.store.resolve(version);
+        let resolved = self.sources.resolve(version);
         match &request.write {
             None => {
                 let (score, name) = self.named(version, resolved)?;
@@ -126,7 +126,7 @@ impl Opener {
         let open = || {
             self.claim()?;
             // Somebody may have published before the edit lock was taken; from now on nobody can.
-            let score = self.sources.store.resolve(image.as_str())?.score;
+            let score = self.sources.resolve(image.as_str())?.score;
             let place = overlays::place_of(&self.place, &image, edit_lock.number)?;
             let owner = (image.clone(), edit_lock.clone());
             LiveDisk::writable(image.to_string(), &place, &self.sources, owner, score)
@@ -179,7 +179,7 @@ impl Opener {
     /// # Errors
     /// As [`Opener::open`].
     pub(super) fn name_of(&self, version: &str) -> Result<(Score, String)> {
-        self.named(version, self.sources.store.resolve(version))
+        self.named(version, self.sources.resolve(version))
     }
 
     /// Resolves a version to its score and its disk's name. While the origin is down, the hoard or the stored list of
@@ -200,7 +200,9 @@ impl Opener {
 
     fn known_version(&self, version: &str) -> Result<Option<(Score, String)>> {
         let query: VersionQuery = version.parse()?;
-        if let Some(hoard) = self.sources.hoard() {
+        let must_be_signed = self.sources.signatures().is_active()?;
+        // The hoard has no signatures.
+        if let Some(hoard) = self.sources.hoard().filter(|_| !must_be_signed) {
             let snapshot = hoard.snapshot();
             let members = snapshot.members.iter().map(|it| (&it.version, it.record.score));
             if let Some(known) = newest(&query, members) {
@@ -209,7 +211,13 @@ impl Opener {
         }
         let remembered = self.sources.store.remote().filter(|store| store.cache().is_some());
         let versions = remembered.and_then(|store| store.origin().versions().ok()).unwrap_or_default();
-        Ok(newest(&query, versions.iter().map(|it| (&it.name, it.record.score))))
+        let known = newest(&query, versions.iter().map(|it| (&it.name, it.record.score)));
+        if must_be_signed && let (Some((score, image)), VersionQuery::Named(..)) = (&known, &query) {
+            let chosen = versions.iter().rev();
+            let mut chosen = chosen.filter(|it| it.record.score == *score && it.name.image.as_str() == image);
+            self.sources.signatures().admit(chosen.next().map(|version| &version.record))?;
+        }
+        Ok(known)
     }
 }
 

@@ -117,7 +117,7 @@ impl Served {
         let hoarding = Hoarding::open(&request)?;
         let boots = hoarding.boot_recorder(&store, &request);
         let sources = Sources::new(store.clone(), request.memory_bytes, hoarding.hoard().cloned())?;
-        let sources = sources.recorded(boots);
+        let sources = sources.recorded(boots).requiring(request.signatures.clone());
         let dir = request.place.dir();
         Ok(Arc::new(Self {
             remembered: request.node.as_ref().map(|_| RememberedDisks::open(dir)).transpose()?,

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use platter_image::{Result, Score};
+use platter_records::Resolved;
+use platter_signing::SignaturePolicy;
 use platter_store::Hoard;
 use platter_vdisk::{BlockCache, RecipeDisk, Source};
 
@@ -29,6 +31,7 @@ pub(super) struct Sources {
     pub(super) memory: Arc<BlockCache>,
     hoard: Option<Arc<Hoard>>,
     boots: Option<Arc<BootRecorder>>,
+    signatures: SignaturePolicy,
 }
 
 impl Sources {
@@ -37,12 +40,40 @@ impl Sources {
     /// # Errors
     /// `Io` when threads cannot be started.
     pub(super) fn new(store: OpenStore, memory_bytes: usize, hoard: Option<Arc<Hoard>>) -> Result<Self> {
-        Ok(Self { store, memory: memory_cache(memory_bytes)?, hoard, boots: None })
+        Ok(Self {
+            store,
+            memory: memory_cache(memory_bytes)?,
+            hoard,
+            boots: None,
+            signatures: SignaturePolicy::default(),
+        })
     }
 
     /// The same, with recording of boots.
     pub(super) fn recorded(self, boots: Option<Arc<BootRecorder>>) -> Self {
         Self { boots, ..self }
+    }
+
+    /// The same, for versions that this policy admits only.
+    pub(super) fn requiring(self, signatures: SignaturePolicy) -> Self {
+        Self { signatures, ..self }
+    }
+
+    /// Which versions may be served.
+    pub(super) fn signatures(&self) -> &SignaturePolicy {
+        &self.signatures
+    }
+
+    /// Resolves a version that a user wants to use, and makes sure that it may be used. A score may always.
+    ///
+    /// # Errors
+    /// As [`OpenStore::resolve`] and [`SignaturePolicy::admit`].
+    pub(super) fn resolve(&self, version: &str) -> Result<Resolved> {
+        let resolved = self.store.resolve(version)?;
+        if Score::from_hex(version).is_none() {
+            self.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
+        }
+        Ok(resolved)
     }
 
     /// Creates sources for one job, which reads few blocks twice.

@@ -185,6 +185,8 @@ pub enum ReceiveEvent {
         name: String,
         /// The image's score.
         score: Score,
+        /// What the sender says about signatures, unverified.
+        offer: Vec<u8>,
     },
     /// The sender is gone; the receiver looks for it, or for another sender of the image.
     SenderLost,

@@ -45,6 +45,7 @@ impl Contents {
     fn description(&self) -> SessionDescription {
         let chunk_lengths: Vec<u32> = self.0.iter().map(|bytes| bytes.len() as u32).collect();
         SessionDescription {
+            offer: Vec::new(),
             score: SCORE,
             name: "lab/test".into(),
             segment_length: 1 << 36,

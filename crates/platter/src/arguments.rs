@@ -7,6 +7,7 @@ mod live;
 mod lock;
 mod room;
 mod serve;
+mod signing;
 mod target;
 mod version;
 
@@ -25,6 +26,7 @@ pub(crate) use live::{
 pub(crate) use lock::{Lock, LockOf};
 pub(crate) use room::{Cast, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCommand};
+pub(crate) use signing::{Key, Sign, TrustedKeysArgument, Verify};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use version::{Resurrected, VersionArgument};
 
@@ -116,6 +118,18 @@ pub(crate) enum Command {
     ///
     /// With --keep-… options, forgets the versions that none of these rules keeps. The newest version always stays.
     Forget(Forget),
+    /// Create signing keys, and choose which keys this machine trusts
+    #[command(subcommand)]
+    Key(Key),
+    /// Sign versions: state with a secret key that a disk is this version of this image
+    ///
+    /// The signature becomes part of the version's record. Machines that trust the key install, receive and attach only versions
+    /// that it signed, and no older version than one they used before. A version that is cloned or renamed must be signed again.
+    Sign(Sign),
+    /// Verify that versions are signed by a trusted key (exit code 5 if not)
+    ///
+    /// With --json, prints the signed text and the signature, which `minisign -V` can verify, too.
+    Verify(Verify),
     /// Manage edit locks: who may publish the next version of an image
     ///
     /// While somebody holds the edit lock of an image, nobody else can publish its next version. Each lock has a number that is

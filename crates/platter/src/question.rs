@@ -1,4 +1,4 @@
-//! Confirmation at the terminal before an action that cannot be undone.
+//! Questions at the terminal: confirmation before an action that cannot be undone, and passwords.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -23,4 +23,36 @@ pub(crate) fn is_answered_yes(what: &str) -> Result<bool> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(answer.trim() == YES)
+}
+
+/// Asks for a password, without showing it.
+///
+/// # Errors
+/// `Refused` without a terminal.
+pub(crate) fn ask_password(prompt: &str) -> Result<String> {
+    rpassword::prompt_password(prompt).map_err(|error| {
+        Error::refused("a password is needed, but there is no terminal to ask: set $PLATTER_KEY_PASSWORD")
+            .with_source(error)
+    })
+}
+
+/// Asks for a new password, twice. From `$PLATTER_KEY_PASSWORD` if that is set.
+///
+/// # Errors
+/// `Refused` without a terminal, for an empty password, or when the two differ.
+pub(crate) fn new_password() -> Result<String> {
+    let password = match std::env::var("PLATTER_KEY_PASSWORD") {
+        Ok(password) => password,
+        Err(_) => {
+            let password = ask_password("New password: ")?;
+            if ask_password("The same again: ")? != password {
+                return Err(Error::refused("the passwords differ; nothing was created"));
+            }
+            password
+        }
+    };
+    if password.is_empty() {
+        return Err(Error::refused("the password is empty: --no-password creates a key without one"));
+    }
+    Ok(password)
 }

@@ -177,6 +177,11 @@ pub enum Action {
         /// The versions.
         versions: Vec<VersionName>,
     },
+    /// A version got a signature.
+    Sign {
+        /// The version.
+        version: VersionName,
+    },
 }
 
 /// The new name of a version.
@@ -209,7 +214,7 @@ impl Action {
             Self::Publish { version, cloned_from, .. } => {
                 [Some(version), cloned_from.as_ref()].into_iter().flatten().map(|name| &name.image).collect()
             }
-            Self::RegisterBootSet { version, .. } => vec![&version.image],
+            Self::RegisterBootSet { version, .. } | Self::Sign { version } => vec![&version.image],
             Self::Salvage { versions }
             | Self::Forget { versions }
             | Self::Resurrect { versions }
@@ -300,6 +305,7 @@ impl fmt::Display for Action {
             }
             Self::Protect { versions } => list(f, "protect", versions),
             Self::Unprotect { versions } => list(f, "unprotect", versions),
+            Self::Sign { version } => write!(f, "sign {version}"),
         }
     }
 }

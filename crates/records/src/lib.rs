@@ -12,11 +12,13 @@ mod hoard_member;
 mod identity;
 mod missing_blocks;
 mod name;
+mod offer;
 mod pack_state;
 mod record;
 mod refine;
 mod repairs;
 pub mod schema;
+mod signature;
 mod version;
 
 pub use boot_set::{
@@ -31,6 +33,7 @@ pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot, Registered};
 pub use identity::{PackId, StoreId};
 pub use missing_blocks::MissingBlocks;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
+pub use offer::{decode_offer, encode_offer};
 pub use pack_state::PackState;
 pub use record::{
     Consistency, FilesystemRecord, Parent, RECORD_LENGTH_MAX, UnreadableOmitted, UnreadableRecord,
@@ -38,4 +41,5 @@ pub use record::{
 };
 pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
 pub use repairs::{PublishedVersion, Repairs};
+pub use signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
 pub use version::{Resolved, Version};

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{ImageName, VersionName};
+use crate::signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
 
 const MAGIC: [u8; 4] = *b"PLvr";
 const FORMAT_VERSION: u16 = 1;
@@ -18,8 +19,9 @@ const HEADER_LENGTH: usize = 12;
 /// Maximum length of a record in bytes: it is stored as one block.
 pub const RECORD_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize;
 
-/// Bytes that a draft reserves for the names of other versions: a rename or a clone may add two names and lengthen one.
-const OTHER_NAMES_LENGTH: usize = 2048;
+/// Bytes that a draft reserves for what later changes add. A rename or a clone may add two names and lengthen one; each signature
+/// has a text, with its line ends escaped, and a store.
+const LATER_LENGTH: usize = 2048 + SIGNATURES_MAX * (SIGNATURE_LENGTH_MAX + 96);
 
 /// The state of the disk when it was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -147,6 +149,9 @@ pub struct VersionRecord {
     pub notes: String,
     /// Name and version of the program that made the record, such as `platter 0.1.0`.
     pub tool_version: String,
+    /// Signatures that were added after publishing. Nothing here has verified them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<Signature>,
 }
 
 impl VersionRecord {
@@ -178,6 +183,7 @@ impl VersionRecord {
             unreadable_omitted: None,
             notes: String::new(),
             tool_version: String::new(),
+            signatures: Vec::new(),
         }
     }
 
@@ -201,13 +207,14 @@ impl VersionRecord {
         }
     }
 
-    /// Returns how many bytes of text can be added to this draft. Space for a later rename and a later clone is excluded.
+    /// Returns how many bytes of text can be added to this draft. Space for a later rename, a later clone and signatures is
+    /// excluded.
     ///
     /// # Errors
     /// `Refused` when the draft is already too long.
     pub fn room(&self) -> Result<usize> {
         let length = self.longest().encode()?.len();
-        Ok(RECORD_LENGTH_MAX.saturating_sub(length + OTHER_NAMES_LENGTH))
+        Ok(RECORD_LENGTH_MAX.saturating_sub(length + LATER_LENGTH))
     }
 
     /// Serializes the record. The id of the resulting block names the record.

@@ -35,6 +35,7 @@ mod resolve;
 mod resurrect;
 mod salvage;
 mod session;
+mod sign;
 mod store;
 
 pub use catalog::{ChangeLogContents, ChangePosition, PackState, decode_change_log};

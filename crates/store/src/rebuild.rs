@@ -92,7 +92,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let (store, has_format) = store_id(place, &packs)?;
     finish_interrupted(place)?;
     let mut sources = Sources::read(place)?;
-    if sources.proven.is_none() {
+    if sources.needs_packed() {
         sources.add_packed(read_packs(place, store, &packs)?.changes);
     }
     let known = sources.proven.as_ref().map(readable_packs);
@@ -197,10 +197,17 @@ fn make_catalog(
                 add_boot_sets(change, epoch, &found.boot_sets)?;
             }
         }
-        if sources.log.has_torn_end && !sources.old.is_sound {
-            found
-                .notes
-                .push("the change log ends in an incomplete entry: the last change may be missing".into());
+        if !sources.old.is_sound && sources.proven.is_some() {
+            let (last, _) = sources.last();
+            let torn = if sources.log.has_torn_end {
+                "ends in an incomplete entry"
+            } else {
+                "may have been cut off"
+            };
+            found.notes.push(format!(
+                "without the old catalog, nothing confirms that change {last} was the last one: the change log {torn}, so \
+                 later changes may be missing (`platter log` shows what is known)"
+            ));
         }
         raise_numbers(change, &found.records)?;
         let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
@@ -351,13 +358,15 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
     })
 }
 
-/// Returns the store's id from `store.json`, or else the one that most packs name, and whether `store.json` is valid.
+/// Returns the store's id, and whether `store.json` is valid. That file has no checksum. So if no pack has its id, and the
+/// catalog has another one or none, the id that most packs name counts.
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
-    match place.read_format() {
-        Ok(id) => return Ok((id, true)),
-        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => {}
+    let named = match place.read_format() {
+        Ok(id) => Some(id),
+        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => None,
         Err(error) => return Err(error),
-    }
+    };
+    let of_catalog = Catalog::open_reader(place).and_then(|catalog| catalog.store()).ok();
     let mut votes: BTreeMap<StoreId, usize> = BTreeMap::new();
     for pack in packs {
         let path = place.pack(*pack);
@@ -367,8 +376,12 @@ fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
             *votes.entry(store).or_default() += 1;
         }
     }
-    let winner = votes.into_iter().max_by_key(|(_, count)| *count).map(|(store, _)| (store, false));
-    winner.ok_or_else(|| {
+    if let Some(named) = named.filter(|named| votes.contains_key(named) || of_catalog == Some(*named)) {
+        return Ok((named, true));
+    }
+    let winner = votes.into_iter().max_by_key(|(_, count)| *count).map(|(store, _)| store);
+    let of_others = winner.or(of_catalog).map(|store| (store, false));
+    of_others.or(named.map(|named| (named, true))).ok_or_else(|| {
         Error::missing(format!(
             "{} has neither a valid store.json nor packs: there is nothing to rebuild",
             place.dir().display()

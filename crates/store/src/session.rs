@@ -136,6 +136,8 @@ impl Session {
             }
             let mut record = draft;
             (record.number, record.parent) = change.next_number(&record.image)?;
+            // A signature names the number, so no draft has a valid one.
+            record.signatures.clear();
             let found = record.parent.as_ref().map_or(0, |parent| parent.number);
             if let Some(newest) = newest.filter(|newest| *newest != found) {
                 let what = format!("the newest version of {} is number {found}, not {newest}", record.image);

@@ -51,6 +51,39 @@ fn names(store: &Store) -> Vec<String> {
     store.versions().unwrap().iter().map(|version| version.name.to_string()).collect()
 }
 
+/// `store.json` has no checksum: packs and catalog overrule it.
+#[test]
+fn a_changed_store_id_costs_nothing() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1);
+    let id = store.id();
+    drop(store);
+    let file = place.dir().join("store.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let digit = if id.to_string().starts_with('a') { 'b' } else { 'a' };
+    fs::write(&file, text.replace(&id.to_string(), &format!("{digit}{}", &id.to_string()[1..]))).unwrap();
+    assert_eq!(Store::open_reader(&place).unwrap_err().kind(), ErrorKind::Corrupt);
+    let report = rebuild(&place).unwrap();
+    assert!(report.packs == 1 && report.notes.iter().any(|note| note.contains("store.json")), "{report:?}");
+    let store = Store::open_reader(&place).unwrap();
+    assert_eq!((store.id(), names(&store)), (id, vec!["a@1".into()]));
+}
+
+/// SQLite reports a file that ends within a page as a failed read.
+#[test]
+fn a_catalog_cut_within_a_page_is_rebuilt() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1);
+    drop(store);
+    let file = place.dir().join("catalog.sqlite");
+    let whole = fs::read(&file).unwrap();
+    for cut in (1..whole.len()).step_by(1021) {
+        fs::write(&file, &whole[..cut]).unwrap();
+        rebuild(&place).unwrap();
+        assert_eq!(names(&Store::open_reader(&place).unwrap()), ["a@1"], "{cut}");
+    }
+}
+
 fn refusal<T>(result: platter_image::Result<T>) -> String {
     let error = result.map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");

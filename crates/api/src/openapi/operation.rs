@@ -12,8 +12,8 @@ use crate::{
     AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest,
     CollectRequest, Endpoint, ForgetReport, ForgetRequest, Growth, ListedCast, ListedDisk, NewToken,
     NodePeersReply, NodeReport, NodesReply, PublishReply, PublishRequest, RenameReport, RenameRequest,
-    ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply,
-    VersionFacts,
+    ResolveReply, SignRequest, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+    UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -45,6 +45,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Clone => "Publish a copy of a version as the next version of another image",
         Endpoint::Forget => "Forget one version or all versions of an image",
         Endpoint::Rename => "Rename an image and all images below it",
+        Endpoint::Sign => "Add a signature to a version",
         Endpoint::Changes => "The log of changes: who did what, when and from where",
         Endpoint::AccessTokens => "All access tokens",
         Endpoint::AddAccessToken => "Make an access token",
@@ -140,6 +141,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::Clone => object::<CloneRequest>(schemas),
         Endpoint::Forget => object::<ForgetRequest>(schemas),
         Endpoint::Rename => object::<RenameRequest>(schemas),
+        Endpoint::Sign => object::<SignRequest>(schemas),
         Endpoint::AddAccessToken => object::<AddAccessTokenRequest>(schemas),
         Endpoint::RecordBootSet => bytes(true, BYTES),
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
@@ -182,6 +184,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Clone => reply::<VersionRecord>(schemas, 200, "The new version"),
         Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Names of the versions"),
         Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Old and new names of the versions"),
+        Endpoint::Sign => reply::<VersionRecord>(schemas, 200, "The version with the signature, durable"),
         Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "Ordered by number, at most 10,000"),
         Endpoint::Collect => reply::<CollectReport>(schemas, 200, "Result"),
         Endpoint::AccessTokens => reply::<Vec<AccessToken>>(schemas, 200, "Without secrets"),
@@ -225,6 +228,7 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::Clone
         | Endpoint::Forget
         | Endpoint::Rename
+        | Endpoint::Sign
         | Endpoint::RecordBootSet
         | Endpoint::UnregisterBootSet
         | Endpoint::TellOfCast => &[404, 409],

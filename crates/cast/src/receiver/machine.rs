@@ -330,6 +330,7 @@ impl Receiver {
             let description = SessionDescription {
                 score: session.announce.score,
                 name: session.announce.name.clone(),
+                offer: session.announce.offer.clone(),
                 segment_length: session.announce.segment_length,
                 segments,
                 chunk_lengths: session.table.content_lengths().to_vec(),

@@ -162,6 +162,7 @@ impl Sender {
             session,
             score: description.score,
             name: description.name.clone(),
+            offer: description.offer.clone(),
             content_chunks: description.chunk_lengths.len() as u32,
             segments: description.segments.len() as u32,
             first_segment: description.segments[0],

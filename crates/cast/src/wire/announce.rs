@@ -11,7 +11,7 @@ use platter_image::{BlockId, Score};
 use super::format::{Header, Reader, begin, put_value, text};
 use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
 use crate::session::{
-    CHUNKS_MAX, NAME_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX, Segment, SessionId,
+    CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX, Segment, SessionId,
 };
 
 const SESSION: u16 = 1;
@@ -25,6 +25,7 @@ const JOIN: u16 = 8;
 const FEEDBACK: u16 = 9;
 const TIMERS: u16 = 10;
 const SEGMENTS: u16 = 11;
+const OFFER: u16 = 12;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
@@ -38,6 +39,8 @@ pub struct Announce {
     pub score: Score,
     /// The image's name.
     pub name: String,
+    /// What receivers need to verify who signed the image; empty if it is not signed.
+    pub offer: Vec<u8>,
     /// Number of content chunks.
     pub content_chunks: u32,
     /// Number of segments.
@@ -97,11 +100,14 @@ impl Announce {
         segments[8..12].copy_from_slice(&self.segments.to_le_bytes());
         segments[12..].copy_from_slice(&pair(self.first_segment.chunks, self.first_segment.recipe_chunks));
         put_value(to, SEGMENTS, &segments);
+        if !self.offer.is_empty() {
+            put_value(to, OFFER, &self.offer);
+        }
     }
 
     /// Parses the typed values. `None` when one is missing or invalid, or the code is another one.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
-        let mut values: [Option<&[u8]>; SEGMENTS as usize + 1] = [None; SEGMENTS as usize + 1];
+        let mut values: [Option<&[u8]>; OFFER as usize + 1] = [None; OFFER as usize + 1];
         while let Some((number, value)) = reader.value() {
             if let Some(slot) = values.get_mut(usize::from(number)) {
                 slot.get_or_insert(value);
@@ -123,11 +129,16 @@ impl Announce {
             && first_segment.recipe_chunks <= first_segment.chunks
             && segment_length > 0;
         let name = values[usize::from(NAME)].filter(|name| name.len() <= NAME_BYTES_MAX)?;
+        let offer = values[usize::from(OFFER)].unwrap_or_default();
+        if offer.len() > OFFER_BYTES_MAX {
+            return None;
+        }
         let mut timers = value(TIMERS)?;
         let announce = Self {
             session: SessionId(value(SESSION)?.array()?),
             score: Score(BlockId(value(SCORE)?.array()?)),
             name: text(name)?,
+            offer: offer.to_vec(),
             content_chunks,
             segments,
             first_segment,
@@ -181,6 +192,7 @@ pub(crate) mod tests {
             session: SessionId(*b"0123456789abcdef"),
             score: Score(BlockId([9; 32])),
             name: "lab/debian12".into(),
+            offer: b"signed".to_vec(),
             content_chunks: 1000,
             segments: 2,
             first_segment: Segment { chunks: 600, recipe_chunks: 3 },
@@ -198,6 +210,7 @@ pub(crate) mod tests {
         let header = Header { message: MessageType::Announce, session: 1, packet: 2, sent_us: 3 };
         let mut longest = sample();
         longest.name = "n".repeat(NAME_BYTES_MAX);
+        longest.offer = vec![7; OFFER_BYTES_MAX];
         for announce in [sample(), longest] {
             let mut bytes = Vec::new();
             announce.write(&header, &mut bytes);

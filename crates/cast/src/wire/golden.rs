@@ -93,6 +93,7 @@ fn announce() -> Announce {
         session: SESSION,
         score: Score(BlockId(counting(0x10))),
         name: "lab/débian@7".into(),
+        offer: Vec::new(),
         content_chunks: 0x0011_0203,
         segments: 0x0607,
         first_segment: Segment { chunks: 0x0008_090a, recipe_chunks: 0x0405 },

@@ -52,7 +52,7 @@ mod tests {
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 36] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 37] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -75,6 +75,7 @@ mod tests {
         (Endpoint::Clone, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Forget, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Rename, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::Sign, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Changes, "FFA FFA", "FFA FFA", "FFA FFA"),
         (Endpoint::Hoard, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::HoardChanges, "AAA AAA", "AAA AAA", "AAA AAA"),

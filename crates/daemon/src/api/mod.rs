@@ -119,6 +119,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Forget => post(names::forget),
         Endpoint::Collect => post(collect::collect),
         Endpoint::Rename => post(names::rename),
+        Endpoint::Sign => post(names::sign),
         Endpoint::Changes => get(changes::list),
         Endpoint::Hoard => get(hoard::snapshot),
         Endpoint::HoardChanges => get(hoard::changes),

@@ -1,4 +1,4 @@
-//! Endpoints that change names of versions: clone, forget, rename.
+//! Endpoints that change names of versions, and sign versions: clone, forget, rename, sign.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use platter_api::{CloneRequest, ForgetRequest, RenameRequest};
+use platter_api::{CloneRequest, ForgetRequest, RenameRequest, SignRequest};
 use platter_image::Error;
 use platter_records::VersionQuery;
 
@@ -60,4 +60,18 @@ pub(super) async fn rename(
     asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.rename(&request, &asker.by)).await?)
+}
+
+pub(super) async fn sign(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let request: SignRequest = read_json(&origin, &headers, sent).await?;
+    asker.check(&request.image)?;
+    let shared = Arc::clone(&origin);
+    let (who, by) = (asker.who.clone(), asker.by.clone());
+    let signed = origin.pool.run(move || shared.sign(&request, &by)).await?;
+    json(&who.shown(signed.record))
 }

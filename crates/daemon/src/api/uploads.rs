@@ -27,6 +27,9 @@ use crate::clock::unix_ms;
 use crate::origin::Origin;
 use crate::uploads::{PublishError, Upload};
 
+/// Maximum length of the body with which an upload begins.
+const BEGIN_LENGTH_MAX: usize = 64 << 10;
+
 /// Parameters of a new upload.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +45,11 @@ pub(super) async fn begin(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
     query: Result<Query<Begin>, QueryRejection>,
+    sent: Body,
 ) -> Result<Response, Problem> {
+    // It has no meaning. But if the reply came before a client had sent it, the connection would be closed, and the client
+    // would begin a second upload.
+    discard(sent, BEGIN_LENGTH_MAX).await;
     let Query(Begin { verify_known, image }) = query.map_err(|_| {
         Problem::bad_request(&Error::refused(
             "verify_known must be true or false, image must be an image's name, and there is no other parameter",

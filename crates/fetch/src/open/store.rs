@@ -7,7 +7,8 @@ use platter_client::Watch;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, ErrorKind, Result, Score};
 use platter_records::{
-    BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Resolved, Version, edit_lock_refusal,
+    BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Resolved, Signature, StoreId,
+    Version, VersionName, edit_lock_refusal,
 };
 use platter_store::{Hoard, KnownCheck, Store, missing_blocks};
 use platter_vdisk::Source;
@@ -226,6 +227,28 @@ impl OpenStore {
                 Ok(renamed.iter().map(|it| (it.from.to_string(), it.to.to_string())).collect())
             }
             Opened::Remote(store) => store.origin().rename(from, to),
+        }
+    }
+
+    /// Adds a signature to a version.
+    ///
+    /// # Errors
+    /// As [`Store::sign`]; as [`OpenStore::images`].
+    pub fn sign(&self, name: &VersionName, signature: &Signature) -> Result<Version> {
+        match &self.0 {
+            Opened::Local(store) => store.sign(name, signature),
+            Opened::Remote(store) => store.origin().sign(name, signature),
+        }
+    }
+
+    /// Returns the store's id.
+    ///
+    /// # Errors
+    /// `Transient` when an origin is down.
+    pub fn id(&self) -> Result<StoreId> {
+        match &self.0 {
+            Opened::Local(store) => Ok(store.id()),
+            Opened::Remote(store) => store.origin().id(),
         }
     }
 

@@ -8,13 +8,14 @@ mod status;
 use std::sync::Arc;
 use std::time::Instant;
 
+use platter_cast::OFFER_BYTES_MAX;
 use platter_image::recipe::Recipe;
 use platter_image::{Domain, Error, Kind, Result, plan};
 use platter_net::{
     ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
 };
-use platter_records::Resolved;
+use platter_records::{Resolved, encode_offer};
 use platter_store::{Store, StorePlace};
 
 use crate::install::title;
@@ -85,6 +86,10 @@ pub(crate) fn describe<'a>(
     let mut description = SessionDescription {
         score: resolved.score,
         name: title(resolved),
+        offer: resolved
+            .version
+            .as_ref()
+            .map_or_else(Vec::new, |it| encode_offer(&it.record, OFFER_BYTES_MAX)),
         segment_length,
         segments: Vec::new(),
         chunk_lengths: Vec::new(),

@@ -98,6 +98,7 @@ pub fn hoard_cast(
         manifest.iter().map(|chunk| chunk.len() as u32).chain(lengths.iter().copied()).collect();
     let segment = Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: manifest.len() as u32 };
     let description = SessionDescription {
+        offer: Vec::new(),
         score,
         name: name.clone(),
         segment_length: u64::from(u32::MAX),

@@ -16,6 +16,8 @@ use platter_disk::install::{EdgesLast, Finished};
 use platter_image::recipe::Root;
 use platter_image::{DiskRead, DiskWrite, Error, Result};
 use platter_net::{ReceiveEvent, ReceiveOptions, Wanted};
+use platter_records::{NumberChoice, VersionQuery, VersionRecord, decode_offer};
+use platter_signing::SignaturePolicy;
 
 use crate::target::TargetRequest;
 use crate::{Compared, Progress, ReceiveReport};
@@ -29,6 +31,8 @@ pub struct ReceiveRequest {
     pub target: TargetRequest,
     /// The wanted cast, and where to listen.
     pub network: ReceiveOptions,
+    /// Which versions may be received. A score may always.
+    pub signatures: SignaturePolicy,
 }
 
 /// The warning if the disk is known only by name.
@@ -45,10 +49,18 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     // Before the cast is joined, everything is checked and confirmed except size and sectors: those need the image, and
     // are checked when the target is opened, before the first write.
     let agreed = request.target.agree(None, &[])?;
+    let is_proved = matches!(request.network.wanted, Wanted::Score(_));
+    let must_be_signed = !is_proved && request.signatures.is_active()?;
+    let offered = Arc::new(Mutex::new(None::<Offered>));
     let ended = Arc::new(Mutex::new(None::<Ended>));
     let opener = {
-        let (ended, request) = (ended.clone(), request.target.clone());
+        let (ended, offered) = (ended.clone(), offered.clone());
+        let (request, signatures) = (request.target.clone(), request.signatures.clone());
         move |root: &Root| -> Result<Box<dyn ReceivedDisk>> {
+            // The recipe is proven now: it has the offered score. Nothing is written yet.
+            if must_be_signed {
+                signatures.admit(offered.lock().as_ref().and_then(|it| it.record(root)).as_ref())?;
+            }
             // Read back around the page cache; otherwise only memory would be compared.
             let target = request.open(&agreed, root, &[], request.read_back.then_some(true))?;
             let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
@@ -56,15 +68,15 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         }
     };
     let mut sink = DiskSink::new(opener, request.target.free, request.target.read_back)?;
-    let is_proved = matches!(request.network.wanted, Wanted::Score(_));
-    if !is_proved {
+    if !is_proved && !must_be_signed {
         progress.note(UNPROVED);
     }
     progress.begin("waiting for a sender", 0);
     let (mut name, mut wanted_before, mut done) = (String::new(), 0, 0);
     let summary = platter_net::receive(&request.network, &mut sink, |event| match event {
-        ReceiveEvent::Joined { name: joined, score } => {
+        ReceiveEvent::Joined { name: joined, score, offer } => {
             progress.note(&format!("joined the cast of {joined}, score {score}"));
+            *offered.lock() = Some(Offered { name: joined.clone(), offer });
             name = joined;
         }
         ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to return"),
@@ -81,7 +93,7 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     let ended = ended.lock().take();
     let Ended { mut finished, compared } =
         ended.ok_or_else(|| Error::bug("received a disk without a target"))?;
-    if !is_proved {
+    if !is_proved && !must_be_signed {
         finished.notes.push(UNPROVED.to_owned());
     }
     Ok(ReceiveReport {
@@ -101,6 +113,24 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         score_given: is_proved,
         notes: finished.notes,
     })
+}
+
+/// What the sender says about the version, unverified.
+struct Offered {
+    name: String,
+    offer: Vec<u8>,
+}
+
+impl Offered {
+    /// The parts of a version's record that a signature covers; `None` if the sender names no version.
+    fn record(&self, root: &Root) -> Option<VersionRecord> {
+        let VersionQuery::Named(image, NumberChoice::Number(number)) = self.name.parse().ok()? else {
+            return None;
+        };
+        let (time, signatures) = decode_offer(&self.offer).unwrap_or_default();
+        let draft = VersionRecord::draft(image, root.score(), time);
+        Some(VersionRecord { number, signatures, ..draft })
+    }
 }
 
 /// The result for the target.

@@ -53,6 +53,7 @@ fn install_from(store: impl Into<StoreLocation>, version: &str, target: &Path) -
             consent: Consent::Given,
             ..TargetRequest::new(target)
         },
+        signatures: Default::default(),
     };
     install(&request, &Silent).map(drop)
 }

@@ -44,6 +44,7 @@ fn request_at(place: LivePlace) -> AttachRequest {
         hoard: None,
         node: None,
         take_over: false,
+        signatures: Default::default(),
         tool_version: "test".into(),
         stop: Arc::default(),
     }

@@ -241,6 +241,10 @@ impl ImageTree {
                 "a version never changes: attach the image with --write, or write a new one to import/",
             ));
         }
+        let sources = &self.keep.sources;
+        if sources.signatures().is_active()? {
+            sources.resolve(&contents.name.to_string())?;
+        }
         Ok(match form {
             // A machine may boot from it, too.
             Form::Raw => Arc::new(VersionFile {

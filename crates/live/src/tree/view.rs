@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_image::Score;
-use platter_records::Version;
+use platter_records::{Version, VersionName};
 
 use super::dates::{self, Day};
 use super::place::{BY_DATE, Form, IMPORT, Place, hidden, join, upwards};
@@ -14,6 +14,7 @@ use super::place::{BY_DATE, Form, IMPORT, Place, hidden, join, upwards};
 /// A version as a file.
 #[derive(Debug)]
 pub(super) struct Contents {
+    pub(super) name: VersionName,
     pub(super) score: Score,
     /// Bytes of the disk.
     pub(super) length: u64,
@@ -37,6 +38,7 @@ impl Listed {
         let record = &version.record;
         let image = record.image.to_string();
         let contents = Contents {
+            name: version.name.clone(),
             score: record.score,
             length: record.disk_length,
             allocated: record.allocated_bytes.min(record.disk_length),

@@ -244,7 +244,11 @@ impl<'a> Driver<'a> {
                     self.listen(announce.group)?;
                     self.wants_known &= self.session == Some(announce.session);
                     self.session = Some(announce.session);
-                    on_event(ReceiveEvent::Joined { name: announce.name, score: announce.score });
+                    on_event(ReceiveEvent::Joined {
+                        name: announce.name,
+                        score: announce.score,
+                        offer: announce.offer,
+                    });
                 }
                 ReceiverEvent::Session(description) => {
                     self.sessions_open += 1;

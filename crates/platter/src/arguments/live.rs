@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use platter_jobs::ImageName;
 use platter_live::ServeAddress;
 
+use super::signing::SignatureArguments;
 use super::target::CacheArguments;
 use super::version::VersionArgument;
 use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve_address};
@@ -41,6 +42,8 @@ pub(crate) struct Attach {
     /// node's. Without --node, --nbd, --fuse and --9p, a running node of the same store is found automatically
     #[arg(long, value_name = "DIR", conflicts_with_all = ["fuse", "ninep", "cache_dir", "hoard", "overlays"])]
     pub(crate) node: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArguments,
     /// Refused, with the reason: an option of `node` and `serve`
     #[arg(long, hide = true)]
     pub(crate) take_over: bool,
@@ -84,6 +87,8 @@ pub(crate) struct Node {
     /// Cache directory, which also holds the overlays of writable disks; created if missing
     #[arg(long = "cache", visible_alias = "cache-dir", value_name = "DIR")]
     pub(crate) cache_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArguments,
     /// Size limit of the cache, such as 500M, 20G or 1T; overlays do not count
     #[arg(long, value_name = "SIZE", default_value = "20G", value_parser = byte_size)]
     pub(crate) cache_size: u64,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use platter_jobs::{Result, Score, VersionQuery, Wanted};
 
+use super::signing::SignatureArguments;
 use super::target::TargetOptions;
 use super::version::VersionArgument;
 use crate::sizes::bits_per_second;
@@ -76,6 +77,8 @@ pub(crate) struct Receive {
     pub(crate) give_up: Option<f64>,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArguments,
 }
 
 impl Receive {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use platter_jobs::Reason;
 
+use super::signing::SignatureArguments;
 use super::version::VersionArgument;
 use crate::sizes::byte_size;
 
@@ -18,6 +19,8 @@ pub(crate) struct Install {
     pub(crate) target_options: TargetOptions,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArguments,
 }
 
 #[derive(Args, Debug)]

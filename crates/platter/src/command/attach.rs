@@ -102,6 +102,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         hoard: options.hoard.clone(),
         node: None,
         take_over: false,
+        signatures: options.signatures.policy(),
         tool_version: TOOL_VERSION.into(),
         stop,
     };
@@ -112,6 +113,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
 
 /// Has a node serve the disks.
 fn at_node(dir: &Path, options: &Attach, output: &Output) -> Outcome {
+    if options.signatures.keys.trusted_keys.is_some() || options.signatures.allow_older {
+        return Err(Error::refused(
+            "a node has its own trusted keys, and decides by them which versions it serves: --trusted-keys and --allow-older are \
+             options of `platter node`",
+        ));
+    }
     let mut nbd = nbd(&options.nbd)?;
     if let Some(NbdAddress { address: ServeAddress::Unix(path), .. }) = &mut nbd {
         *path = absolute(path)?;

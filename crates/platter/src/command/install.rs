@@ -17,6 +17,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
         store: with_cache(store, &options.cache)?,
         version: options.version.to_string(),
         target: request(&options.target, &options.target_options, *output)?,
+        signatures: options.signatures.policy(),
     };
     let terminal = Terminal::new(*output);
     let report = install(&request, &terminal)?;

@@ -25,6 +25,7 @@ pub(crate) mod hoard;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod install;
+pub(crate) mod key;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod node;
@@ -34,7 +35,9 @@ pub(crate) mod receive;
 pub(crate) mod rename;
 pub(crate) mod serve;
 pub(crate) mod show;
+pub(crate) mod sign;
 pub(crate) mod trace;
+pub(crate) mod verify;
 
 /// Result of a command.
 pub(crate) type Outcome = Result<ExitCode>;

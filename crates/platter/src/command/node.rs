@@ -32,6 +32,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         hoard: (!options.no_hoard).then(|| options.cache_dir.clone()),
         node: Some(NodeRequest { name, sharing, record_boots: !options.no_record_boots }),
         take_over: options.take_over,
+        signatures: options.signatures.policy(),
         tool_version: TOOL_VERSION.into(),
         stop: stop_at_signals()?,
     };

@@ -38,8 +38,11 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
     let [.., target] = &options.what[..] else {
         return Err(Error::bug("receive without a target"));
     };
-    let receiving =
-        ReceiveRequest { target: request(Path::new(target), &options.target_options, *output)?, network };
+    let receiving = ReceiveRequest {
+        target: request(Path::new(target), &options.target_options, *output)?,
+        network,
+        signatures: options.signatures.policy(),
+    };
     let terminal = Terminal::new(*output);
     let report = receive(&receiving, &terminal)?;
     drop(terminal);

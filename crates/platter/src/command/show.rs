@@ -12,7 +12,7 @@ use super::Outcome;
 use super::images::time;
 use crate::arguments::Which;
 use crate::output::{Output, table};
-use crate::sizes::bytes;
+use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Outcome {
     let store = OpenStore::open_reader(store)?;
@@ -92,6 +92,10 @@ fn text(version: &Version, held: Option<&EditLock>) -> String {
     rows.extend(record.cloned_from.iter().map(|origin| ("clone of", origin.to_string())));
     rows.extend(record.edit_lock.map(|number| ("lock", format!("edit lock {number}"))));
     rows.extend(held.map(|edit_lock| ("editing", edit_lock.to_string())));
+    if !record.signatures.is_empty() {
+        let signatures = count(record.signatures.len() as u64, "signature");
+        rows.push(("signed", format!("{signatures}; `platter verify` says by whom")));
+    }
     rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));

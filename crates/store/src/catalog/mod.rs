@@ -26,6 +26,7 @@ mod write;
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
+use rusqlite::ffi::SQLITE_IOERR_SHORT_READ;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::place::StorePlace;
@@ -142,7 +143,10 @@ fn lines(connection: &Connection, doing: &str, sql: &str) -> Result<Vec<String>>
 /// Converts an error of SQLite to the error kind that tells the caller what to do.
 fn failed(doing: &str, error: rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
+    // The file ends within a page: it is damaged, not the device.
+    let is_cut = error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHORT_READ);
     let kind = match error.sqlite_error_code() {
+        _ if is_cut => ErrorKind::Corrupt,
         Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Transient,
         Some(

@@ -57,17 +57,28 @@ impl Sources {
         Ok(Self { old, log, proven, base: None })
     }
 
-    /// Uses the entries that were found in packs, if neither log nor catalog is complete. If they fill the holes of a log whose end
-    /// is undamaged, its rows are proven after all.
+    /// Returns whether entries in packs may know more: the log is incomplete, or no catalog confirms where it ends.
+    pub(crate) fn needs_packed(&self) -> bool {
+        self.proven.is_none() || !self.old.is_sound
+    }
+
+    /// Uses the entries that were found in packs. If they fill the holes of a log whose end is undamaged, its rows are proven after
+    /// all. If they are newer than the log, a part of the log was cut off, and nothing proves its rows to be the last ones.
     pub(crate) fn add_packed(&mut self, packed: PackedChanges) {
-        if self.proven.is_some() {
+        if !self.needs_packed() {
             return;
         }
         let packed: Vec<Entry> =
             packed.texts().iter().filter_map(|text| Entry::from_text(text).ok()).collect();
+        let newest = packed.iter().map(|entry| entry.change.number).max().unwrap_or_default();
+        if self.proven.is_some() && newest <= self.log.last {
+            return;
+        }
         self.base = prove(packed.iter().chain(&self.log.entries));
         let ends_with_log = |base: &&Proven| {
-            let is_end = !self.log.has_torn_end && base.last == (self.log.last, self.log.last_hash.clone());
+            let is_end = !self.log.has_torn_end
+                && newest <= self.log.last
+                && base.last == (self.log.last, self.log.last_hash.clone());
             is_end && self.log.id.is_some() && !self.old.is_sound
         };
         self.proven = self.base.as_ref().filter(ends_with_log).map(|base| base.state.clone());

@@ -243,6 +243,11 @@ impl<'a> Change<'a> {
         Ok(true)
     }
 
+    /// Replaces the record of a version.
+    pub(crate) fn replace_record(&mut self, version: &Version) -> Result<()> {
+        self.put(&VERSIONS, version_row(version)?)
+    }
+
     /// Returns whether a version of that name exists and has exactly that record.
     pub(crate) fn has_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
         let row = self.row(&VERSIONS, &[text(&name.image), number(name.number)])?;

@@ -242,9 +242,10 @@ impl Run<'_> {
                 self.report.failed.push(error.with_causes());
             }
         }
-        let old = packs.into_iter().filter(|row| {
-            may_delete(row.state) && i64::try_from(row.epoch).is_ok_and(|since| since <= latest)
-        });
+        // Without a trash, the clock does not matter: it may have run ahead when a pack died.
+        let is_old = |since: u64| i64::try_from(since).is_ok_and(|since| since <= latest);
+        let keeps_none = self.request.keep_trash_ms <= 0;
+        let old = packs.into_iter().filter(|row| may_delete(row.state) && (keeps_none || is_old(row.epoch)));
         let mut deleted = Vec::new();
         for row in old {
             let at = store.0.packs.all().iter().position(|pack| pack.id == row.id).map(|at| at as u32);

@@ -23,6 +23,12 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
     Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
+    // Keys of versions: no store, no sockets.
+    Rule {
+        name: "platter-signing",
+        own: &["platter-image", "platter-records", "platter-transport"],
+        foreign: Some(&["minisign", "rustix", "serde_json"]),
+    },
     // Metadata, and the types of the API: no database, no sockets.
     Rule {
         name: "platter-records",
@@ -101,6 +107,7 @@ const RULES: &[Rule] = &[
             "platter-image",
             "platter-net",
             "platter-records",
+            "platter-signing",
             "platter-store",
             "platter-testbed",
             "platter-transport",
@@ -120,6 +127,7 @@ const RULES: &[Rule] = &[
             "platter-image",
             "platter-jobs",
             "platter-records",
+            "platter-signing",
             "platter-store",
             "platter-testbed",
             "platter-transport",
