@@ -155,6 +155,7 @@ pub struct Room {
 
 pub fn description(lengths: Vec<u32>) -> SessionDescription {
     SessionDescription {
+        offer: Vec::new(),
         score: Score(BlockId([3; 32])),
         name: "lab/x".into(),
         segment_length: 1 << 36,

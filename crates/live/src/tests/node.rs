@@ -162,7 +162,6 @@ fn a_clone_is_tried_once_while_the_origin_is_away() {
         name: "lab/new".parse().unwrap(),
         next: false,
         edit_lock: EditLockChoice::Free,
-        signatures: Default::default(),
         tool_version: "test".into(),
     };
     assert_eq!(kind(answer(&served, question)), ErrorKind::Transient);
