@@ -241,8 +241,12 @@ mod tests {
         let mut found = Vec::new();
         untyped(&Arguments::command(), "platter", &mut found);
         // The last one is a path, or a name that `parse` checks.
-        let others =
-            ["platter serve token add name", "platter serve token remove id", "platter receive what"];
+        let others = [
+            "platter serve token add name",
+            "platter serve token remove id",
+            "platter key distrust id",
+            "platter receive what",
+        ];
         found.sort();
         let mut expected = others.map(str::to_owned).to_vec();
         expected.sort();
