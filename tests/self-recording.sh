@@ -66,6 +66,13 @@ is_recorded() { [ -n "$(record_of "$1")" ]; }
 revision() { platter_json hoard status | jq .revision; }
 hoards() { [ "$(platter_json hoard status --cache "$WORK/$1" | jq .replica.revision)" = "$2" ]; }
 sent() { curl -s --unix-socket "$SOCKET" http://origin/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { print $2 }'; }
+# settled: the origin has sent nothing for half a second
+settled() {
+	local before
+	before=$(sent)
+	sleep 0.5
+	[ "$before" = "$(sent)" ]
+}
 # disk NUMBER: 64 MiB, of which 5 are its own, two of them where a boot reads
 disk() { random $((2 * MIB)) "disk $1" | dd of="$WORK/disk" bs=1M seek=12 conv=notrunc status=none && random $((3 * MIB)) "more of $1" | dd of="$WORK/disk" bs=1M seek=40 conv=notrunc status=none; }
 # publish NUMBER IMAGE
@@ -105,6 +112,8 @@ publish 2 lab/disk
 at writer detach lab/disk
 at writer attach lab/disk
 check "the next version boots" boot writer lab/disk
+# What the boot read ahead may still be on its way; its boot set is made seconds later.
+check "and its blocks have arrived" until_true 30 settled
 before=$(sent)
 check "and its boot is recorded" until_true 30 is_recorded lab/disk@2
 check "the other node has hoarded it as well" until_true 30 hoards reader "$(revision)"
