@@ -32,6 +32,8 @@ pub enum Endpoint {
     Forget,
     Rename,
     Sign,
+    Protect,
+    ProtectedVersions,
     Changes,
     Hoard,
     HoardChanges,
@@ -65,7 +67,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -89,6 +91,8 @@ impl Endpoint {
         Self::Forget,
         Self::Rename,
         Self::Sign,
+        Self::Protect,
+        Self::ProtectedVersions,
         Self::Changes,
         Self::Hoard,
         Self::HoardChanges,
@@ -131,6 +135,8 @@ impl Endpoint {
             Self::Forget => ("post", "/api/v1/forget"),
             Self::Rename => ("post", "/api/v1/rename"),
             Self::Sign => ("post", "/api/v1/sign"),
+            Self::Protect => ("post", "/api/v1/protect"),
+            Self::ProtectedVersions => ("get", "/api/v1/protected"),
             Self::Changes => ("get", "/api/v1/changes"),
             Self::Hoard => ("get", "/api/v1/hoard"),
             Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
@@ -163,6 +169,7 @@ impl Endpoint {
             | Self::ReportNode
             | Self::Events
             | Self::EditLocks
+            | Self::ProtectedVersions
             | Self::Hoard
             | Self::HoardChanges
             | Self::BootSet
@@ -181,6 +188,7 @@ impl Endpoint {
             | Self::RecordBootSet => Some(Role::Write),
             Self::Forget
             | Self::Rename
+            | Self::Protect
             | Self::Changes
             | Self::UnregisterBootSet
             | Self::AccessTokens
@@ -207,6 +215,7 @@ impl Endpoint {
             | Self::ReportNode
             | Self::Events
             | Self::EditLocks
+            | Self::ProtectedVersions
             | Self::Changes
             | Self::Hoard
             | Self::HoardChanges
@@ -227,6 +236,7 @@ impl Endpoint {
             | Self::Clone
             | Self::Sign
             | Self::Forget
+            | Self::Protect
             | Self::RecordBootSet
             | Self::UnregisterBootSet
             | Self::TellOfCast => Scope::Image,

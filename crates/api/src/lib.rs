@@ -33,7 +33,8 @@ pub use endpoint::{Endpoint, Scope};
 pub use growth::{Growth, GrowthPoint, ImageGrowth};
 pub use hoard::{UnregisterReply, UnregisterRequest};
 pub use names::{
-    CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion, SignRequest,
+    CloneRequest, ForgetReport, ForgetRequest, ProtectReport, ProtectRequest, RenameReport, RenameRequest,
+    RenamedVersion, SignRequest,
 };
 pub use node::{NodeFacts, NodePeer, NodePeersReply, NodeReport, NodesReply, ReportedDisk};
 pub use pattern::NamePattern;

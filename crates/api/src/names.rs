@@ -1,4 +1,4 @@
-//! Clone, forget, rename and sign.
+//! Clone, forget, protect, rename and sign.
 
 use platter_records::{ImageName, Signature};
 use schemars::JsonSchema;
@@ -42,6 +42,26 @@ pub struct ForgetRequest {
 pub struct ForgetReport {
     /// Their names: `lab/debian12@7`.
     pub forgotten: Vec<String>,
+}
+
+/// Protects versions from being forgotten, or ends that.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProtectRequest {
+    /// The image.
+    pub image: ImageName,
+    /// Number of one version; all present versions if absent.
+    #[serde(default)]
+    pub number: Option<u64>,
+    /// Whether to protect them.
+    pub protect: bool,
+}
+
+/// Versions whose protection changed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ProtectReport {
+    /// Their names: `lab/debian12@7`.
+    pub changed: Vec<String>,
 }
 
 /// Renames an image and all images below it.

@@ -1,6 +1,6 @@
 //! Facts about the store of an origin.
 
-use platter_records::schema;
+use platter_records::{StoreHealth, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,4 +24,6 @@ pub struct StoreFacts {
     pub stored_bytes: u64,
     /// Number of blocks; null for a token that is not for all images, because it would reveal facts about the other images.
     pub blocks: Option<u64>,
+    /// What reads of the packs have shown; null for the same reason.
+    pub health: Option<StoreHealth>,
 }

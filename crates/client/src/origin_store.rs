@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use platter_api::{
     CastStatus, ChangesReply, CloneRequest, CollectRequest, ForgetReport, ForgetRequest, NodePeersReply,
-    NodeReport, RenameReport, RenameRequest, ResolveReply, SignRequest, StoreFacts, TakeEditLockRequest,
-    UnregisterReply, UnregisterRequest,
+    NodeReport, ProtectReport, ProtectRequest, RenameReport, RenameRequest, ResolveReply, SignRequest,
+    StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
@@ -263,6 +263,27 @@ impl OriginStore {
         let request = ForgetRequest { image: image.clone(), number };
         let answer: ForgetReport = self.client.post("/api/v1/forget", &request)?;
         Ok(answer.forgotten)
+    }
+
+    /// As `Store::protect`.
+    pub fn protect(&self, image: &ImageName, number: Option<u64>, protect: bool) -> Result<Vec<VersionName>> {
+        let request = ProtectRequest { image: image.clone(), number, protect };
+        let answer: ProtectReport = self.client.post("/api/v1/protect", &request)?;
+        self.version_names(&answer.changed)
+    }
+
+    /// As `Store::protected`, restricted to readable images.
+    pub fn protected(&self) -> Result<Vec<VersionName>> {
+        let (names, _): (Vec<String>, _) = self.get_or_remember("/api/v1/protected")?;
+        self.version_names(&names)
+    }
+
+    fn version_names(&self, names: &[String]) -> Result<Vec<VersionName>> {
+        let parsed = names.iter().map(|name| match name.parse() {
+            Ok(VersionQuery::Named(image, NumberChoice::Number(number))) => Ok(VersionName { image, number }),
+            _ => Err(self.protocol_error("named a version that is none")),
+        });
+        parsed.collect()
     }
 
     /// As `Store::collect`. The origin keeps what the overlays on its machine stand on.

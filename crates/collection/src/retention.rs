@@ -71,11 +71,17 @@ impl RetentionPolicy {
         }
     }
 
-    /// Decides about the versions of one image, in any order. Returns the verdicts from the newest to the oldest version.
+    /// Decides about the versions of one image, in any order. Those with a number in `protected` stay. Returns the verdicts from the
+    /// newest to the oldest version.
     ///
     /// # Errors
     /// `Refused` when the policy has no rule: it would forget all versions but one.
-    pub fn decide(&self, versions: &[Version], now_unix_ms: i64) -> Result<Vec<RetentionVerdict>> {
+    pub fn decide(
+        &self,
+        versions: &[Version],
+        protected: &BTreeSet<u64>,
+        now_unix_ms: i64,
+    ) -> Result<Vec<RetentionVerdict>> {
         if self.is_empty() {
             return Err(Error::refused("the policy keeps nothing: name at least one --keep-… rule"));
         }
@@ -95,6 +101,9 @@ impl RetentionPolicy {
             let mut reasons = Vec::new();
             if age == 0 {
                 reasons.push("newest".to_owned());
+            }
+            if protected.contains(&version.name.number) {
+                reasons.push("protected".to_owned());
             }
             if age < self.last {
                 reasons.push("last".to_owned());
@@ -144,7 +153,7 @@ mod tests {
     }
 
     fn kept(policy: &RetentionPolicy, versions: &[Version], now: i64) -> Vec<u64> {
-        let verdicts = policy.decide(versions, now).unwrap();
+        let verdicts = policy.decide(versions, &BTreeSet::new(), now).unwrap();
         verdicts.iter().filter(|verdict| !verdict.reasons.is_empty()).map(|verdict| verdict.number).collect()
     }
 
@@ -174,7 +183,7 @@ mod tests {
     #[test]
     fn a_version_is_kept_if_any_rule_keeps_it_and_every_reason_is_told() {
         let policy = RetentionPolicy { last: 1, daily: 2, ..RetentionPolicy::default() };
-        let verdicts = policy.decide(&two_a_day(), START + 70 * DAY).unwrap();
+        let verdicts = policy.decide(&two_a_day(), &BTreeSet::new(), START + 70 * DAY).unwrap();
         assert_eq!(verdicts[0].reasons, ["newest", "last", "daily"]);
         assert_eq!(verdicts[1].reasons, ["daily"]);
         assert!(verdicts[2..].iter().all(|verdict| verdict.reasons.is_empty()));
@@ -204,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_policy_without_rules_is_refused() {
-        assert!(RetentionPolicy::default().decide(&two_a_day(), START).is_err());
+        assert!(RetentionPolicy::default().decide(&two_a_day(), &BTreeSet::new(), START).is_err());
         assert_eq!(kept(&RetentionPolicy { last: 1, ..Default::default() }, &[], START), Vec::<u64>::new());
     }
 }

@@ -1,8 +1,8 @@
 //! Changes of names and edit locks, each in one commit of the catalog.
 
 use platter_api::{
-    CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion, SignRequest,
-    TakeEditLockRequest,
+    CloneRequest, ForgetReport, ForgetRequest, ProtectReport, ProtectRequest, RenameReport, RenameRequest,
+    RenamedVersion, SignRequest, TakeEditLockRequest,
 };
 use platter_image::{Error, ErrorKind, Result};
 use platter_records::{Actor, EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
@@ -64,6 +64,17 @@ impl Origin {
         let names = self.writer.change(by, |store| store.forget(&request.image, request.number))?;
         self.note_change();
         Ok(ForgetReport { forgotten: names.iter().map(VersionName::to_string).collect() })
+    }
+
+    /// Protects versions, or ends that.
+    ///
+    /// # Errors
+    /// As `Store::protect`.
+    pub(crate) fn protect(&self, request: &ProtectRequest, by: &Actor) -> Result<ProtectReport> {
+        let (image, number) = (&request.image, request.number);
+        let names = self.writer.change(by, |store| store.protect(image, number, request.protect))?;
+        self.note_change();
+        Ok(ProtectReport { changed: names.iter().map(VersionName::to_string).collect() })
     }
 
     /// Renames an image and those below it.

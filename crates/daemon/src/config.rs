@@ -180,6 +180,8 @@ pub struct ServeOptions {
     pub list_disks: ListDisks,
     /// Collect garbage in these intervals.
     pub collect_every: Option<Duration>,
+    /// Read every pack back once in this period.
+    pub scrub_period: Option<Duration>,
     /// For garbage collection.
     pub overlay_bases: OverlayBases,
 }

@@ -32,6 +32,7 @@ mod origin;
 mod pool;
 mod predecessor;
 mod remake;
+mod scrub;
 mod serve;
 mod serve_event;
 mod sockets;

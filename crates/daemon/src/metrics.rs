@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use platter_records::StoreHealth;
+
 /// A counter or gauge.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -70,6 +72,13 @@ pub(crate) struct Metrics {
     pub(crate) collections_failed: Counter,
     pub(crate) collected_bytes: Counter,
     pub(crate) trash_bytes: Counter,
+    pub(crate) scrubbed_bytes: Counter,
+    pub(crate) scrubbed_packs: Counter,
+    pub(crate) scrub_bad_frames: Counter,
+    pub(crate) quarantined_frames: Counter,
+    pub(crate) quarantined_blocks: Counter,
+    pub(crate) never_read_back_bytes: Counter,
+    pub(crate) oldest_read_back_seconds: Counter,
 }
 
 impl Metrics {
@@ -79,6 +88,16 @@ impl Metrics {
         let answered = requests.entry((route.0, route.1, status)).or_default();
         answered.count += 1;
         answered.seconds += time.as_secs_f64();
+    }
+
+    /// Takes over what reads of the packs have shown.
+    pub(crate) fn set_health(&self, health: &StoreHealth) {
+        self.trash_bytes.set(health.trash.bytes);
+        self.quarantined_frames.set(health.quarantined_frames);
+        self.quarantined_blocks.set(health.quarantined_blocks);
+        self.never_read_back_bytes.set(health.never_read_back.bytes);
+        let oldest = health.oldest_read_back_unix_ms.unwrap_or(0).max(0).cast_unsigned();
+        self.oldest_read_back_seconds.set(oldest / 1000);
     }
 
     /// Returns the text for Prometheus.
@@ -106,7 +125,7 @@ impl Metrics {
         series("platter_http_request_seconds_total", &|answered| format!("{:.6}", answered.seconds));
     }
 
-    fn plain(&self) -> [(&'static str, &Counter); 28] {
+    fn plain(&self) -> [(&'static str, &Counter); 35] {
         [
             ("platter_http_authentication_failures_total", &self.authentication_failures),
             ("platter_http_connections", &self.connections),
@@ -136,6 +155,13 @@ impl Metrics {
             ("platter_collections_failed_total", &self.collections_failed),
             ("platter_collected_bytes_total", &self.collected_bytes),
             ("platter_trash_bytes", &self.trash_bytes),
+            ("platter_scrubbed_bytes_total", &self.scrubbed_bytes),
+            ("platter_scrubbed_packs_total", &self.scrubbed_packs),
+            ("platter_scrub_bad_frames_total", &self.scrub_bad_frames),
+            ("platter_quarantined_frames", &self.quarantined_frames),
+            ("platter_quarantined_blocks", &self.quarantined_blocks),
+            ("platter_never_read_back_bytes", &self.never_read_back_bytes),
+            ("platter_oldest_read_back_timestamp_seconds", &self.oldest_read_back_seconds),
         ]
     }
 }

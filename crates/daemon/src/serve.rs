@@ -24,6 +24,7 @@ use crate::config::{
 use crate::handover::{Held, Inherited, release_to, take_over, taken_over};
 use crate::listen::{Connections, Door, House, Listener, Places, accept_until};
 use crate::origin::Origin;
+use crate::scrub;
 use crate::serve_event::{OnEvent, ServeEvent};
 use crate::sockets::Sockets;
 
@@ -66,8 +67,13 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
     };
     let fingerprint = identity.map(|identity| identity.fingerprint().to_string()).unwrap_or_default();
     tell_places(&addresses, &sockets, &fingerprint, &on_event);
+    let scrubbing = options.scrub_period.map(|period| scrub::start(&origin, period, on_event.clone()));
+    let scrubbing = scrubbing.transpose()?;
     let server = Server { origin: Arc::clone(&origin), connections: Connections::new(places), end, on_event };
     let result = runtime.block_on(server.run(&addresses, sockets, tls));
+    server.end.send_replace(true);
+    // It looks for the end several times a second. A thread that panicked has ended as well.
+    let _ = scrubbing.map(std::thread::JoinHandle::join);
     // Dropping the origin syncs unfinished sessions, so it comes after the threads that use them.
     runtime.shutdown_timeout(STORE_TIME_MAX);
     drop(server);

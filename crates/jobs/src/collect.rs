@@ -90,8 +90,10 @@ pub fn retain(
         return Err(Error::missing(format!("there is no image {image}")));
     }
     let now = unix_ms();
+    let protected = store.protected()?;
     let decide = |image: ImageName| {
-        let verdicts = policy.decide(&store.history(&image)?, now)?;
+        let stay = protected.iter().filter(|name| name.image == image).map(|name| name.number).collect();
+        let verdicts = policy.decide(&store.history(&image)?, &stay, now)?;
         Ok(Retained { image, verdicts })
     };
     let retained = images.into_iter().map(decide).collect::<Result<Vec<_>>>()?;

@@ -13,6 +13,7 @@ mod collect;
 mod diff;
 mod edit_lock;
 mod export;
+mod heal;
 mod hoard;
 mod install;
 mod kept_pages;
@@ -34,6 +35,7 @@ pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
+pub use heal::{Holder, heal};
 pub use hoard::{
     Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
     HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest, ImportRequest, Machine, Marker,
@@ -43,7 +45,7 @@ pub use hoard::{
     hoard_unregister, is_settled, register_observed,
 };
 pub use install::{InstallRequest, install};
-pub use names::{ForgetRequest, forget, rename};
+pub use names::{ForgetRequest, forget, protect, rename};
 pub use platter_api::{
     CacheStatus, CastReceiver, CastState, CastStatus, DiskStatus, FillStatus, ForgetReport, ListedDisk,
     NodeCounters, RenameReport, RenamedVersion, SERVE_SOCKET,
@@ -70,8 +72,9 @@ pub use platter_signing::{
     SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,
 };
 pub use platter_store::{
-    CheckOptions, CheckReport, CollectRequest, Finding, ImageCost, KnownCheck, RebuildReport,
-    RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, missing_blocks, rebuild,
+    CheckOptions, CheckReport, CollectRequest, Finding, HealReport, HealedFrom, ImageCost, KnownCheck,
+    RebuildReport, RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, WantedBlock,
+    missing_blocks, rebuild,
 };
 pub use platter_transport::{Trust, make_files_private};
 pub use progress::{Progress, Silent};

@@ -2,7 +2,7 @@
 
 use platter_api::{ForgetReport, RenameReport, RenamedVersion};
 use platter_image::{Error, Result};
-use platter_records::{ImageName, NumberChoice, VersionQuery};
+use platter_records::{ImageName, NumberChoice, VersionName, VersionQuery};
 
 use platter_fetch::{OpenStore, StoreLocation};
 
@@ -34,16 +34,32 @@ impl ForgetRequest {
     }
 }
 
+impl ForgetRequest {
+    fn parts(&self) -> (&ImageName, Option<u64>) {
+        match self {
+            Self::Version(image, number) => (image, Some(*number)),
+            Self::Image(image) => (image, None),
+        }
+    }
+}
+
 /// Forgets a version, or all versions of an image. A later collection releases their space.
 ///
 /// # Errors
 /// As [`platter_store::Store::forget`].
 pub fn forget(store: &StoreLocation, what: &ForgetRequest) -> Result<ForgetReport> {
-    let (image, number) = match what {
-        ForgetRequest::Version(image, number) => (image, Some(*number)),
-        ForgetRequest::Image(image) => (image, None),
-    };
+    let (image, number) = what.parts();
     Ok(ForgetReport { forgotten: OpenStore::open_reader(store)?.forget(image, number)? })
+}
+
+/// Protects a version from being forgotten, or all present versions of an image; `protect` false ends that. Returns the versions
+/// whose protection changed.
+///
+/// # Errors
+/// As [`platter_store::Store::protect`].
+pub fn protect(store: &StoreLocation, what: &ForgetRequest, protect: bool) -> Result<Vec<VersionName>> {
+    let (image, number) = what.parts();
+    OpenStore::open_reader(store)?.protect(image, number, protect)
 }
 
 /// Renames an image, and all images below it.

@@ -6,6 +6,7 @@
 //! with a hole where a write did not reach the disk, [`scan`] reads it: each frame can be verified by itself.
 //!
 //! - `format`: the byte layout of header, footer and trailer
+//! - `health`: the byte layout of files with observations about packs
 //! - `reader`: reads the directory of a sealed pack, and frames
 //! - `scan`: finds the frames of any pack, with or without a footer
 //! - `writing`: writes one frame
@@ -14,6 +15,7 @@
 //! database. Must never read a length that it did not check, and never write a byte that it was not given.
 
 mod format;
+mod health;
 mod id_hash;
 mod reader;
 mod scan;
@@ -22,6 +24,9 @@ mod writing;
 pub use format::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
     end_length,
+};
+pub use health::{
+    Condition, HEALTH_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode_health,
 };
 pub use id_hash::IdHash;
 pub use reader::{ids, lay_ids, read_directory, read_frame, read_header, read_row, read_row_header};

@@ -18,7 +18,7 @@ use clap_complete::Shell;
 
 pub(crate) use collect::{Gc, Images};
 pub(crate) use hoard::Hoard;
-pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Log, Rename, Which};
+pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Heal, Image, Log, Protect, Rename, Which};
 pub(crate) use live::{
     Attach, Detach, Discard, DiskArguments, Disks, Far, NbdArguments, Node, OfNode, Publish, Then, Trace,
     TreeArguments,
@@ -116,7 +116,8 @@ pub(crate) enum Command {
     /// the store until `platter gc` deletes them; until then, `platter rebuild --resurrect` brings the version back. Refused
     /// while somebody holds the edit lock of the image.
     ///
-    /// With --keep-… options, forgets the versions that none of these rules keeps. The newest version always stays.
+    /// With --keep-… options, forgets the versions that none of these rules keeps. The newest version always stays, and so
+    /// do protected ones.
     Forget(Forget),
     /// Create signing keys, and choose which keys this machine trusts
     #[command(subcommand)]
@@ -130,6 +131,10 @@ pub(crate) enum Command {
     ///
     /// With --json, prints the signed text and the signature, which `minisign -V` can verify, too.
     Verify(Verify),
+    /// Protect a version, or all present versions of an image, from being forgotten
+    Protect(Protect),
+    /// End the protection of a version, or of all versions of an image
+    Unprotect(Protect),
     /// Manage edit locks: who may publish the next version of an image
     ///
     /// While somebody holds the edit lock of an image, nobody else can publish its next version. Each lock has a number that is
@@ -151,10 +156,18 @@ pub(crate) enum Command {
     /// Packs that nothing needs are given up; packs of which little is needed are rewritten first. What versions, live disks,
     /// boot sets, captures and registered readers need stays. Files that were given up are deleted after --keep-trash; until
     /// then, running readers of forgotten versions can go on. If anything that is needed cannot be read, nothing is given up.
-    /// Exit code 1 if a file could not be deleted; the next run tries again. Needs the store's lock, and a few KiB of free space.
+    /// Exit code 1 if a file could not be deleted; the next run tries again. Needs the store's lock, and no
+    /// free space: a file `reserve` in the store sets it aside.
     Gc(Gc),
     /// Check the store for damage
     Check(Check),
+    /// Repair lost blocks from other stores, node caches, or disks that still hold them
+    ///
+    /// Repairs what is in quarantine or missing: `platter check --read-data` and `serve --scrub` find damage. Every block is
+    /// verified against its hash before it is stored, and reported once it is durable. A store or origin is asked for the
+    /// versions that need the block; a disk is read where these versions have it. Exit code 4 if something stays lost. After a
+    /// pack file was lost, `platter rebuild` removes it from the catalog.
+    Heal(Heal),
     /// Rebuild the index and the catalog from the packs, or bring back forgotten versions
     ///
     /// For a store whose catalog or change log is lost or damaged. Names, numbers, edit locks and boot sets are restored from

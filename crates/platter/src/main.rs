@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use platter_jobs::{ErrorKind, StoreLocation};
 
-use arguments::Command;
+use arguments::{Arguments, Command};
 use output::Output;
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let output = Output::new(arguments.json, arguments.quiet);
     match server::location(&arguments) {
         Ok(store) => match usage::check(&arguments.command, &store) {
-            Ok(()) => run(&store, &arguments.command, &output),
+            Ok(()) => run(&store, &arguments, &output),
             Err(error) => usage::exit(&words, &error),
         },
         Err(error) if error.kind() == ErrorKind::Refused => usage::exit(&words, &usage::refused(&error)),
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
-    let result = match command {
+fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCode {
+    let result = match &arguments.command {
         Command::Init => command::init::run(store, output),
         Command::Capture(options) => command::capture::run(store, options, output),
         Command::Images(options) => command::images::run(store, options, output),
@@ -47,6 +47,8 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Diff(options) => command::diff::run(store, options, output),
         Command::Clone(options) => command::clone::run(store, options, output),
         Command::Rename(options) => command::rename::run(store, options, output),
+        Command::Protect(options) => command::protect::run(store, options, true, output),
+        Command::Unprotect(options) => command::protect::run(store, options, false, output),
         Command::Forget(options) => command::forget::run(store, options, output),
         Command::Key(options) => command::key::run(options, output),
         Command::Sign(options) => command::sign::run(store, options, output),
@@ -56,6 +58,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Export(options) => command::export::run(store, options, output),
         Command::Gc(options) => command::gc::run(store, options, output),
         Command::Check(options) => command::check::run(store, options, output),
+        Command::Heal(options) => command::heal::run(store, options, &arguments.server, output),
         Command::Rebuild(options) => command::rebuild::run(store, options, output),
         Command::DiscardInterrupted => command::discard_interrupted::run(store, output),
         Command::Cast(options) => command::cast::run(store, options, output),

@@ -29,12 +29,19 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
         return Ok(StorePlace::on_system(dir).with_actor(Actor::new(&default_holder(), "local")).into());
     };
-    let server = ServerOptions {
+    Ok(server_at(&address, server)?.into())
+}
+
+/// The origin at an address, with the token and the trust that the arguments name.
+///
+/// # Errors
+/// As [`location`].
+pub(crate) fn server_at(address: &str, server: &ServerArguments) -> Result<ServerOptions> {
+    Ok(ServerOptions {
         address: address.parse()?,
         token: token(server.token_file.as_deref())?,
         trust: trust(server)?,
-    };
-    Ok(server.into())
+    })
 }
 
 /// The same store, read through the cache that the arguments name, if any.

@@ -19,6 +19,7 @@ mod refine;
 mod repairs;
 pub mod schema;
 mod signature;
+mod store_health;
 mod version;
 
 pub use boot_set::{
@@ -42,4 +43,5 @@ pub use record::{
 pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
 pub use repairs::{PublishedVersion, Repairs};
 pub use signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
+pub use store_health::StoreHealth;
 pub use version::{Resolved, Version};

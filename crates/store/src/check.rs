@@ -6,24 +6,26 @@
 //! or wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
+use platter_image::frame::FrameHeader;
 use platter_image::page::State;
 use platter_image::recipe::{Recipe, check_piece};
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameIndex, IoContext, Kind, Result};
-use platter_vfs::{OpenMode, VfsFile};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameIndex, Kind, Result};
+use platter_vfs::VfsFile;
 
 use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState};
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
-use crate::quarantine::{condition_of, now_unix_ms};
+use crate::quarantine::now_unix_ms;
+use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
 use crate::salvage::read_records;
 use crate::store::Store;
-use platter_pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
+use platter_pack::{FrameRow, HEADER_LENGTH, read_row};
 use platter_records::HoardMember;
-use platter_records::PackCount;
 use platter_records::PackId;
+use platter_records::StoreHealth;
 use platter_records::Version;
 use platter_records::VersionRecord;
 use platter_records::{ImageName, VersionName};
@@ -38,6 +40,8 @@ const OBSERVATIONS_TOGETHER: usize = 64;
 pub struct CheckOptions {
     /// Read every frame completely, decode it and hash its blocks. Otherwise only the headers of frames are read.
     pub read_data: bool,
+    /// With `read_data`: packs that were read completely since this time, in milliseconds since 1970 UTC, are not read again.
+    pub unless_read_since_unix_ms: Option<i64>,
 }
 
 /// Progress of a check, in bytes of packs.
@@ -103,27 +107,14 @@ pub struct CheckReport {
     pub packs: usize,
     /// Total length of their files in bytes.
     pub pack_bytes: u64,
-    /// Number of collected packs whose files are kept for now, and their bytes.
-    pub trash: PackCount,
     /// Number of frames checked.
     pub frames: usize,
     /// Number of blocks checked.
     pub blocks: usize,
     /// Number of versions checked.
     pub versions: usize,
-    /// The packs that no check, including this one, has read back.
-    pub never_read_back: Unread,
-    /// Among the packs that were read back at some time, the oldest of these times, in milliseconds since 1970 UTC.
-    pub oldest_read_back_unix_ms: Option<i64>,
-}
-
-/// Packs whose contents were never read since they were written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unread {
-    /// Number of packs.
-    pub packs: usize,
-    /// Their total length in bytes.
-    pub bytes: u64,
+    /// What this check and earlier reads have shown about the packs.
+    pub health: StoreHealth,
 }
 
 /// A check in progress.
@@ -133,7 +124,6 @@ struct Check<'a> {
     report: CheckReport,
     progress: CheckProgress,
     tell: &'a mut dyn FnMut(CheckProgress),
-    decoder: FrameDecoder,
     lengths: BlockLengths,
     /// Blocks that are only in damaged frames.
     damaged: BTreeSet<BlockId>,
@@ -163,12 +153,10 @@ impl Store {
             omitted: 0,
             packs: 0,
             pack_bytes: 0,
-            trash: PackCount::default(),
             frames: 0,
             blocks: 0,
             versions: 0,
-            never_read_back: Unread::default(),
-            oldest_read_back_unix_ms: None,
+            health: StoreHealth::default(),
         };
         let (rows, versions, members, integrity, given) = {
             let catalog = self.catalog()?;
@@ -185,14 +173,12 @@ impl Store {
         let noted = self.0.health().files();
         let total = rows.iter().filter(|row| is_readable(row)).map(|row| row.length).sum();
         let progress = CheckProgress { done: 0, total };
-        let decoder = FrameDecoder::new()?;
         let mut check = Check {
             store: self,
             options,
             report,
             progress,
             tell,
-            decoder,
             lengths: BlockLengths::default(),
             damaged: BTreeSet::new(),
             recovered: BTreeSet::new(),
@@ -202,14 +188,9 @@ impl Store {
         for line in integrity {
             check.damage(format!("catalog: {line}"), |_| {});
         }
-        for row in rows.iter().filter(|row| is_readable(row)) {
-            check.pack(row)?;
-        }
-        for row in rows.iter().filter(|row| row.state == PackState::Dead) {
-            check.report.trash.add(row.length);
-        }
+        check.packs(&rows)?;
         check.quarantine(&noted);
-        check.read_back(&rows);
+        check.report.health = self.health()?;
         check.unlisted(&rows, &files);
         let differences = self.catalog()?.differences(self.place())?;
         for line in differences {
@@ -226,6 +207,11 @@ impl Store {
         check.exposure()?;
         Ok(check.report)
     }
+}
+
+fn is_missing_file(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound)
 }
 
 fn is_readable(row: &PackRow) -> bool {
@@ -272,88 +258,120 @@ impl Check<'_> {
         self.find(Severity::Damage, what, place);
     }
 
-    /// Checks a pack: header, trailer and footer, and every frame against the footer.
-    fn pack(&mut self, row: &PackRow) -> Result<()> {
-        self.report.packs += 1;
-        self.report.pack_bytes += row.length;
-        let path = self.store.place().pack(row.id);
-        let opened = self.store.place().vfs().open(&path, OpenMode::Read);
-        let read = opened.context(|| format!("opening {}", path.display())).and_then(|file| {
-            let length = file.length().context(|| "reading its length".into())?;
-            if length != row.length {
-                return Err(Error::corrupt(format!(
-                    "the pack has {length} bytes, but the catalog lists {}",
-                    row.length
-                )));
-            }
-            Ok((read_directory(&*file, row.id, self.store.id())?, file))
-        });
-        match read {
-            Ok((directory, file)) => {
-                let counts = (directory.frames() as u64, directory.blocks() as u64);
-                if counts != (row.frames, row.blocks) {
-                    let what = format!(
-                        "the pack has {counts:?} frames and blocks, but the catalog lists {:?}",
-                        (row.frames, row.blocks)
-                    );
-                    self.damage(what, |finding| finding.pack = Some(row.id));
+    /// Reads the packs: header, trailer and footer, and every frame against the footer.
+    fn packs(&mut self, rows: &[PackRow]) -> Result<()> {
+        let store = self.store;
+        let packs: Vec<PackToRead> = rows
+            .iter()
+            .filter(|row| is_readable(row))
+            .map(|row| PackToRead { row: *row, depth: self.depth(row) })
+            .collect();
+        read_back(&store.0, packs.into_iter(), all_cores(), |step| {
+            match step {
+                Step::Failed(row, error) => self.unopened(&row, &error),
+                Step::Opened(pack) => self.opened(&pack),
+                Step::Read(piece) => {
+                    let pack = Arc::clone(&piece.pack);
+                    piece.into_frames(|row, ids, result| self.frame(&pack, row, ids, result));
                 }
-                self.frames(row.id, &*file, &directory);
-                if self.options.read_data {
-                    self.see(row.id, row.length, Condition::ReadBack);
-                }
+                Step::Ended(pack) => self.ended(&pack),
             }
-            Err(error) => {
-                let what = error.with_causes();
-                let remedy = match error.kind() {
-                    ErrorKind::Corrupt => ": `platter rebuild` writes it again from the pack's sound frames",
-                    _ => "",
-                };
-                self.damage(format!("{what}{remedy}"), |finding| finding.pack = Some(row.id));
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn frames(&mut self, pack: PackId, file: &dyn VfsFile, directory: &PackDirectory) {
-        self.advance(HEADER_LENGTH);
-        let mut stored = Vec::new();
-        for (row, ids) in directory.iter() {
-            self.report.frames += 1;
-            self.report.blocks += ids.len();
-            self.advance(u64::from(row.packed_length));
-            let known = self.store.0.health().bad(pack, row.offset);
-            let checked = self.frame(file, row, ids, &mut stored).and_then(|header| {
-                self.lengths.note(pack, row.offset, &header);
-                if row.kind == Kind::Version { self.numbers(file, row, ids, &mut stored) } else { Ok(()) }
-            });
-            match (checked, known) {
-                (Ok(()), None) => {}
-                (Ok(()), Some(_)) if self.options.read_data => {
-                    self.recovered.insert((pack, row.offset));
-                }
-                (Ok(()), Some(bad)) => {
-                    let what = format!("{}, and is quarantined", bad.condition.in_words());
-                    self.bad_frame(what, pack, row, ids);
-                }
-                (Err(error), known) => {
-                    // Frames in quarantine stay there. Another frame counts as bad if a second read fails too.
-                    let condition = known.is_none().then(|| condition_of(&error)).flatten();
-                    let again = condition.map(|_| self.frame(file, row, ids, &mut stored));
-                    if let Some(Ok(header)) = again {
-                        self.lengths.note(pack, row.offset, &header);
-                        continue;
-                    }
-                    if let Some(condition) = condition {
-                        self.see(pack, row.offset, condition);
-                        self.store.0.condemn(&[(pack, row.offset)]);
-                    }
-                    self.bad_frame(error.with_causes(), pack, row, ids);
-                }
-            }
+    /// Returns how much of a pack is read.
+    fn depth(&self, row: &PackRow) -> Depth {
+        if !self.options.read_data {
+            return Depth::Headers;
         }
+        let since = self.options.unless_read_since_unix_ms.unwrap_or(i64::MAX);
+        let health = self.store.0.health();
+        let known = health.pack(row.id);
+        let read = known.and_then(|known| known.read_back).filter(|read| read.length == row.length);
+        // Bad frames are always tried again, because they may be good now.
+        let has_bad = known.is_some_and(|known| !known.bad.is_empty());
+        match read.is_some_and(|read| read.time_unix_ms >= since) && !has_bad {
+            true => Depth::Headers,
+            false => Depth::Contents,
+        }
+    }
+
+    fn unopened(&mut self, row: &PackRow, error: &Error) {
+        self.report.packs += 1;
+        self.report.pack_bytes += row.length;
+        let what = error.with_causes();
+        let remedy = match error.kind() {
+            ErrorKind::Io if is_missing_file(error) => {
+                ": `platter heal` restores what versions need of it, and `platter rebuild` then forgets the pack"
+            }
+            ErrorKind::Corrupt => ": `platter rebuild` writes it again from the pack's sound frames",
+            _ => "",
+        };
+        self.damage(format!("{what}{remedy}"), |finding| finding.pack = Some(row.id));
+    }
+
+    fn opened(&mut self, pack: &OpenedPack) {
+        let (row, directory) = (&pack.row, &pack.directory);
+        self.report.packs += 1;
+        self.report.pack_bytes += row.length;
+        let counts = (directory.frames() as u64, directory.blocks() as u64);
+        if counts != (row.frames, row.blocks) {
+            let what = format!(
+                "the pack has {counts:?} frames and blocks, but the catalog lists {:?}",
+                (row.frames, row.blocks)
+            );
+            self.damage(what, |finding| finding.pack = Some(row.id));
+        }
+        self.advance(HEADER_LENGTH);
+    }
+
+    fn ended(&mut self, pack: &OpenedPack) {
         let is_urgent = self.seen.iter().any(|seen| seen.condition != Condition::ReadBack);
         self.note(if is_urgent { 1 } else { OBSERVATIONS_TOGETHER });
+        if pack.depth == Depth::Contents {
+            self.see(pack.row.id, pack.row.length, Condition::ReadBack);
+        }
+    }
+
+    /// Takes over the result for one frame.
+    fn frame(
+        &mut self,
+        opened: &OpenedPack,
+        row: &FrameRow,
+        ids: &[BlockId],
+        result: std::result::Result<FrameHeader, BadFrame>,
+    ) {
+        let pack = opened.row.id;
+        self.report.frames += 1;
+        self.report.blocks += ids.len();
+        self.advance(u64::from(row.packed_length));
+        let known = self.store.0.health().bad(pack, row.offset);
+        match (result, known) {
+            (Ok(header), known) => {
+                self.lengths.note(pack, row.offset, &header);
+                if row.kind == Kind::Version {
+                    self.numbers(&*opened.file, row, ids, pack);
+                }
+                match known {
+                    Some(_) if opened.depth == Depth::Contents => {
+                        self.recovered.insert((pack, row.offset));
+                    }
+                    Some(bad) => {
+                        let what = format!("{}, and is quarantined", bad.condition.in_words());
+                        self.bad_frame(what, pack, row, ids);
+                    }
+                    None => {}
+                }
+            }
+            (Err(BadFrame { error, condition }), _) => {
+                if let Some(condition) = condition {
+                    self.see(pack, row.offset, condition);
+                    self.store.0.condemn(&[(pack, row.offset)]);
+                }
+                self.bad_frame(error.with_causes(), pack, row, ids);
+            }
+        }
     }
 
     fn see(&mut self, pack: PackId, offset: u64, condition: Condition) {
@@ -404,34 +422,16 @@ impl Check<'_> {
         }
     }
 
-    /// Sums up which packs were never read back.
-    fn read_back(&mut self, rows: &[PackRow]) {
-        let health = self.store.0.health();
-        for row in rows.iter().filter(|row| is_readable(row)) {
-            let read = health.pack(row.id).and_then(|known| known.read_back);
-            match read.filter(|read| read.length == row.length) {
-                Some(read) => {
-                    let oldest = self.report.oldest_read_back_unix_ms.get_or_insert(read.time_unix_ms);
-                    *oldest = read.time_unix_ms.min(*oldest);
-                }
-                None => {
-                    self.report.never_read_back.packs += 1;
-                    self.report.never_read_back.bytes += row.length;
-                }
-            }
-        }
-    }
-
     /// Checks the numbers in version records. If the catalog does not know a number, it may assign that number again.
-    fn numbers(
-        &mut self,
-        file: &dyn VfsFile,
-        row: &FrameRow,
-        ids: &[BlockId],
-        stored: &mut Vec<u8>,
-    ) -> Result<()> {
-        read_row(file, row, ids, stored)?;
-        for (id, record) in read_records(stored)? {
+    fn numbers(&mut self, file: &dyn VfsFile, row: &FrameRow, ids: &[BlockId], pack: PackId) {
+        let mut stored = Vec::new();
+        let records = read_row(file, row, ids, &mut stored).and_then(|()| read_records(&stored));
+        let records = records.unwrap_or_else(|error| {
+            let what = format!("a version record: {}", error.with_causes());
+            self.damage(what, |finding| (finding.pack, finding.offset) = (Some(pack), Some(row.offset)));
+            Vec::new()
+        });
+        for (id, record) in records {
             let last = self.given.versions.get(&record.image).copied().unwrap_or(0);
             if record.number > last
                 || record.edit_lock.is_some_and(|edit_lock| edit_lock > self.given.edit_lock)
@@ -443,30 +443,6 @@ impl Check<'_> {
                 );
                 self.damage(what, |finding| finding.block = Some(id));
             }
-        }
-        Ok(())
-    }
-
-    /// Checks a frame against its row in the footer. The checksum of the frame's header covers the ids, which the footer stores.
-    fn frame(
-        &mut self,
-        file: &dyn VfsFile,
-        row: &FrameRow,
-        ids: &[BlockId],
-        stored: &mut Vec<u8>,
-    ) -> Result<FrameHeader> {
-        let header = if self.options.read_data {
-            read_row(file, row, ids, stored)?;
-            self.decoder.decode(stored, Verify::Hashes)?.0
-        } else {
-            read_row_header(file, row, ids, stored)?;
-            FrameHeader::parse(stored)?
-        };
-        let agrees = header.kind == row.kind && header.raw_length == row.raw_length;
-        if agrees {
-            Ok(header)
-        } else {
-            Err(Error::corrupt("the frame differs from what its pack's footer lists"))
         }
     }
 

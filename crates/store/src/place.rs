@@ -51,6 +51,12 @@ impl CatalogFiles {
     };
 }
 
+/// Returns whether the disk is full.
+pub(crate) fn is_full(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::StorageFull)
+}
+
 /// The contents of `store.json`.
 #[derive(Serialize, Deserialize)]
 struct FormatFile {
@@ -120,6 +126,11 @@ impl StorePlace {
 
     pub(crate) fn lock_file(&self) -> PathBuf {
         self.dir.join("lock")
+    }
+
+    /// The path of the file that holds space for collections.
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.dir.join("reserve")
     }
 
     pub(crate) fn catalog(&self) -> PathBuf {

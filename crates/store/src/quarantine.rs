@@ -87,6 +87,20 @@ impl Shared {
         self.index.read().unsound()
     }
 
+    /// Reads all known frames of a pack that could not be opened, and quarantines those that cannot be read. Returns their number.
+    pub(crate) fn examine_pack(&self, pack: PackId) -> u64 {
+        let ordinal = self.packs.all().iter().position(|known| known.id == pack);
+        let Some(ordinal) = ordinal.map(|ordinal| ordinal as u32) else { return 0 };
+        // A file that is kept open can be read although its name is gone.
+        self.packs.close(ordinal);
+        let addresses: Vec<FrameAddress> = {
+            let index = self.index.read();
+            index.frames().map(|(address, _)| address).filter(|address| address.pack == ordinal).collect()
+        };
+        let new = addresses.into_iter().filter(|address| !self.is_bad(*address));
+        new.filter(|address| self.examine(*address) == Examined::Bad).count() as u64
+    }
+
     /// Reads a frame completely, decodes it and hashes its blocks.
     pub(crate) fn prove(&self, address: FrameAddress) -> Result<FrameHeader> {
         let mut stored = Vec::new();

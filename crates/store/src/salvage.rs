@@ -362,9 +362,9 @@ impl crate::store::Shared {
     fn add_interrupted(&self, sealed: SealedPack, directory: &PackDirectory) -> Result<()> {
         let ordinal = self.packs.add(sealed.id, PackState::Open);
         let mut index = Index::new();
-        directory
-            .iter()
-            .try_for_each(|(row, ids)| index.push_frame(row.address(ordinal), ids.iter().copied()))?;
+        // Records of the log are copies: nobody looks for them here, and they make no pack worth keeping.
+        let mut frames = directory.iter().filter(|(row, _)| row.kind != Kind::Change);
+        frames.try_for_each(|(row, ids)| index.push_frame(row.address(ordinal), ids.iter().copied()))?;
         self.writer()?.interrupted().waiting.push((ordinal, sealed, index));
         Ok(())
     }

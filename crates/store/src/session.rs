@@ -175,6 +175,14 @@ impl Session {
         self.keep_frames()
     }
 
+    /// As [`Session::keep`], and stores records again that only damaged frames have, even if nothing else was added.
+    pub(crate) fn keep_mended(&self) -> Result<()> {
+        if self.state().is_empty() && self.shared.unsound().is_empty() {
+            return Ok(());
+        }
+        self.commit(|_, _, _| Ok(Ok(())))
+    }
+
     fn keep_frames(&self) -> Result<()> {
         if self.state().is_empty() {
             return Ok(());

@@ -19,6 +19,7 @@ use platter_image::{
 use platter_vfs::VfsFile;
 
 use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_catalog};
+use crate::collect::set_aside;
 use crate::health::Health;
 use crate::index::Index;
 use crate::pack_set::{Pack, PackSet};
@@ -119,6 +120,7 @@ impl Store {
             create_log(place.vfs(), &place.change_log(), &change.state()?, &beginning)
         })?;
         place.sync_dir(place.dir())?;
+        set_aside(place);
         // Last, so that an interrupted init leaves no store and can be repeated.
         place.write_format(id)?;
         Ok(id)
@@ -706,8 +708,9 @@ fn lock_holder(place: &StorePlace) -> String {
 
 /// Returns an error if a directory holds anything that an interrupted init does not leave.
 fn refuse_strangers(place: &StorePlace) -> Result<()> {
-    const OURS: [&str; 8] = [
+    const OURS: [&str; 9] = [
         "lock",
+        "reserve",
         "readers",
         "packs",
         "store.json.new",

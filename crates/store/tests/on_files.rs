@@ -60,7 +60,7 @@ fn new_store() -> (tempfile::TempDir, StorePlace) {
 }
 
 fn verdict(store: &Store) -> Verdict {
-    store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict
+    store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap().verdict
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_check_finds_a_recipe_that_refers_past_its_blocks_or_its_disk() {
         session.append(&pages.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
         session.publish(draft(image, (root.score(), disk_length))).unwrap();
         for read_data in [false, true] {
-            let report = store.check(CheckOptions { read_data }, &mut |_| {}).unwrap();
+            let report = store.check(CheckOptions { read_data, ..Default::default() }, &mut |_| {}).unwrap();
             assert_eq!(report.verdict, Verdict::Damaged, "{image}");
             let found = &report.findings[0];
             assert_eq!((report.findings.len(), found.versions.len()), (1, 1), "{:?}", report.findings);

@@ -221,6 +221,7 @@ impl Origin {
             versions: 0,
             stored_bytes: 0,
             blocks: None,
+            health: None,
         }
     }
 

@@ -11,9 +11,9 @@ use super::schemas::Schemas;
 use crate::{
     AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest,
     CollectRequest, Endpoint, ForgetReport, ForgetRequest, Growth, ListedCast, ListedDisk, NewToken,
-    NodePeersReply, NodeReport, NodesReply, PublishReply, PublishRequest, RenameReport, RenameRequest,
-    ResolveReply, SignRequest, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
-    UploadFramesReply, VersionFacts,
+    NodePeersReply, NodeReport, NodesReply, ProtectReport, ProtectRequest, PublishReply, PublishRequest,
+    RenameReport, RenameRequest, ResolveReply, SignRequest, StoreFacts, TakeEditLockRequest, UnregisterReply,
+    UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -46,6 +46,8 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Forget => "Forget one version or all versions of an image",
         Endpoint::Rename => "Rename an image and all images below it",
         Endpoint::Sign => "Add a signature to a version",
+        Endpoint::Protect => "Protect versions from being forgotten, or end that",
+        Endpoint::ProtectedVersions => "All protected versions",
         Endpoint::Changes => "The log of changes: who did what, when and from where",
         Endpoint::AccessTokens => "All access tokens",
         Endpoint::AddAccessToken => "Make an access token",
@@ -142,6 +144,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::Forget => object::<ForgetRequest>(schemas),
         Endpoint::Rename => object::<RenameRequest>(schemas),
         Endpoint::Sign => object::<SignRequest>(schemas),
+        Endpoint::Protect => object::<ProtectRequest>(schemas),
         Endpoint::AddAccessToken => object::<AddAccessTokenRequest>(schemas),
         Endpoint::RecordBootSet => bytes(true, BYTES),
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
@@ -185,6 +188,8 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Names of the versions"),
         Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Old and new names of the versions"),
         Endpoint::Sign => reply::<VersionRecord>(schemas, 200, "The version with the signature, durable"),
+        Endpoint::Protect => reply::<ProtectReport>(schemas, 200, "Versions whose protection changed"),
+        Endpoint::ProtectedVersions => reply::<Vec<String>>(schemas, 200, "Ordered by image and number"),
         Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "Ordered by number, at most 10,000"),
         Endpoint::Collect => reply::<CollectReport>(schemas, 200, "Result"),
         Endpoint::AccessTokens => reply::<Vec<AccessToken>>(schemas, 200, "Without secrets"),
@@ -229,6 +234,7 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::Forget
         | Endpoint::Rename
         | Endpoint::Sign
+        | Endpoint::Protect
         | Endpoint::RecordBootSet
         | Endpoint::UnregisterBootSet
         | Endpoint::TellOfCast => &[404, 409],

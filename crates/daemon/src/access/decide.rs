@@ -52,7 +52,7 @@ mod tests {
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 37] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 39] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -76,6 +76,8 @@ mod tests {
         (Endpoint::Forget, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Rename, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Sign, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::Protect, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::ProtectedVersions, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Changes, "FFA FFA", "FFA FFA", "FFA FFA"),
         (Endpoint::Hoard, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::HoardChanges, "AAA AAA", "AAA AAA", "AAA AAA"),

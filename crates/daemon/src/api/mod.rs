@@ -120,6 +120,8 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Collect => post(collect::collect),
         Endpoint::Rename => post(names::rename),
         Endpoint::Sign => post(names::sign),
+        Endpoint::Protect => post(names::protect),
+        Endpoint::ProtectedVersions => get(names::protected),
         Endpoint::Changes => get(changes::list),
         Endpoint::Hoard => get(hoard::snapshot),
         Endpoint::HoardChanges => get(hoard::changes),

@@ -1,4 +1,4 @@
-//! Endpoints that change names of versions, and sign versions: clone, forget, rename, sign.
+//! Endpoints for names of versions, and for their signatures: clone, forget, protect, rename, sign.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use platter_api::{CloneRequest, ForgetRequest, RenameRequest, SignRequest};
+use platter_api::{CloneRequest, ForgetRequest, ProtectRequest, RenameRequest, SignRequest};
 use platter_image::Error;
 use platter_records::VersionQuery;
 
@@ -47,6 +47,28 @@ pub(super) async fn forget(
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.forget(&request, &asker.by)).await?)
+}
+
+pub(super) async fn protect(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let request: ProtectRequest = read_json(&origin, &headers, sent).await?;
+    asker.check(&request.image)?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.protect(&request, &asker.by)).await?)
+}
+
+pub(super) async fn protected(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let mut names = origin.pool.run(move || shared.store.protected()).await?;
+    names.retain(|name| asker.who.may_read(&name.image));
+    json(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 pub(super) async fn rename(

@@ -45,6 +45,11 @@ pub(super) async fn health() -> &'static str {
 
 pub(super) async fn metrics(State(origin): State<Shared>) -> Response {
     let metrics = &origin.metrics;
+    let shared = Arc::clone(&origin);
+    // If the store cannot be asked now, the last values stay.
+    if let Ok(health) = origin.pool.run(move || shared.store.health()).await {
+        metrics.set_health(&health);
+    }
     metrics.blocks.set(origin.store.blocks() as u64);
     metrics.calls_waiting.set(origin.pool.waiting() as u64);
     metrics.id_set_bytes.set(origin.id_sets.bytes() as u64);
@@ -84,6 +89,7 @@ pub(super) async fn store(
             stored_bytes: records.map(|record| record.new_stored_bytes).sum(),
             // The number of blocks says something of every image.
             blocks: asker.who.reads_everything().then(|| shared.store.blocks() as u64),
+            health: asker.who.reads_everything().then(|| shared.store.health()).transpose()?,
         })
     });
     json(&facts.await?)

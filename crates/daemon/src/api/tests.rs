@@ -121,12 +121,12 @@ impl Room {
             upload_limit: UPLOAD_LIMIT,
             list_disks: Arc::new(edited_disks),
             collect_every: None,
+            scrub_period: None,
             overlay_bases: Arc::new(|_| Ok(Vec::new())),
             tool_version: "test".into(),
         };
         let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
-        let router = router(&origin, Entrance::Token);
-        Self { _folder: folder, origin, router, ours, theirs }
+        Self { router: router(&origin, Entrance::Token), _folder: folder, origin, ours, theirs }
     }
 
     pub(super) fn token(&self, role: Role, pattern: &str) -> String {
@@ -596,7 +596,7 @@ async fn missing_blocks_are_reported_to_tokens_that_may_read_the_disk() {
         .unwrap();
     bytes[at.unwrap() - 1] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let options = platter_store::CheckOptions { read_data: true };
+    let options = platter_store::CheckOptions { read_data: true, ..Default::default() };
     room.origin.store.check(options, &mut |_| {}).unwrap();
     let (status, told) = room.json(&token, "GET", &asked("lab/a", "&missing=true"), &Value::Null).await;
     assert_eq!(status, StatusCode::OK, "{told}");

@@ -25,6 +25,7 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
         tool_version: "test".into(),
         list_disks: Arc::new(|_| Ok(Vec::new())),
         collect_every: None,
+        scrub_period: None,
         overlay_bases: Arc::new(|_| Ok(Vec::new())),
     };
     let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());

@@ -11,6 +11,7 @@
 
 mod audience;
 mod fill;
+mod idle_cache;
 mod node_cache;
 mod report;
 mod sharing;
@@ -20,6 +21,7 @@ mod tests;
 
 pub use audience::Audience;
 pub use fill::{Fill, OnFilled, pin_name};
+pub use idle_cache::IdleCache;
 pub use node_cache::{CacheLocation, NodeCache};
 pub use report::counters_of;
 pub use sharing::SharingRequest;

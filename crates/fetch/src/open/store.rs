@@ -216,6 +216,29 @@ impl OpenStore {
         }
     }
 
+    /// Protects one version of an image from being forgotten, or all present ones; `protect` false ends that. Returns the
+    /// versions whose protection changed.
+    ///
+    /// # Errors
+    /// As [`Store::protect`].
+    pub fn protect(&self, image: &ImageName, number: Option<u64>, protect: bool) -> Result<Vec<VersionName>> {
+        match &self.0 {
+            Opened::Local(store) => store.protect(image, number, protect),
+            Opened::Remote(store) => store.origin().protect(image, number, protect),
+        }
+    }
+
+    /// Returns all protected versions, by image and number.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn protected(&self) -> Result<Vec<VersionName>> {
+        match &self.0 {
+            Opened::Local(store) => store.protected(),
+            Opened::Remote(store) => store.origin().protected(),
+        }
+    }
+
     /// Renames an image and those below it. Returns the names before and after.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Arguments of commands over images and versions in the store.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use platter_jobs::{ForgetRequest, ImageName};
@@ -9,7 +10,7 @@ use super::collect::Keep;
 use super::live::OfNode;
 use super::lock::LockOptions;
 use super::version::VersionArgument;
-use crate::sizes::label;
+use crate::sizes::{duration, label};
 
 #[derive(Args, Debug)]
 pub(crate) struct Image {
@@ -47,6 +48,13 @@ pub(crate) struct Forget {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) keep: Keep,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Protect {
+    /// NAME@NUMBER for one version, NAME for all present versions of the image
+    #[arg(value_name = "NAME[@NUMBER]", value_parser = ForgetRequest::parse)]
+    pub(crate) what: ForgetRequest,
 }
 
 #[derive(Args, Debug)]
@@ -129,11 +137,22 @@ pub(crate) struct Diff {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Heal {
+    /// Where to look for lost blocks: the directory of another store, unix:PATH or https://HOST:PORT of an origin, the
+    /// directory of a stopped node, or a disk or raw file; can be repeated. Without it, damaged places are only read again
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) from: Vec<String>,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Also read every frame and verify every block against its hash. Damaged frames go into quarantine; frames that read
     /// correctly again leave it
     #[arg(long)]
     pub(crate) read_data: bool,
+    /// With --read-data: skip packs that were read back within this time, such as 30d, so that an interrupted check continues
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "read_data")]
+    pub(crate) unless_read_within: Option<Duration>,
     /// First remove other users' permissions from the store's files (chmod go-rwx)
     #[arg(long)]
     pub(crate) fix_modes: bool,

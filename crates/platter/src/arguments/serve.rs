@@ -29,6 +29,9 @@ pub(crate) struct Serve {
     /// Collect garbage in these intervals, such as 24h, as by `platter gc`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) gc: Option<Duration>,
+    /// Read every block back once in this period, such as 30d, at low priority; damaged frames go into quarantine
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) scrub: Option<Duration>,
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, StoreLocation, Verdict};
 use serde_json::{Value, json};
@@ -26,7 +27,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     }
     let terminal = Terminal::new(*output);
     let mut done = None;
-    let report = store.check(CheckOptions { read_data: options.read_data }, &mut |now| {
+    let unless_read_since_unix_ms = options.unless_read_within.map(|time| {
+        let since =
+            SystemTime::now().checked_sub(time).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    });
+    let checked = CheckOptions { read_data: options.read_data, unless_read_since_unix_ms };
+    let report = store.check(checked, &mut |now| {
         if done.is_none() {
             terminal.begin("checking", now.total);
         }
@@ -60,14 +67,17 @@ fn json(report: &CheckReport) -> Value {
         "verdict": verdict(report),
         "packs": report.packs,
         "pack_bytes": report.pack_bytes,
-        "trash_packs": report.trash.packs,
-        "trash_bytes": report.trash.bytes,
+        "trash_packs": report.health.trash.packs,
+        "trash_bytes": report.health.trash.bytes,
         "frames": report.frames,
         "blocks": report.blocks,
         "versions": report.versions,
-        "never_read_back_packs": report.never_read_back.packs,
-        "never_read_back_bytes": report.never_read_back.bytes,
-        "oldest_read_back_unix_ms": report.oldest_read_back_unix_ms,
+        "all_read_since_unix_ms": report.health.all_read_since_unix_ms,
+        "quarantined_frames": report.health.quarantined_frames,
+        "quarantined_blocks": report.health.quarantined_blocks,
+        "never_read_back_packs": report.health.never_read_back.packs,
+        "never_read_back_bytes": report.health.never_read_back.bytes,
+        "oldest_read_back_unix_ms": report.health.oldest_read_back_unix_ms,
         "findings_omitted": report.omitted,
         "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
     })
@@ -137,19 +147,19 @@ fn text(report: &CheckReport, read_data: bool) -> String {
     if report.verdict == Verdict::Clean && !read_data {
         text += " (contents were not read; --read-data reads them)";
     }
-    if report.trash.packs > 0 {
-        let trash = count(report.trash.packs as u64, "pack");
+    if report.health.trash.packs > 0 {
+        let trash = count(report.health.trash.packs as u64, "pack");
         text += &format!(
             "\ntrash: {} in {trash}: `platter gc` deletes them after a while",
-            bytes(report.trash.bytes)
+            bytes(report.health.trash.bytes)
         );
     }
-    let never = report.never_read_back;
+    let never = report.health.never_read_back;
     if never.packs > 0 {
         text +=
             &format!("\nnever read back: {} in {}", bytes(never.bytes), count(never.packs as u64, "pack"));
     }
-    if let Some(oldest) = report.oldest_read_back_unix_ms {
+    if let Some(oldest) = report.health.oldest_read_back_unix_ms {
         text += &format!("\noldest read-back of a pack: {}", time(oldest));
     }
     text

@@ -14,9 +14,11 @@ use crate::output::{Output, table};
 pub(crate) fn run(store: &StoreLocation, options: &Image, output: &Output) -> Outcome {
     let store = OpenStore::open_reader(store)?;
     let (versions, held) = (store.history(&options.name)?, store.edit_lock(&options.name)?);
+    let protected = store.protected()?;
     if output.is_json() {
         for version in &versions {
-            output.fact(&Facts { record: &version.record, current_edit_lock: held.as_ref() }, String::new);
+            let (record, protected) = (&version.record, protected.contains(&version.name));
+            output.fact(&Facts { record, current_edit_lock: held.as_ref(), protected }, String::new);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -25,7 +27,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Image, output: &Output) -> Ou
         let record = &version.record;
         let edit_lock = record.edit_lock.map_or("-".into(), |number| number.to_string());
         let origin = record.cloned_from.as_ref().map_or("-".into(), ToString::to_string);
-        row(version).into_iter().chain([edit_lock, origin]).collect()
+        row(version, &protected).into_iter().chain([edit_lock, origin]).collect()
     }));
     output.fact(&json!(null), || {
         let edited = held.map_or(String::new(), |edit_lock| format!("\nbeing edited: {edit_lock}"));

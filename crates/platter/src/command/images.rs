@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{OpenStore, StoreLocation, Version, image_costs};
+use platter_jobs::{OpenStore, StoreLocation, Version, VersionName, VersionRecord, image_costs};
+use serde::Serialize;
 use serde_json::json;
 
 use super::Outcome;
@@ -14,9 +15,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Images, output: &Output) -> O
     if options.costs {
         return costs(store, output);
     }
-    let images = OpenStore::open_reader(store)?.images()?;
+    let store = OpenStore::open_reader(store)?;
+    let (images, protected) = (store.images()?, store.protected()?);
     if output.is_json() {
-        images.iter().for_each(|version| output.fact(&version.record, String::new));
+        for version in &images {
+            let protected = protected.contains(&version.name);
+            output.fact(&Listed { record: &version.record, protected }, String::new);
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if images.is_empty() {
@@ -24,7 +29,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Images, output: &Output) -> O
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![HEAD.map(String::from).to_vec()];
-    rows.extend(images.iter().map(row));
+    rows.extend(images.iter().map(|version| row(version, &protected)));
     output.fact(&json!(null), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }
@@ -46,11 +51,19 @@ fn costs(store: &StoreLocation, output: &Output) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A version's record, and whether it is protected.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    record: &'a VersionRecord,
+    protected: bool,
+}
+
 /// The columns of a list of versions.
-pub(super) const HEAD: [&str; 6] = ["VERSION", "TIME", "DISK", "IN USE", "ADDED", "SCORE"];
+pub(super) const HEAD: [&str; 7] = ["VERSION", "TIME", "DISK", "IN USE", "ADDED", "PROTECTED", "SCORE"];
 
 /// A version as a row of such a list.
-pub(super) fn row(version: &Version) -> Vec<String> {
+pub(super) fn row(version: &Version, protected: &[VersionName]) -> Vec<String> {
     let record = &version.record;
     vec![
         version.name.to_string(),
@@ -58,6 +71,7 @@ pub(super) fn row(version: &Version) -> Vec<String> {
         bytes(record.disk_length),
         bytes(record.allocated_bytes),
         bytes(record.new_stored_bytes),
+        if protected.contains(&version.name) { "yes".into() } else { "-".into() },
         record.score.to_string()[..16].to_owned(),
     ]
 }

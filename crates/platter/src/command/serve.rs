@@ -28,6 +28,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         tool_version: TOOL_VERSION.into(),
         list_disks: Arc::new(served_disks),
         collect_every: options.gc,
+        scrub_period: options.scrub,
         overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),
     };
     let output = *output;

@@ -20,8 +20,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Ou
     match &resolved.version {
         Some(version) => {
             let held = store.edit_lock(&version.name.image)?;
-            let facts = Facts { record: &version.record, current_edit_lock: held.as_ref() };
-            output.fact(&facts, || text(version, held.as_ref()));
+            let protected = store.protected()?.contains(&version.name);
+            let facts = Facts { record: &version.record, current_edit_lock: held.as_ref(), protected };
+            output.fact(&facts, || text(version, held.as_ref(), protected));
         }
         None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
             format!("score {}: a disk without a version name", resolved.score)
@@ -30,12 +31,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Ou
     Ok(ExitCode::SUCCESS)
 }
 
-/// A version's record, and the edit lock of its image.
+/// A version's record, the edit lock of its image, and whether it is protected.
 #[derive(Serialize)]
 pub(super) struct Facts<'a> {
     #[serde(flatten)]
     pub(super) record: &'a VersionRecord,
     pub(super) current_edit_lock: Option<&'a EditLock>,
+    pub(super) protected: bool,
 }
 
 /// The space in use, and the space that was left out.
@@ -57,7 +59,7 @@ fn state(record: &VersionRecord) -> String {
     }
 }
 
-fn text(version: &Version, held: Option<&EditLock>) -> String {
+fn text(version: &Version, held: Option<&EditLock>, is_protected: bool) -> String {
     let record = &version.record;
     let mut rows: Vec<(&str, String)> = vec![
         ("version", version.name.to_string()),
@@ -97,6 +99,9 @@ fn text(version: &Version, held: Option<&EditLock>) -> String {
         rows.push(("signed", format!("{signatures}; `platter verify` says by whom")));
     }
     rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
+    if is_protected {
+        rows.push(("kept", "protected: `platter unprotect` ends that".into()));
+    }
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));
     }

@@ -8,11 +8,9 @@ use serde::Serialize;
 use super::mark::Marking;
 use crate::catalog::PackState;
 use crate::store::Store;
+use platter_collection::merge_owners;
 use platter_pack::read_directory;
 use platter_records::ImageName;
-
-/// Owner of a block that several images need.
-const SHARED: u32 = u32::MAX;
 
 /// What an image costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,7 +42,7 @@ impl Store {
                     .version(version.record.score, version.record_id)
                     .map_err(|error| error.within(format!("walking {}@{}", image, version.name.number)))?;
             }
-            owners = merged(owners, marking.live(), number as u32);
+            owners = merge_owners(owners, marking.live(), number as u32);
         }
         let mut bytes = vec![0_u64; images.len()];
         let rows = self.catalog()?.packs()?;
@@ -73,27 +71,5 @@ impl Store {
             exclusive_bytes,
         });
         Ok(costs.collect())
-    }
-}
-
-/// Merges sorted ids of an image into sorted ids with their owners.
-fn merged(owners: Vec<(BlockId, u32)>, ids: &[BlockId], image: u32) -> Vec<(BlockId, u32)> {
-    let mut all = Vec::with_capacity(owners.len() + ids.len());
-    let (mut old, mut new) = (owners.into_iter().peekable(), ids.iter().peekable());
-    loop {
-        let next = match (old.peek(), new.peek()) {
-            (Some((known, _)), Some(id)) => known.cmp(id),
-            (Some(_), None) => std::cmp::Ordering::Less,
-            (None, Some(_)) => std::cmp::Ordering::Greater,
-            (None, None) => return all,
-        };
-        match next {
-            std::cmp::Ordering::Less => all.extend(old.next()),
-            std::cmp::Ordering::Greater => all.extend(new.next().map(|id| (*id, image))),
-            std::cmp::Ordering::Equal => {
-                old.next();
-                all.extend(new.next().map(|id| (*id, SHARED)));
-            }
-        }
     }
 }

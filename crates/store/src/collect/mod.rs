@@ -23,9 +23,11 @@
 mod exclusive;
 mod inspect;
 mod mark;
+mod reserve;
 mod roots;
 mod run;
 mod survey;
 
 pub use exclusive::ImageCost;
+pub(crate) use reserve::set_aside;
 pub use roots::MoreRoots;

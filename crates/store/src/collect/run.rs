@@ -8,9 +8,11 @@ use platter_image::{BlockId, Error, FrameStore, Result};
 
 use super::inspect::Inspection;
 use super::mark::Marking;
+use super::reserve;
 use super::roots::{MoreRoots, Roots};
 use super::survey::{Survey, SurveyedPack};
 use crate::catalog::PackState;
+use crate::place::is_full;
 use crate::store::{Store, Writer};
 use platter_pack::{FrameRow, read_row};
 use platter_records::{CollectReport, PackChange, PackCount, PackId};
@@ -62,15 +64,13 @@ impl Store {
         self.0.learn_health()?;
         let report = CollectReport::default();
         let mut run = Run { store: self, writer, request, more, tell, report };
-        // First, because it needs no space.
-        run.empty_trash()?;
-        run.delete_copies()?;
-        if let Pass::Done(partly) = run.pass(None)? {
-            run.empty_trash()?;
-            if !partly.is_empty() && run.compact_if_there_is_space(&partly)? {
-                run.pass(Some(&partly))?;
-                run.empty_trash()?;
-            }
+        if request.dry_run {
+            run.pass(None)?;
+        } else {
+            reserve::release(self.place());
+            let done = run.collect();
+            reserve::set_aside(self.place());
+            done?;
         }
         run.count_trash()?;
         Ok(run.report)
@@ -78,6 +78,19 @@ impl Store {
 }
 
 impl Run<'_> {
+    /// Empties the trash, gives up what nothing needs, and compacts.
+    fn collect(&mut self) -> Result<()> {
+        self.empty_trash()?;
+        self.delete_copies()?;
+        let Pass::Done(partly) = self.pass(None)? else { return Ok(()) };
+        self.empty_trash()?;
+        if !partly.is_empty() && self.compact_if_there_is_space(&partly)? {
+            self.pass(Some(&partly))?;
+            self.empty_trash()?;
+        }
+        Ok(())
+    }
+
     /// Marks, gives up what nothing needs, and returns what could be compacted. `emptied`: what was compacted.
     fn pass(&mut self, emptied: Option<&BTreeSet<PackId>>) -> Result<Pass> {
         let (store, is_first) = (self.store, emptied.is_none());
@@ -229,9 +242,6 @@ impl Run<'_> {
 
     /// Deletes the files of packs that died long enough ago.
     fn empty_trash(&mut self) -> Result<()> {
-        if self.request.dry_run {
-            return Ok(());
-        }
         let (store, place) = (self.store, self.store.place());
         let latest = self.request.now_unix_ms.saturating_sub(self.request.keep_trash_ms);
         let packs = self.writer.catalog().packs()?;
@@ -278,9 +288,6 @@ impl Run<'_> {
 
     /// Deletes packs that an interrupted compaction left: no version refers to them, and other packs have all of their blocks.
     fn delete_copies(&mut self) -> Result<()> {
-        if self.request.dry_run {
-            return Ok(());
-        }
         let (store, place) = (self.store, self.store.place());
         let is_elsewhere = |id: &BlockId| {
             let place = store.0.index.read().locate_sound(id);
@@ -362,10 +369,4 @@ impl Run<'_> {
         }
         session.keep()
     }
-}
-
-/// Returns whether the disk is full.
-fn is_full(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|source| source.kind() == std::io::ErrorKind::StorageFull)
 }

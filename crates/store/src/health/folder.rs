@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 use platter_image::{IoContext, Result};
 use platter_vfs::{OpenMode, read_whole};
 
-use super::format::{FILE_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode};
 use crate::place::StorePlace;
+use platter_pack::{
+    HEALTH_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode_health,
+};
 use platter_records::StoreId;
 
 const SUFFIX: &str = ".health";
@@ -29,7 +31,7 @@ pub(super) fn list(place: &StorePlace) -> Result<BTreeSet<String>> {
 /// Reads a file; `None` when it was merged into another one meanwhile.
 pub(super) fn read(place: &StorePlace, store: StoreId, name: &str) -> Result<Option<Observations>> {
     let path = place.health_dir().join(name);
-    let bytes = read_whole(place.vfs(), &path, FILE_LENGTH_MAX);
+    let bytes = read_whole(place.vfs(), &path, HEALTH_LENGTH_MAX);
     let bytes = bytes.context(|| format!("reading {}", path.display()))?;
     bytes.map(|bytes| decode_health(&bytes, store)).transpose()
 }
@@ -43,7 +45,7 @@ pub(super) fn write(place: &StorePlace, store: StoreId, observations: &[Observat
     let path = dir.join(&name);
     let file =
         place.vfs().open(&path, OpenMode::CreateNew).context(|| format!("making {}", path.display()))?;
-    let written = file.write_all_at(&encode(store, observations), 0).and_then(|()| file.sync());
+    let written = file.write_all_at(&encode_health(store, observations), 0).and_then(|()| file.sync());
     written.context(|| format!("writing {}", path.display()))?;
     place.sync_dir(&dir)?;
     Ok(name)

@@ -12,32 +12,20 @@
 //! Frames are bad, not blocks: if another frame has a good copy of a block, that copy is used, and the bad frame stays bad.
 
 mod folder;
-mod format;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::Result;
 
-pub use format::{Condition, Observation, Observations, decode_health};
+pub use platter_pack::{Condition, Observation, Observations, decode_health};
 
-use crate::place::StorePlace;
+use crate::place::{StorePlace, is_full};
 use platter_records::{PackId, StoreId};
 
 /// Number of files above which a writer merges them.
 const FILES_MAX: usize = 16;
 /// Maximum number of observations in this process's own file. Each observation rewrites the file.
 const OWN_MAX: usize = 256;
-
-impl Condition {
-    /// Describes the condition for messages.
-    pub(crate) fn in_words(self) -> &'static str {
-        match self {
-            Self::Damaged => "the frame was found damaged",
-            Self::Unreadable => "the frame could not be read",
-            Self::ReadBack => "the pack was read back",
-        }
-    }
-}
 
 /// All known observations.
 #[derive(Debug, Default)]
@@ -177,8 +165,12 @@ impl Health {
             return Ok(());
         }
         self.packs.retain(|pack, _| !is_gone(*pack));
-        let files = std::mem::take(&mut self.files);
-        self.files = folder::replace(place, store, &files, &observations(&self.packs))?;
+        match folder::replace(place, store, &self.files, &observations(&self.packs)) {
+            Ok(files) => self.files = files,
+            // On a full disk, the files stay as they are: a collection must be able to open the store.
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 

@@ -20,8 +20,6 @@ mod origin;
 mod read_ahead;
 mod replica;
 mod replica_file;
-#[cfg(test)]
-mod tests;
 mod update;
 
 pub use manifest::HoardManifest;

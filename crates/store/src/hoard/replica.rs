@@ -194,7 +194,11 @@ impl Hoard {
         self.read_block(Kind::Data, id)
     }
 
-    pub(super) fn read_block(&self, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
+    /// Reads a block, page or boot set and verifies its hash.
+    ///
+    /// # Errors
+    /// `Missing` when the hoard does not have it; `Corrupt`, `Io`.
+    pub fn read_block(&self, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
         let place = self.locate(id)?;
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the hoard")))?;
         let mut stored = Vec::new();

@@ -48,7 +48,7 @@ fn examine(machine: &Machine, pack: PackId, context: &str) {
             }
         }
     }
-    let report = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
+    let report = store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap();
     assert_eq!(report.verdict, Verdict::Damaged, "{context}");
     let named = report
         .findings
@@ -75,7 +75,10 @@ fn every_byte_of_a_pack_is_flipped() {
     // With the bytes restored, a check that reads them lifts the quarantine.
     machine.disk().overwrite(&file, &good);
     let store = Store::open_reader(&machine.place).unwrap();
-    assert_eq!(store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict, Verdict::Clean);
+    assert_eq!(
+        store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap().verdict,
+        Verdict::Clean
+    );
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn a_publish_that_lacked_only_the_commit_is_finished() {
         // Its frames stay in place. If the first frame is damaged, the chain is empty and the pack is removed.
         assert_eq!(disk.contents(&file), damaged_byte.is_none().then_some(good_mended(&good)));
         assert_eq!(
-            store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
+            store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap().verdict,
             Verdict::Clean
         );
     }
@@ -230,7 +233,7 @@ fn rebuild_restores_a_lost_footer() {
         assert_eq!((report.packs, report.packs_taken_over, report.versions.len()), (0, 1, 1), "{lost}");
         let store = read_all();
         assert_eq!(
-            store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
+            store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap().verdict,
             Verdict::Clean
         );
         let new = disk.contents(&only_pack(&machine, &disk)).unwrap();
@@ -313,7 +316,7 @@ fn rebuild_works_from_packs_alone() {
         assert_eq!(report.reappeared.is_some(), damage == "format");
         let store = Store::open_writer(&machine.place).unwrap();
         assert_eq!(
-            store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
+            store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap().verdict,
             Verdict::Clean
         );
         assert_eq!(publish(&store, "a", &[1]).unwrap().name.number, 3);

@@ -103,7 +103,7 @@ fn notice(machine: &Machine, how: Noticed) {
     }
     let store = Store::open_reader(&machine.place).unwrap();
     if how == Noticed::Check {
-        store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
+        store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap();
         return;
     }
     for version in store.versions().unwrap() {
@@ -206,8 +206,8 @@ fn repeated_io_errors_quarantine() {
     let store = Store::open_reader(&machine.place).unwrap();
     let quick = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(quick.verdict, Verdict::Damaged, "a quick check does not read the contents");
-    let full = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
-    assert_eq!((full.verdict, full.never_read_back.packs), (Verdict::Clean, 0));
+    let full = store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap();
+    assert_eq!((full.verdict, full.health.never_read_back.packs), (Verdict::Clean, 0));
     assert_eq!(Store::open_reader(&machine.place).unwrap().quarantined(), []);
 }
 
@@ -217,11 +217,11 @@ fn a_healed_store_is_not_damaged() {
     let (machine, file) = two_versions();
     let check = || {
         let store = Store::open_reader(&machine.place).unwrap();
-        store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap()
+        store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap()
     };
     let before = Store::open_reader(&machine.place).unwrap();
     let before = before.check(CheckOptions::default(), &mut |_| {}).unwrap();
-    assert_eq!((before.never_read_back.packs, before.oldest_read_back_unix_ms), (2, None));
+    assert_eq!((before.health.never_read_back.packs, before.health.oldest_read_back_unix_ms), (2, None));
     assert_eq!(check().verdict, Verdict::Clean);
     flip(&machine.disk(), &file, IN_FIRST_FRAME);
     let damaged = check();
@@ -232,7 +232,10 @@ fn a_healed_store_is_not_damaged() {
     assert_eq!(healed.verdict, Verdict::Leaks, "{:?}", healed.findings);
     let leak = healed.findings.iter().find(|finding| finding.offset.is_some()).unwrap();
     assert!(leak.severity == Severity::Leak && leak.what.contains("stored again"), "{leak:?}");
-    assert_eq!((healed.never_read_back.packs, healed.oldest_read_back_unix_ms.is_some()), (0, true));
+    assert_eq!(
+        (healed.health.never_read_back.packs, healed.health.oldest_read_back_unix_ms.is_some()),
+        (0, true)
+    );
 }
 
 /// Many observations of many processes are merged into a few files, and none is lost.
@@ -243,7 +246,7 @@ fn observations_are_merged() {
     for _ in 0..40 {
         Store::open_reader(&machine.place)
             .unwrap()
-            .check(CheckOptions { read_data: true }, &mut |_| {})
+            .check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {})
             .unwrap();
     }
     flip(&machine.disk(), &file, IN_FIRST_FRAME);

@@ -11,6 +11,8 @@ mod edit_lock;
 mod fault;
 mod forged;
 mod heal;
+mod heal_from;
 mod rebuild;
+mod scrub;
 mod sqlite;
 mod work;

@@ -306,7 +306,8 @@ pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
     let in_flight = model.in_flight.as_ref().filter(|_| is_changed);
     verify_versions(&store, in_flight.unwrap_or(&model.published), context);
     let clean = |store: &Store| {
-        let report = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
+        let report =
+            store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap();
         // Packs of interrupted sessions are kept until they are needed.
         let is_left = |finding: &Finding| finding.what.contains("left by an interrupted session");
         assert_ne!(report.verdict, Verdict::Damaged, "{context}: {:#?}", report.findings);

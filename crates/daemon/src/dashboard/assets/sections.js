@@ -17,7 +17,21 @@ export function trouble(why) {
 export function store(facts) {
 	const blocks = facts.blocks === null ? "" : `, ${count(facts.blocks, "block")}`;
 	const sums = `${count(facts.images, "image")}, ${count(facts.versions, "version")}, ${bytes(facts.stored_bytes)} stored${blocks}`;
-	return `${sums}. Store ${facts.id}, Platter ${facts.version}.`;
+	return `${sums}. ${health(facts.health)}Store ${facts.id}, Platter ${facts.version}.`;
+}
+
+/** What reads of the packs have shown. */
+function health(it) {
+	if (!it || it.packs.packs === 0) {
+		return "";
+	}
+	const trash = it.trash.bytes > 0 ? `Trash: ${bytes(it.trash.bytes)}. ` : "";
+	const lost = it.quarantined_blocks > 0 ? `DAMAGED: ${count(it.quarantined_blocks, "block")} in quarantine. ` : "";
+	const day = (time) => new Date(time).toISOString().slice(0, 10);
+	const read = it.all_read_since_unix_ms === null
+		? `Never read back: ${bytes(it.never_read_back.bytes)} of ${bytes(it.packs.bytes)}. `
+		: `All read back since ${day(it.all_read_since_unix_ms)}. `;
+	return `${lost}${trash}${read}`;
 }
 
 /** The part of a version that was already in the store, or is zeros. */

@@ -1,5 +1,8 @@
 //! Tests the hoard in a store on real files, and its replicas on a simulated disk with power failures.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+#![allow(clippy::disallowed_methods, reason = "removes files of the store directly")]
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,13 +16,14 @@ use platter_image::{
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
-use super::*;
-use crate::{Index, Store, StorePlace, rebuild};
 use platter_records::OBSERVED_BOOTS_MAX;
 use platter_records::{BootBlock, BootSet, BootSetRecord};
 use platter_records::{HoardMember, HoardSnapshot};
 use platter_records::{ImageName, VersionRecord};
 use platter_records::{Registered, VersionName};
+use platter_store::{
+    Added, DailyReport, DailyRequest, Hoard, HoardWriter, Index, ReplicaFacts, Store, StorePlace, rebuild,
+};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -206,11 +210,11 @@ fn a_boot_set_follows_its_version_and_survives_a_rebuild() {
     drop(store);
     rebuild(&place).unwrap();
     assert_eq!(Store::open_reader(&place).unwrap().hoard().unwrap(), hoard, "restored from the change log");
-    place.remove_if_there(&place.change_log()).unwrap();
+    std::fs::remove_file(place.dir().join("changes.log")).unwrap();
     rebuild(&place).unwrap();
     assert_eq!(Store::open_reader(&place).unwrap().hoard().unwrap(), hoard, "restored from the catalog");
-    place.remove_if_there(&place.change_log()).unwrap();
-    place.remove_if_there(&place.catalog()).unwrap();
+    std::fs::remove_file(place.dir().join("changes.log")).unwrap();
+    std::fs::remove_file(place.dir().join("catalog.sqlite")).unwrap();
     let report = rebuild(&place).unwrap();
     assert_eq!(report.boot_sets, report.versions.len(), "every version of that score has it");
     let store = Store::open_reader(&place).unwrap();
@@ -504,7 +508,10 @@ fn space_that_no_member_needs_is_reclaimed() {
     assert!(is_whole(&reader, two) && !reader.holds(&block(1)) && reader.holds(&block(5)));
     let none = update(&place, 3, &[]).unwrap();
     assert_eq!((none.disk_bytes, none.blocks, none.revision), (0, 0, 3));
-    assert_eq!(place.list_packs().unwrap(), []);
+    let folders = disk.list(&place.dir().join("packs")).unwrap();
+    let files =
+        folders.iter().map(|folder| disk.list(&place.dir().join("packs").join(&folder.name)).unwrap());
+    assert_eq!(files.map(|files| files.len()).sum::<usize>(), 0);
 }
 
 /// Power fails at any call: the claimed revision is complete, and the next update succeeds.

@@ -16,9 +16,9 @@ const HEADER_LENGTH: usize = 64;
 const OBSERVATION_LENGTH: usize = 48;
 
 /// Maximum number of observations in a file.
-pub(super) const OBSERVATIONS_MAX: usize = 1 << 16;
+pub const OBSERVATIONS_MAX: usize = 1 << 16;
 /// Maximum length of a file in bytes.
-pub(super) const FILE_LENGTH_MAX: u64 = (HEADER_LENGTH + OBSERVATIONS_MAX * OBSERVATION_LENGTH) as u64;
+pub const HEALTH_LENGTH_MAX: u64 = (HEADER_LENGTH + OBSERVATIONS_MAX * OBSERVATION_LENGTH) as u64;
 
 /// The result of reading bytes of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +29,17 @@ pub enum Condition {
     Unreadable = 2,
     /// The whole pack was read, and every frame except those known to be bad was decoded and hashed.
     ReadBack = 3,
+}
+
+impl Condition {
+    /// Describes the condition for messages.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Damaged => "the frame was found damaged",
+            Self::Unreadable => "the frame could not be read",
+            Self::ReadBack => "the pack was read back",
+        }
+    }
 }
 
 /// One result of reading bytes of a pack.
@@ -53,8 +64,8 @@ pub struct Observations {
     pub lost: usize,
 }
 
-/// Serializes observations.
-pub(super) fn encode(store: StoreId, observations: &[Observation]) -> Vec<u8> {
+/// Serializes observations: at most [`OBSERVATIONS_MAX`].
+pub fn encode_health(store: StoreId, observations: &[Observation]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH + observations.len() * OBSERVATION_LENGTH);
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -151,10 +162,9 @@ mod tests {
 
     /// These bytes are a golden vector: format 1 must not change.
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the golden file is not part of a store")]
     fn the_golden_file_matches_what_is_written_and_parsed() {
         let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/health-v1.health");
-        let written = encode(STORE, &observations(4));
+        let written = encode_health(STORE, &observations(4));
         if std::env::var_os("PLATTER_WRITE_GOLDEN").is_some() {
             std::fs::write(&golden, &written).unwrap();
         }
@@ -166,7 +176,7 @@ mod tests {
     #[test]
     fn damage_loses_only_the_observations_it_hits() {
         let all = observations(3);
-        let good = encode(STORE, &all);
+        let good = encode_health(STORE, &all);
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1 << (at % 8);

@@ -1,0 +1,52 @@
+//! The reserve: a file that a collection empties before it begins, so that its commits find space on a full disk. It is filled
+//! again when the collection has ended, with what was freed.
+//!
+//! The contents are not compressible, so that a filesystem that compresses sets the space aside as well. If there is no space for
+//! the reserve, the collection is not disturbed: the next one makes it.
+
+use std::hash::Hasher;
+
+use platter_image::{IoContext, Result};
+use platter_vfs::OpenMode;
+use twox_hash::XxHash3_64;
+
+use crate::place::StorePlace;
+
+/// The reserve is this part of a full pack: 1 MiB usually, which suffices for the states of some thousand packs.
+const PACK_PART: u64 = 256;
+/// Minimum length of the reserve.
+const LENGTH_MIN: u64 = 64 << 10;
+
+/// Empties the reserve. If that fails, or there is none, the collection has the space that is free.
+pub(crate) fn release(place: &StorePlace) {
+    if let Ok(file) = place.vfs().open(&place.reserve(), OpenMode::Write) {
+        let _ = file.set_length(0);
+    }
+}
+
+/// Fills the reserve, if there is space for it.
+pub(crate) fn set_aside(place: &StorePlace) {
+    if write(place).is_err() {
+        // A part of the reserve would only take the space that others need.
+        release(place);
+    }
+}
+
+fn write(place: &StorePlace) -> Result<()> {
+    let path = place.reserve();
+    let context = || format!("writing {}", path.display());
+    let length = (place.pack_length_target() / PACK_PART).max(LENGTH_MIN);
+    let file = place.vfs().open(&path, OpenMode::Create).context(context)?;
+    if file.length().context(context)? == length {
+        return Ok(());
+    }
+    let mut hasher = XxHash3_64::new();
+    hasher.write(&place.vfs().random_id().context(context)?);
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
+        hasher.write(&[1]);
+        bytes.extend_from_slice(&hasher.finish().to_le_bytes());
+    }
+    file.write_all_at(&bytes, 0).and_then(|()| file.sync()).context(context)?;
+    place.sync_dir(place.dir())
+}
