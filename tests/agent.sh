@@ -331,6 +331,7 @@ refused "$EXIT_USAGE" 'cannot be used with' --server "unix:$SOCKET" attach base/
 refused "$EXIT_USAGE" 'cannot be used with' --server "unix:$SOCKET" attach base/disk0 --node "$CACHE" --cache-dir "$WORK/x"
 refused "$EXIT_USAGE" 'for one disk' --server "unix:$SOCKET" attach base/disk0 base/disk1 --node "$CACHE" --nbd "$WORK/x.sock"
 refused "$EXIT_USAGE" 'origin' --store "$STORE" node --cache "$WORK/x"
+refused "$EXIT_REFUSED" 'is a store' node --origin "unix:$SOCKET" --cache "$STORE"
 refused "$EXIT_USAGE" '--write' --server "unix:$SOCKET" attach base/disk0 --steal --node "$CACHE"
 refused "$EXIT_USAGE" 'no address to serve at' --store "$STORE" attach base/disk0
 refused "$EXIT_REFUSED" 'not the newest' --server "unix:$SOCKET" attach lab/disk001@1 --write --node "$CACHE"

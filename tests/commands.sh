@@ -208,6 +208,7 @@ check "and says who and from where" jq -es 'all(.from == "local" and (.who | tes
 check "it has clones, names and locks" jq -es 'map(.action) | index("publish") and index("rename") and index("forget") and index("take-lock")' "$WORK/log.json"
 check "the log of an image" jq -es 'length == 4 and all(tostring | test("cellar/one"))' <(platter_json log cellar/one)
 check "as text" grep -q 'clone lab/debian@1 to cellar/one@3' <(platter log cellar/one)
+check_exit "$EXIT_MISSING" "there is no log of an image that never existed" platter log cellar/never
 check_exit "$EXIT_USAGE" "--resurrect needs the version's number" platter rebuild --resurrect cellar/one
 # With packs alone, names are as of the last capture that wrote a pack, and no edit lock is held.
 random 100000 last >"$WORK/last"

@@ -69,6 +69,7 @@ check "and no frame was fetched" sent_nothing_since "$before"
 ATTACHED=$!
 check "a disk is attached through the cache" until_true 30 is_served lab/disk
 check "and reads as the disk" same lab/disk "$WORK/shown"
+check "the disk is listed without naming the cache" eval 'afar --json disks | jq -es "any(.disk == \"lab/disk\")"'
 check_exit "$EXIT_REFUSED" "another process cannot use the cache meanwhile" afar export lab/disk "$WORK/x" --cache-dir "$CACHE"
 end ATTACHED TERM
 check "and still no frame was fetched" sent_nothing_since "$before"

@@ -189,6 +189,22 @@ SECRET=$(origin_secret write 'lab/shown') refused "$EXIT_REFUSED" "a token of an
 SECRET=$(origin_secret write 'other/*') refused "$EXIT_REFUSED" "a token that does not cover the node's disk" 'does not cover lab/shown'
 refused "$EXIT_MISSING" "a version that does not exist" lab/none lab/none
 refused "$EXIT_REFUSED" "another address" 'the same addresses' --nbd "$WORK/elsewhere.sock"
+# What only concerns this machine: the running node is asked for nothing.
+python3 -c 'import socket, sys, time
+taken = socket.create_server(("127.0.0.1", 0))
+print(taken.getsockname()[1], flush=True)
+time.sleep(3600)' >"$WORK/taken" &
+TAKEN=$!
+until_true 30 test -s "$WORK/taken"
+refused "$EXIT_REFUSED" "an address for peers that another process uses" 'in use' --peers "127.0.0.1:$(cat "$WORK/taken")"
+kill "$TAKEN"
+refused "$EXIT_MISSING" "certificates that do not exist" nonexistent --tls-certificates "$WORK/nonexistent"
+refused "$EXIT_REFUSED" "a cache that is too small" 'too small' --cache-size 1M
+RUN=(timeout 30 prlimit --nofile=24)
+refused "$EXIT_REFUSED" "too few open files" 'ulimit -n'
+RUN=(timeout 30 prlimit --as=409600000)
+refused "$EXIT_REFUSED" "too little memory" 'ulimit -v'
+RUN=(timeout 30)
 "$PLATTER" --store "$WORK/other" --quiet init >/dev/null
 "$PLATTER" --store "$WORK/other" serve --listen "unix:$WORK/other.sock" >"$WORK/other.log" 2>&1 &
 OTHER=$!

@@ -36,8 +36,11 @@ impl CacheOptions {
         }
     }
 
-    /// Returns an error if the limit is too small.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Checks the limit.
+    ///
+    /// # Errors
+    /// `Refused` when it is too small.
+    pub fn check(&self) -> Result<()> {
         if self.segment_bytes > SEGMENT_BYTES_MAX || self.segment_bytes < SEGMENT_BYTES_MIN {
             let least = SEGMENT_BYTES_MIN * SEGMENTS_MIN;
             return Err(Error::refused(format!(

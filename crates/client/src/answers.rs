@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_vfs::{Vfs, read_whole, replace};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,8 @@ pub struct Answers {
     path: PathBuf,
     kept: Mutex<Remembered>,
     notes: Mutex<Vec<String>>,
+    /// The origin was down at the last request, and a note says so.
+    is_away: AtomicBool,
 }
 
 impl Answers {
@@ -46,7 +49,7 @@ impl Answers {
         let kept = read.and_then(|bytes| serde_json::from_slice::<Remembered>(&bytes).ok());
         let kept = kept.filter(|kept| kept.origin == origin);
         let kept = kept.unwrap_or_else(|| Remembered { origin: origin.to_owned(), answers: BTreeMap::new() });
-        Self { vfs, path, kept: Mutex::new(kept), notes: Mutex::default() }
+        Self { vfs, path, kept: Mutex::new(kept), notes: Mutex::default(), is_away: AtomicBool::new(false) }
     }
 
     /// Returns the last reply to a request.
@@ -73,6 +76,18 @@ impl Answers {
         if let Err(error) = written {
             self.note(format!("{}: {error}", self.path.display()));
         }
+    }
+
+    /// Notes that stored replies of this origin are used, once for each time that it is down.
+    pub(super) fn note_away(&self, origin: &str) {
+        if !self.is_away.swap(true, Ordering::Relaxed) {
+            self.note(format!("{origin} is down: using its stored replies"));
+        }
+    }
+
+    /// Notes that the origin replied.
+    pub(super) fn note_reply(&self) {
+        self.is_away.store(false, Ordering::Relaxed);
     }
 
     /// Adds a note that a person should see.
@@ -115,5 +130,17 @@ mod tests {
             assert!(answers.kept().answers.len() <= 10);
         }
         assert!(open("a").get("19").is_some() && answers.notes().is_empty());
+    }
+
+    #[test]
+    fn an_origin_that_is_down_is_noted_once() {
+        let answers = Answers::open(Arc::new(SimulatedDisk::new(1)), Path::new("/"), "here");
+        let noted = || {
+            answers.note_away("here");
+            answers.notes().len()
+        };
+        assert_eq!([noted(), noted()], [1, 0]);
+        answers.note_reply();
+        assert_eq!([noted(), noted()], [1, 0], "down again");
     }
 }

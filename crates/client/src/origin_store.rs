@@ -72,12 +72,13 @@ impl OriginStore {
         match self.client.get::<Value>(path) {
             Ok(answer) => {
                 let parsed = self.parse(answer.clone())?;
+                answers.note_reply();
                 answers.keep(&[path.to_owned()], &answer);
                 Ok((parsed, answer))
             }
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let Some(answer) = answers.get(path) else { return Err(error) };
-                answers.note(format!("{} is down: using its stored replies", self.client.name()));
+                answers.note_away(self.client.name());
                 Ok((self.parse(answer.clone())?, answer))
             }
             Err(error) => Err(error),
@@ -142,22 +143,80 @@ impl OriginStore {
 
     /// As `Store::history`.
     pub fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
-        let (records, _): (Vec<VersionRecord>, _) =
-            self.get_or_remember(&format!("/api/v1/versions?image={image}"))?;
+        let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember(&history_path(image))?;
         records.iter().map(version_of).collect()
     }
 
     /// As `Store::resolve`.
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
         // Invalid text is refused here, and valid text has no characters with a meaning in URLs.
-        let _: VersionQuery = text.parse()?;
-        let (reply, answer): (ResolveReply, _) = self.get_or_remember(&resolve_path(text))?;
-        let resolved = self.resolved(text, &reply)?;
-        if let (Some(answers), Some(version)) = (&self.answers, &resolved.version) {
-            // The reply also answers a request for the full name.
-            answers.keep(&[resolve_path(&version.name.to_string())], &answer);
+        self.resolve_or_remember(text).map(|(resolved, _)| resolved)
+    }
+
+    /// The same, with the error of an origin that is down if the result comes from stored replies. Then the newest
+    /// version of an image is the newest one in any of them.
+    pub fn resolve_or_remember(&self, text: &str) -> Result<(Resolved, Option<Error>)> {
+        let query: VersionQuery = text.parse()?;
+        let path = resolve_path(text);
+        let answer = match self.client.get::<Value>(&path) {
+            Ok(answer) => answer,
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                return match self.remembered(text, &query)? {
+                    Some(resolved) => Ok((resolved, Some(error))),
+                    None => Err(error),
+                };
+            }
+            Err(error) => return Err(error),
+        };
+        let resolved = self.resolved(text, &self.parse(answer.clone())?)?;
+        if let Some(answers) = &self.answers {
+            answers.note_reply();
+            let mut paths = vec![path];
+            if let Some(version) = &resolved.version {
+                // The reply also answers a request for the full name, and for the image if this version is newer.
+                let (full, image) = (version.name.to_string(), version.name.image.as_str());
+                paths.push(resolve_path(&full));
+                let is_newer = |known: Resolved| {
+                    known.version.is_none_or(|known| known.name.number < version.name.number)
+                };
+                if self.stored(answers, image)?.is_some_and(is_newer) {
+                    paths.push(resolve_path(image));
+                }
+            }
+            answers.keep(&paths, &answer);
         }
-        Ok(resolved)
+        Ok((resolved, None))
+    }
+
+    /// Resolves a name by stored replies.
+    fn remembered(&self, text: &str, query: &VersionQuery) -> Result<Option<Resolved>> {
+        let Some(answers) = &self.answers else { return Ok(None) };
+        let mut known = self.stored(answers, text)?;
+        if let VersionQuery::Named(image, NumberChoice::Latest) = query {
+            known = newer(known, self.stored(answers, image.as_str())?);
+            for path in ["/api/v1/versions".to_owned(), history_path(image)] {
+                let records = answers.get(&path).map(|answer| self.parse::<Vec<VersionRecord>>(answer));
+                for record in records.transpose()?.unwrap_or_default() {
+                    if record.image == *image {
+                        let version = version_of(&record)?;
+                        known = newer(
+                            known,
+                            Some(Resolved { score: version.record.score, version: Some(version) }),
+                        );
+                    }
+                }
+            }
+        }
+        if known.is_some() {
+            answers.note_away(self.client.name());
+        }
+        Ok(known)
+    }
+
+    /// Returns the stored reply to a request to resolve this name.
+    fn stored(&self, answers: &Answers, text: &str) -> Result<Option<Resolved>> {
+        let reply = answers.get(&resolve_path(text)).map(|answer| self.parse(answer));
+        reply.transpose()?.map(|reply| self.resolved(text, &reply)).transpose()
     }
 
     /// Returns what `text` stands for according to the origin's reply.
@@ -400,6 +459,16 @@ impl OriginStore {
 }
 
 /// The path that resolves a name or a score.
+/// Returns the newer of two versions of an image.
+fn newer(a: Option<Resolved>, b: Option<Resolved>) -> Option<Resolved> {
+    let number = |it: &Resolved| it.version.as_ref().map(|version| version.name.number);
+    [a, b].into_iter().flatten().max_by_key(number)
+}
+
+fn history_path(image: &ImageName) -> String {
+    format!("/api/v1/versions?image={image}")
+}
+
 fn resolve_path(text: &str) -> String {
     format!("/api/v1/resolve?name={text}")
 }

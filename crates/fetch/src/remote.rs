@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use platter_client::OriginStore;
 use platter_image::frame::stream::FramesRequest;
-use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_image::{BlockId, Error, ErrorKind, Result, Score};
 use platter_records::{Resolved, VersionQuery};
 use platter_vdisk::Source;
 
@@ -68,11 +68,19 @@ impl RemoteStore {
     /// # Errors
     /// As [`OriginStore::resolve`].
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
-        let resolved = self.origin.resolve(text);
+        self.resolve_or_remember(text).map(|(resolved, _)| resolved)
+    }
+
+    /// The same, as [`OriginStore::resolve_or_remember`].
+    ///
+    /// # Errors
+    /// As [`OriginStore::resolve`].
+    pub fn resolve_or_remember(&self, text: &str) -> Result<(Resolved, Option<Error>)> {
+        let resolved = self.origin.resolve_or_remember(text);
         let is_away = resolved.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transient);
         match text.parse() {
             Ok(VersionQuery::Score(score)) if is_away && self.fetcher.shares() => {
-                Ok(Resolved { score, version: None })
+                Ok((Resolved { score, version: None }, None))
             }
             _ => resolved,
         }

@@ -77,11 +77,11 @@ impl Agent {
     /// The error of a disk in the request, or of a disk that can never be served.
     pub(super) fn attach_at_start(&self) -> Result<()> {
         let is_node = self.served.request().node.is_some();
-        if is_node {
-            match self.served.opener.claim() {
-                Err(error) if error.kind() == ErrorKind::Transient => {}
-                claimed => claimed?,
-            }
+        match self.served.opener.claim() {
+            Err(error) if error.kind() == ErrorKind::Transient => {}
+            // Read-only disks write nothing there; then commands have to name the directory.
+            Err(_) if !is_node => {}
+            claimed => claimed?,
         }
         let remembered = self.served.remembered().into_iter().map(Pending::Remembered).collect();
         for (pending, error) in self.attach_together(remembered) {

@@ -115,7 +115,7 @@ fn attach_all(served: &Arc<Served>, requests: &[DiskRequest]) -> Result<Vec<Atta
 /// Attaches a disk, and returns whether it was not served before. A read-only disk that is already served can still get a fill.
 fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<(Attached, bool)> {
     let (disk, is_new) = match served.opener.name_of(&request.version) {
-        Ok((_, name)) if request.fill && request.write.is_none() && served.is_attached(&name) => {
+        Ok(name) if request.fill && request.write.is_none() && served.is_attached(&name) => {
             let disk = served.disk(&name)?;
             if served.fills.score(&name).is_some() || disk.disk.is_writable() {
                 return Err(Error::refused(format!("{name} is attached already")));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use platter_image::{Error, Result};
+use platter_store::StorePlace;
 use platter_transport::notify;
 
 use super::address::ServersRequest;
@@ -20,7 +21,7 @@ use super::place::LivePlace;
 use super::preflight;
 use super::served::Served;
 use super::servers::Server;
-use platter_fetch::{SharingRequest, StoreLocation};
+use platter_fetch::{OriginLocation, SharingRequest, StoreLocation};
 use platter_signing::SignaturePolicy;
 
 /// The request to serve disks.
@@ -61,7 +62,8 @@ pub struct NodeRequest {
 
 impl AttachRequest {
     /// # Errors
-    /// `Refused` when there is no server address, nothing to serve, or several disks would be recorded in one file.
+    /// `Refused` when there is no server address, nothing to serve, several disks would be recorded in one file, or the
+    /// cache's directory is a store.
     fn check(&self) -> Result<()> {
         let ServersRequest { nbd, fuse, ninep, .. } = &self.servers;
         let has_tree = fuse.is_some() || ninep.is_some();
@@ -70,6 +72,14 @@ impl AttachRequest {
         }
         if self.disks.is_empty() && !has_tree && self.node.is_none() {
             return Err(Error::refused("there is nothing to serve: name a version, such as lab/debian12"));
+        }
+        if let StoreLocation::Remote(OriginLocation { cache: Some(cache), .. }) = self.place.store()
+            && StorePlace::on_system(&cache.dir).is_store()?
+        {
+            return Err(Error::refused(format!(
+                "{} is a store: name another directory for the cache",
+                cache.dir.display()
+            )));
         }
         if self.disks.len() > 1 && self.disks.iter().any(|disk| disk.record.is_some()) {
             return Err(Error::refused(
@@ -80,12 +90,19 @@ impl AttachRequest {
     }
 
     /// What the process serves, for comparison between a process and its successor.
-    pub(super) fn claim(&self, is_checked: bool) -> Claim {
+    pub(super) fn claim(&self) -> Claim {
         let origin = match self.place.store() {
             StoreLocation::Local(_) => None,
             StoreLocation::Remote(location) => Some(location.server.identity()),
         };
-        Claim { places: self.servers.places(), origin, is_checked }
+        let sharing = self.node.as_ref().and_then(|node| node.sharing.as_ref());
+        Claim {
+            places: self.servers.places(),
+            origin,
+            is_checked: true,
+            peers: sharing.map(|sharing| sharing.address),
+            is_peers_address_used: false,
+        }
     }
 }
 
@@ -100,7 +117,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.place.make()?;
     let inherited = match request.take_over {
         true => {
-            let claim = request.claim(preflight::check(&request)?);
+            let claim = preflight::check(&request)?;
             Inherited::ask(request.place.dir(), &claim, &request.servers)?.unwrap_or_default()
         }
         false => Inherited::default(),

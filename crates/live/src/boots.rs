@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use platter_image::Score;
-use platter_records::BootSetRecord;
+use platter_records::{BOOT_GAP_MS_MAX, BootSetRecord};
 use platter_store::Hoard;
 use platter_vdisk::{BlockDevice, Boot, BootWatch};
 
@@ -29,7 +29,7 @@ const SPREAD: Duration = Duration::from_secs(1);
 /// Most disks that are watched after their client closed them, until the pause that ends a boot. One takes at most 3 MiB.
 const CLOSED_MAX: usize = 32;
 /// A version is no longer watched after this many boots that added nothing.
-pub(super) const KNOWN_BOOTS_MAX: u32 = 2;
+const KNOWN_BOOTS_MAX: u32 = 2;
 /// Maximum number of versions for which this count is kept.
 const KNOWN_MAX: usize = 4096;
 
@@ -49,8 +49,16 @@ struct State {
     is_forbidden: bool,
     watches: Vec<(Score, Arc<BootWatch>)>,
     waiting: VecDeque<Waiting>,
-    /// For each version, the number of boots that added nothing.
-    known: HashMap<Score, u32>,
+    /// For each version, the boots that added nothing since the last one that did.
+    known: HashMap<Score, KnownBoots>,
+}
+
+/// Boots that added nothing.
+#[derive(Clone, Copy, Default)]
+struct KnownBoots {
+    count: u32,
+    /// The end of the last one, in milliseconds since 1970.
+    ended_unix_ms: i64,
 }
 
 /// An unregistered boot.
@@ -84,7 +92,7 @@ impl BootRecorder {
 
     fn wants(&self, score: Score) -> bool {
         let state = self.state();
-        let is_known = state.known.get(&score).is_some_and(|boots| *boots >= KNOWN_BOOTS_MAX);
+        let is_known = state.known.get(&score).is_some_and(|boots| boots.count >= KNOWN_BOOTS_MAX);
         !state.is_forbidden && !is_known && !is_settled(&self.hoard, score)
     }
 
@@ -173,17 +181,43 @@ impl BootRecorder {
         }
     }
 
-    /// Notes that another boot of this version added nothing, or cannot be registered.
-    pub(super) fn note_known(&self, score: Score, boots: u32) {
+    /// Notes that this boot added nothing. Pieces of one boot count once.
+    pub(super) fn note_known(&self, observed: &ObservedBoot) {
         let mut state = self.state();
-        if state.known.len() >= KNOWN_MAX {
-            state.known.clear();
+        let known = state.known_boots(observed.score);
+        let begin = observed.time_unix_ms.saturating_sub_unsigned(observed.boot.duration_ms);
+        if known.count == 0 || begin > known.ended_unix_ms.saturating_add(BOOT_GAP_MS_MAX) {
+            known.count += 1;
         }
-        *state.known.entry(score).or_default() += boots;
+        known.ended_unix_ms = observed.time_unix_ms;
         drop(state);
+        self.stop_if_unwanted(observed.score);
+    }
+
+    /// Notes that this boot was added, so the set was incomplete and may still be.
+    pub(super) fn note_added(&self, observed: &ObservedBoot) {
+        self.state().known.remove(&observed.score);
+    }
+
+    /// Notes that boots of this version cannot be registered.
+    pub(super) fn note_refused(&self, score: Score) {
+        self.state().known_boots(score).count = KNOWN_BOOTS_MAX;
+        self.stop_if_unwanted(score);
+    }
+
+    fn stop_if_unwanted(&self, score: Score) {
         if !self.wants(score) {
             self.stop_watching(score);
         }
+    }
+}
+
+impl State {
+    fn known_boots(&mut self, score: Score) -> &mut KnownBoots {
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.entry(score).or_default()
     }
 }
 
@@ -278,9 +312,16 @@ mod tests {
         let watch = recorder.watch(score(1), &disk()).unwrap();
         recorder.look();
         assert!(watch.is_on());
-        recorder.note_known(score(1), 1);
+        let known = |time_unix_ms| {
+            recorder.note_known(&ObservedBoot { score: score(1), boot: boot(1), time_unix_ms });
+        };
+        known(1);
+        known(BOOT_GAP_MS_MAX);
+        assert!(watch.is_on(), "pieces of one boot that added nothing");
+        recorder.note_added(&ObservedBoot { score: score(1), boot: boot(1), time_unix_ms: BOOT_GAP_MS_MAX });
+        known(3 * BOOT_GAP_MS_MAX);
         assert!(watch.is_on(), "one boot that added nothing is not enough");
-        recorder.note_known(score(1), 1);
+        known(5 * BOOT_GAP_MS_MAX);
         assert!(!watch.is_on() && recorder.watch(score(1), &disk()).is_none());
         let other = recorder.watch(score(2), &disk()).unwrap();
         recorder.keep(score(2), boot(1));

@@ -150,7 +150,8 @@ fn detach_from(
             Err(Error::missing(format!("no process serves {disk}: `platter disks` lists what is attached")))
         }
         several => Err(Error::refused(format!(
-            "{} processes serve {disk}: end the right one, `platter disks` lists their numbers",
+            "{} processes serve {disk}: name the directory of one with --node DIR, or end one of them (`platter disks` lists \
+             their numbers)",
             several.len()
         ))),
     }

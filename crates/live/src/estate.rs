@@ -1,6 +1,7 @@
 //! What a process and its successor tell each other during a handover: what must stay the same, what moves, and the steps.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use platter_image::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,10 @@ pub(super) struct Claim {
     pub(super) origin: Option<String>,
     /// The origin has answered, and accepted the options.
     pub(super) is_checked: bool,
+    /// The address for peers, if it shares.
+    pub(super) peers: Option<SocketAddr>,
+    /// Another process listens at that address: the running node, or one that continues to use it.
+    pub(super) is_peers_address_used: bool,
 }
 
 impl Claim {
@@ -30,6 +35,14 @@ impl Claim {
                 "the running node serves {}, and this one is to serve {}: use the same addresses",
                 listed(&self.places),
                 listed(&successor.places)
+            )));
+        }
+        if let Some(address) = successor.peers
+            && successor.is_peers_address_used
+            && successor.peers != self.peers
+        {
+            return Err(Error::refused(format!(
+                "{address} is in use, but not by the running node: name another address for peers"
             )));
         }
         if !successor.is_checked && self.origin != successor.origin {
@@ -75,6 +88,8 @@ mod tests {
             places: BTreeSet::from([place.to_owned()]),
             origin: Some(origin.to_owned()),
             is_checked,
+            peers: None,
+            is_peers_address_used: false,
         };
         let running = claim("a", "one", true);
         assert!(running.check(&claim("a", "one", true)).is_ok());
@@ -83,5 +98,25 @@ mod tests {
         for refused in [claim("a", "other", false), claim("b", "one", true)] {
             assert_eq!(running.check(&refused).unwrap_err().kind(), ErrorKind::Refused);
         }
+    }
+
+    #[test]
+    fn an_address_for_peers_is_free_or_that_of_the_running_node() {
+        let claim = |peers: Option<&str>, is_peers_address_used| Claim {
+            places: BTreeSet::new(),
+            origin: None,
+            is_checked: true,
+            peers: peers.map(|address| address.parse().unwrap()),
+            is_peers_address_used,
+        };
+        let running = claim(Some("127.0.0.1:1"), false);
+        for accepted in
+            [claim(None, false), claim(Some("127.0.0.1:1"), true), claim(Some("127.0.0.1:2"), false)]
+        {
+            assert!(running.check(&accepted).is_ok(), "{accepted:?}");
+        }
+        let refused = claim(Some("127.0.0.1:2"), true);
+        assert_eq!(running.check(&refused).unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(claim(None, false).check(&refused).unwrap_err().kind(), ErrorKind::Refused);
     }
 }

@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::address::ServersRequest;
 use super::control::{ServingProcess, write_line};
 use super::estate::{Claim, Estate, Step};
+use super::limits;
 use super::tree::NodesState;
 
 /// Maximum length of one parcel in bytes: a 9P session with the maximum of fids.
@@ -41,8 +42,15 @@ impl Inherited {
     /// continues.
     pub(super) fn ask(dir: &Path, claim: &Claim, servers: &ServersRequest) -> Result<Option<Self>> {
         let until = Instant::now() + ASK_TIME;
+        let mut was_there = false;
         loop {
-            let Some(node) = ServingProcess::node(dir)? else { return Ok(None) };
+            let Some(node) = ServingProcess::node(dir)? else {
+                return match was_there {
+                    false => Ok(None),
+                    true => Err(replaced()),
+                };
+            };
+            was_there = true;
             match Self::ask_once(&node, claim, servers) {
                 Err(error) if error.kind() == ErrorKind::Transient && Instant::now() < until => {
                     thread::sleep(ASK_AGAIN);
@@ -59,6 +67,7 @@ impl Inherited {
         if !shared.eq(&wanted.names()) {
             return Err(Error::transient("the running node has not started all its servers yet"));
         }
+        limits::check(process).map_err(|error| error.within("the running node continues"))?;
         say(&stream, Step::Take)?;
         let mut parcels = BTreeMap::new();
         for (name, count) in servers {
@@ -86,6 +95,14 @@ impl Inherited {
     pub(super) fn take_nodes(&mut self) -> Option<NodesState> {
         self.nodes.take()
     }
+}
+
+/// The error for a node that answered, and then was gone.
+fn replaced() -> Error {
+    Error::transient(
+        "the running node ended meanwhile, or another process has taken over from it: `platter disks --node DIR` shows \
+         whether one runs; try again",
+    )
 }
 
 /// The name of a disk's own server.

@@ -22,6 +22,7 @@ mod handover;
 mod hoarding;
 mod inherited;
 mod known_locks;
+mod limits;
 mod list;
 mod opener;
 mod overlays;

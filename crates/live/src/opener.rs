@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_records::{EditLock, ImageName, NumberChoice, Resolved, VersionName, VersionQuery};
+use platter_records::{EditLock, ImageName, NumberChoice, Resolved, Version, VersionName, VersionQuery};
 
 use super::disk::{Base, LiveDisk};
 use super::disk_request::{DiskRequest, WriteRequest};
@@ -59,15 +59,14 @@ impl Opener {
         check_name: &dyn Fn(&str) -> Result<()>,
     ) -> Result<OpenedDisk> {
         let version = &*request.version;
-        let resolved = self.sources.resolve(version);
         match &request.write {
             None => {
-                let (score, name) = self.named(version, resolved)?;
+                let Named { score, name, note } = self.named(version)?;
                 check_name(&name)?;
-                Ok(OpenedDisk::of(self.read_only(&name, score)?))
+                Ok(OpenedDisk { note, ..OpenedDisk::of(self.read_only(&name, score)?) })
             }
             Some(write) => {
-                let taken = resolved.and_then(|resolved| {
+                let taken = self.sources.resolve(version).and_then(|resolved| {
                     let image = newest_image(&self.sources, version, resolved)?;
                     check_name(image.as_str())?;
                     let (edit_lock, is_new) = self.take_edit_lock(&image, write)?;
@@ -174,50 +173,76 @@ impl Opener {
         Ok(OpenedDisk { note: Some(note), ..OpenedDisk::of(disk) })
     }
 
-    /// Resolves a version to its score and the name of its read-only disk.
+    /// Resolves a version to the name of its read-only disk.
     ///
     /// # Errors
     /// As [`Opener::open`].
-    pub(super) fn name_of(&self, version: &str) -> Result<(Score, String)> {
-        self.named(version, self.sources.resolve(version))
+    pub(super) fn name_of(&self, version: &str) -> Result<String> {
+        Ok(self.named(version)?.name)
     }
 
-    /// Resolves a version to its score and its disk's name. While the origin is down, the hoard or the stored list of
-    /// versions is used.
-    fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Score, String)> {
-        match resolved {
-            Err(error) if error.kind() == ErrorKind::Transient => self.known_version(version)?.ok_or(error),
-            resolved => {
-                let resolved = resolved?;
-                let name = match &resolved.version {
-                    Some(version) => version.record.image.to_string(),
-                    None => resolved.score.to_string(),
-                };
-                Ok((resolved.score, name))
+    /// Resolves a version to its score and its disk's name. While the origin is down, the newest fitting version is used
+    /// that its stored replies or the hoard name.
+    fn named(&self, version: &str) -> Result<Named> {
+        let (resolved, away) = match self.sources.store.resolve_or_remember(version) {
+            Err(error) if error.kind() == ErrorKind::Transient => (None, error),
+            Err(error) => return Err(error),
+            Ok((resolved, None)) => {
+                self.sources.admit(version, resolved.version.as_ref().map(|version| &version.record))?;
+                return Ok(Named::of(&resolved));
             }
-        }
-    }
-
-    fn known_version(&self, version: &str) -> Result<Option<(Score, String)>> {
+            Ok((resolved, Some(away))) => (Some(resolved), away),
+        };
+        let stored = resolved.as_ref().and_then(|resolved| resolved.version.as_ref());
+        let stored = stored.map(|version| (version.name.clone(), version.record.score));
         let query: VersionQuery = version.parse()?;
         let must_be_signed = self.sources.signatures().is_active()?;
         // The hoard has no signatures.
-        if let Some(hoard) = self.sources.hoard().filter(|_| !must_be_signed) {
-            let snapshot = hoard.snapshot();
-            let members = snapshot.members.iter().map(|it| (&it.version, it.record.score));
-            if let Some(known) = newest(&query, members) {
-                return Ok(Some(known));
-            }
+        let hoard = self.sources.hoard().filter(|_| !must_be_signed);
+        let hoard = hoard.map(|hoard| hoard.snapshot().members).unwrap_or_default();
+        let versions = self.remembered_versions();
+        let known = hoard.iter().map(|it| (&it.version, it.record.score));
+        let known = known.chain(versions.iter().map(|it| (&it.name, it.record.score)));
+        let Some((newest, score)) = newest(&query, known.chain(stored.iter().map(|it| (&it.0, it.1)))) else {
+            let resolved = resolved.ok_or(away)?;
+            self.sources.admit(version, resolved.version.as_ref().map(|version| &version.record))?;
+            return Ok(Named::of(&resolved));
+        };
+        if must_be_signed {
+            let resolved = resolved.as_ref().and_then(|resolved| resolved.version.as_ref());
+            let mut known = versions.iter().chain(resolved);
+            let chosen = known.find(|version| version.name == *newest);
+            self.sources.admit(version, chosen.map(|version| &version.record))?;
         }
-        let remembered = self.sources.store.remote().filter(|store| store.cache().is_some());
-        let versions = remembered.and_then(|store| store.origin().versions().ok()).unwrap_or_default();
-        let known = newest(&query, versions.iter().map(|it| (&it.name, it.record.score)));
-        if must_be_signed && let (Some((score, image)), VersionQuery::Named(..)) = (&known, &query) {
-            let chosen = versions.iter().rev();
-            let mut chosen = chosen.filter(|it| it.record.score == *score && it.name.image.as_str() == image);
-            self.sources.signatures().admit(chosen.next().map(|version| &version.record))?;
-        }
-        Ok(known)
+        let note = matches!(query, VersionQuery::Named(_, NumberChoice::Latest)).then(|| {
+            format!("{newest} is the newest version that is known here; there may be a newer one: {away}")
+        });
+        Ok(Named { score, name: newest.image.to_string(), note })
+    }
+
+    /// The versions in the origin's stored replies; none without a cache.
+    fn remembered_versions(&self) -> Vec<Version> {
+        let store = self.sources.store.remote().filter(|store| store.cache().is_some());
+        store.and_then(|store| store.origin().versions().ok()).unwrap_or_default()
+    }
+}
+
+/// A resolved version.
+struct Named {
+    score: Score,
+    /// The name of its read-only disk.
+    name: String,
+    /// Why it may not be the newest version.
+    note: Option<String>,
+}
+
+impl Named {
+    fn of(resolved: &Resolved) -> Self {
+        let name = match &resolved.version {
+            Some(version) => version.record.image.to_string(),
+            None => resolved.score.to_string(),
+        };
+        Self { score: resolved.score, name, note: None }
     }
 }
 
@@ -246,7 +271,7 @@ fn newest_image(sources: &Sources, asked: &str, resolved: Resolved) -> Result<Im
 fn newest<'a>(
     query: &VersionQuery,
     versions: impl Iterator<Item = (&'a VersionName, Score)>,
-) -> Option<(Score, String)> {
+) -> Option<(&'a VersionName, Score)> {
     let fits = |(name, score): &(&VersionName, Score)| match query {
         VersionQuery::Named(image, NumberChoice::Latest) => name.image == *image,
         VersionQuery::Named(image, NumberChoice::Number(number)) => {
@@ -254,6 +279,5 @@ fn newest<'a>(
         }
         VersionQuery::Score(wanted) => score == wanted,
     };
-    let found = versions.filter(fits).max_by_key(|(name, _)| name.number);
-    found.map(|(name, score)| (score, name.image.to_string()))
+    versions.filter(fits).max_by_key(|(name, _)| name.number)
 }

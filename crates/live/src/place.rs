@@ -274,7 +274,11 @@ fn remembered(address: &str, overlays: Option<&Path>, error: Error) -> Result<(P
             .unwrap_or_default(),
     };
     for dir in candidates {
-        let Some(note) = read_note(&dir)? else { continue };
+        let note = match read_note(&dir)? {
+            None if overlays.is_none() => note_of_nodes(&dir, address)?,
+            note => note,
+        };
+        let Some(note) = note else { continue };
         // The latest address counts: stores move between addresses.
         if note.addresses.last().is_some_and(|last| last == address)
             || overlays.is_some() && note.addresses.iter().any(|known| known == address)
@@ -283,6 +287,18 @@ fn remembered(address: &str, overlays: Option<&Path>, error: Error) -> Result<(P
         }
     }
     Err(error.within("the origin is down, and no disk of its store was served from here"))
+}
+
+/// The note of a node of the store with this directory that was last at this address, if there is one: where only nodes
+/// write disks of a store, the store's directory has no note.
+fn note_of_nodes(dir: &Path, address: &str) -> Result<Option<Note>> {
+    for link in fs::read_dir(dir.join(NODES)).into_iter().flatten().flatten().take(NODES_MAX) {
+        let note = read_note(&link.path())?;
+        if let Some(note) = note.filter(|note| note.addresses.last().is_some_and(|last| last == address)) {
+            return Ok(Some(note));
+        }
+    }
+    Ok(None)
 }
 
 fn read_note(dir: &Path) -> Result<Option<Note>> {
@@ -349,6 +365,29 @@ mod tests {
         let (_, note) = remembered(HERE, Some(folder.path()), away()).unwrap();
         assert_eq!((note.store, note.addresses.len()), (StoreId([7; 16]).to_string(), ADDRESSES_MAX));
         assert!(remembered("https://there:1", Some(folder.path()), away()).is_err());
+    }
+
+    #[test]
+    fn a_store_whose_disks_only_nodes_write_is_found_while_its_origin_is_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, origin) = (folder.path().join("node"), "unix:/run/origin-of-nodes.sock");
+        kept(&node, 9, origin).unwrap();
+        let (_, note) = of_store(StoreId([9; 16]), origin, Some(&node)).unwrap();
+        let options = ServerOptions {
+            address: origin.parse().unwrap(),
+            token: None,
+            trust: platter_transport::Trust::System,
+        };
+        let place = LivePlace { store: options.into(), dir: node.clone(), note: Some(note), is_named: false };
+        place.link().unwrap();
+        let (dir, note) = remembered(origin, None, Error::transient("away")).unwrap();
+        assert_eq!(note.store, StoreId([9; 16]).to_string());
+        let found = LivePlace { dir, note: Some(note), ..place }.everywhere().unwrap();
+        assert!(
+            found.iter().any(|place| fs::canonicalize(place.dir()).unwrap_or_default() == node),
+            "{found:?}"
+        );
+        assert!(remembered("unix:/run/other.sock", None, Error::transient("away")).is_err());
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) fn publish_from(
     let (image, place) = (&request.disk, &request.place);
     let wanted =
         Wanted::find(place, store, image, request.edit_lock, words.branch.is_some()).map_err(kept)?;
-    if let Some((server, status)) = serving(place, image, wanted.number())? {
+    if let Some((server, status)) = serving(place, image, Some(wanted.number()))? {
         if words.branch.is_none() {
             return server.publish(image.as_str(), &words);
         }
@@ -110,13 +110,15 @@ pub(super) fn discard_from(
     image: &ImageName,
     edit_lock: Option<u64>,
 ) -> Result<u64> {
-    let wanted = Wanted::find(place, store, image, edit_lock, false)?;
-    if let Some((_, status)) = serving(place, image, wanted.number())? {
-        return Err(Error::refused(format!(
-            "{image} is attached at {}: `platter detach {image} --then discard` ends that and discards the changes",
-            status.exports.join(" ")
-        )));
-    }
+    let wanted = match Wanted::find(place, store, image, edit_lock, false) {
+        // Whether the lock is held is unknown, but a served disk is not discarded in any case.
+        Err(error) if error.kind() == ErrorKind::Transient => {
+            check_unserved(place, image, edit_lock)?;
+            return Err(error);
+        }
+        wanted => wanted?,
+    };
+    check_unserved(place, image, Some(wanted.number()))?;
     let sources = Sources::for_a_job(store.clone())?;
     let disk = wanted.open(place, &sources, image)?;
     let (_, written) = disk.state()?;
@@ -124,14 +126,28 @@ pub(super) fn discard_from(
     Ok(written)
 }
 
-/// Returns the process that serves the image's disk under this edit lock.
+/// Refuses a disk that a process serves for writing.
+fn check_unserved(place: &LivePlace, image: &ImageName, edit_lock: Option<u64>) -> Result<()> {
+    match serving(place, image, edit_lock)? {
+        None => Ok(()),
+        Some((_, status)) => Err(Error::refused(format!(
+            "{image} is attached at {}: `platter detach {image} --then discard` ends that and discards the changes",
+            status.exports.join(" ")
+        ))),
+    }
+}
+
+/// Returns the process that serves the image's disk for writing: under this edit lock, or any without a number.
 fn serving(
     place: &LivePlace,
     image: &ImageName,
-    edit_lock: u64,
+    edit_lock: Option<u64>,
 ) -> Result<Option<(ServingProcess, DiskStatus)>> {
     for process in processes(place)? {
-        let is_it = |disk: &DiskStatus| disk.disk == image.as_str() && disk.edit_lock == Some(edit_lock);
+        let is_it = |disk: &DiskStatus| {
+            let is_meant = edit_lock.is_none_or(|number| disk.edit_lock == Some(number));
+            disk.disk == image.as_str() && disk.writable && is_meant
+        };
         if let Some(disk) = process.disks()?.into_iter().find(is_it) {
             return Ok(Some((process, disk)));
         }

@@ -9,7 +9,7 @@ use platter_image::{Error, ErrorKind, Result, Score};
 use platter_jobs::{Observation, ObservedBoot, register_observed};
 use platter_records::{ImageName, Version};
 
-use super::boots::{BootRecorder, KNOWN_BOOTS_MAX};
+use super::boots::BootRecorder;
 use super::event::LiveEvent;
 use super::served::Served;
 use super::version::base_version;
@@ -37,11 +37,14 @@ impl Served {
     fn register_boot(&self, recorder: &BootRecorder, observed: ObservedBoot) {
         let score = observed.score;
         match self.try_to_register(recorder, &observed) {
-            Ok(Observation::Registered(report)) => self.tell(&LiveEvent::Note(format!(
-                "{}: recorded a boot of {} blocks, {} bytes: revision {} of the hoard",
-                report.version, report.blocks, report.bytes, report.revision
-            ))),
-            Ok(Observation::KnownAlready) => recorder.note_known(score, 1),
+            Ok(Observation::Registered(report)) => {
+                recorder.note_added(&observed);
+                self.tell(&LiveEvent::Note(format!(
+                    "{}: recorded a boot of {} blocks, {} bytes: revision {} of the hoard",
+                    report.version, report.blocks, report.bytes, report.revision
+                )));
+            }
+            Ok(Observation::KnownAlready) => recorder.note_known(&observed),
             // Reading the whole disk is a copy, not a boot.
             Ok(Observation::Copy) => {}
             Err(error) if error.kind() == ErrorKind::Transient => {
@@ -51,7 +54,7 @@ impl Served {
                 recorder.postpone(observed);
             }
             Err(error) => {
-                recorder.note_known(score, KNOWN_BOOTS_MAX);
+                recorder.note_refused(score);
                 self.tell(&LiveEvent::Note(format!("a boot of {score} is not recorded: {error}")));
             }
         }

@@ -265,7 +265,7 @@ impl Served {
     /// # Errors
     /// `Transient` when something is under way that cannot move; this process then continues.
     pub(super) fn hand_over(&self, successor: &Claim, stream: &UnixStream) -> Result<()> {
-        self.request().claim(true).check(successor)?;
+        self.request().claim().check(successor)?;
         if let Some(disk) = self.all().iter().find(|disk| disk.disk.is_publishing()) {
             return Err(Error::transient(format!("{} is being published", disk.name())));
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use platter_image::{Result, Score};
-use platter_records::Resolved;
+use platter_records::{Resolved, VersionRecord};
 use platter_signing::SignaturePolicy;
 use platter_store::Hoard;
 use platter_vdisk::{BlockCache, RecipeDisk, Source};
@@ -70,10 +70,19 @@ impl Sources {
     /// As [`OpenStore::resolve`] and [`SignaturePolicy::admit`].
     pub(super) fn resolve(&self, version: &str) -> Result<Resolved> {
         let resolved = self.store.resolve(version)?;
-        if Score::from_hex(version).is_none() {
-            self.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
-        }
+        self.admit(version, resolved.version.as_ref().map(|version| &version.record))?;
         Ok(resolved)
+    }
+
+    /// Makes sure that a version may be used which a user named like this. A score may always.
+    ///
+    /// # Errors
+    /// As [`SignaturePolicy::admit`].
+    pub(super) fn admit(&self, named: &str, record: Option<&VersionRecord>) -> Result<()> {
+        if Score::from_hex(named).is_some() {
+            return Ok(());
+        }
+        self.signatures.admit(record).map(drop)
     }
 
     /// Creates sources for one job, which reads few blocks twice.

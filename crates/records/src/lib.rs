@@ -40,7 +40,7 @@ pub use record::{
     Consistency, FilesystemRecord, Parent, RECORD_LENGTH_MAX, UnreadableOmitted, UnreadableRecord,
     VersionRecord,
 };
-pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
+pub use refine::{BOOT_GAP_MS_MAX, OBSERVED_BYTES_MAX};
 pub use repairs::{PublishedVersion, Repairs};
 pub use signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
 pub use store_health::StoreHealth;

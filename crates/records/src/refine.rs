@@ -2,9 +2,11 @@
 //!
 //! No I/O. Blocks that only the new boot read are appended, so the order of the existing ones never changes. Blocks
 //! that the new boot did not read are kept: one block too many is fetched once per node, one block too few costs each
-//! boot a round trip. To limit the growth and the influence of one node, a set merges at most [`OBSERVED_BOOTS_MAX`]
-//! boots, ignores a boot that adds less than 1/[`WORTH_PART`] of its bytes, and has at most [`OBSERVED_BYTES_MAX`]
-//! bytes. A set that a user recorded never changes.
+//! boot a round trip. To limit the growth, a set ignores a boot that adds less than 1/[`WORTH_PART`] of its bytes, and
+//! has at most [`OBSERVED_BYTES_MAX`] bytes. The number of boots is not limited: a boot that adds more shows that the set
+//! is incomplete. A set that a user recorded never changes.
+//!
+//! A slow boot with long pauses arrives in pieces. Those of one node count as one boot.
 
 use std::collections::HashMap;
 
@@ -12,20 +14,27 @@ use platter_image::BlockId;
 
 use crate::boot_set::{BOOT_SET_BLOCKS_MAX, BootBlock, BootSet, BootSetRecord};
 
-/// Maximum number of boots that a boot set merges.
-pub const OBSERVED_BOOTS_MAX: u32 = 3;
 /// Maximum size of an observed boot set in bytes.
 pub const OBSERVED_BYTES_MAX: u64 = 1 << 30;
 
 /// A boot is ignored if it adds less than 1/`WORTH_PART` of the boot set's bytes.
 const WORTH_PART: u64 = 64;
 /// Maximum number of nodes that a boot set lists.
-const NODES_MAX: usize = OBSERVED_BOOTS_MAX as usize;
+const NODES_MAX: usize = 3;
+/// Reads that a node reports at most this long after earlier ones belong to the same boot, in milliseconds.
+pub const BOOT_GAP_MS_MAX: i64 = 10 * 60 * 1000;
 
 impl BootSetRecord {
-    /// Whether observed boots no longer change the boot set: a user recorded it, or it has merged enough boots.
+    /// Whether observed boots do not change the boot set, because a user recorded it.
     pub fn is_settled(&self) -> bool {
-        self.boots == 0 || self.boots >= OBSERVED_BOOTS_MAX
+        self.boots == 0
+    }
+
+    /// Whether `next` is another piece of the same boot.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        let begin = next.time_unix_ms.saturating_sub_unsigned(next.duration_ms);
+        let is_same_node = !next.nodes.is_empty() && next.nodes.iter().all(|node| self.nodes.contains(node));
+        is_same_node && begin <= self.time_unix_ms.saturating_add(BOOT_GAP_MS_MAX)
     }
 }
 
@@ -48,7 +57,10 @@ impl BootSet {
         nodes.extend(new.nodes.iter().filter(|node| !own.nodes.contains(node)).cloned());
         nodes.truncate(NODES_MAX);
         let record = BootSetRecord {
-            boots: own.boots.saturating_add(new.boots),
+            boots: match own.is_continued_by(new) {
+                true => own.boots,
+                false => own.boots.saturating_add(new.boots),
+            },
             nodes,
             time_unix_ms: new.time_unix_ms,
             duration_ms: own.duration_ms.max(new.duration_ms),
@@ -130,6 +142,23 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_one_boot_count_as_one_boot() {
+        let mut set = boot("a", &[1]);
+        for (number, (node, minutes, boots)) in
+            [("a", 5, 1), ("a", 14, 1), ("b", 15, 2), ("a", 20, 2), ("a", 40, 3)].into_iter().enumerate()
+        {
+            let mut piece = boot(node, &[number as u32 + 2]);
+            piece.record.time_unix_ms = minutes * 60 * 1000;
+            set = set.refined(&piece).unwrap();
+            assert_eq!(
+                (set.record.boots, set.blocks.len()),
+                (boots, number + 2),
+                "{node} after {minutes} minutes"
+            );
+        }
+    }
+
+    #[test]
     fn settled_sets_and_small_additions_change_nothing() {
         let many: Vec<u32> = (1..200).collect();
         let set = boot("a", &many);
@@ -139,7 +168,7 @@ mod tests {
         assert_eq!(with(190..203), None, "three of 200 blocks");
         assert!(with(190..204).is_some());
         let more = boot("b", &[1000, 1001, 1002, 1003, 1004, 1005]);
-        for (boots, grows) in [(0, false), (1, true), (2, true), (3, false), (u32::MAX, false)] {
+        for (boots, grows) in [(0, false), (1, true), (3, true), (u32::MAX, true)] {
             let mut set = set.clone();
             set.record.boots = boots;
             assert_eq!(set.refined(&more).is_some(), grows, "{boots} boots");

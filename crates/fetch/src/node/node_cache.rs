@@ -25,6 +25,16 @@ pub struct CacheLocation {
     pub limit_bytes: u64,
 }
 
+impl CacheLocation {
+    /// Checks the size limit without opening the cache.
+    ///
+    /// # Errors
+    /// `Refused` when it is too small.
+    pub fn check(&self) -> Result<()> {
+        CacheOptions::new(self.limit_bytes).check()
+    }
+}
+
 /// A cache, shared by all sources of a process.
 pub struct NodeCache {
     cache: Cache,
@@ -113,6 +123,14 @@ impl NodeCache {
                 self.answers.note(format!("the cache accepts no frames: {error}"));
                 false
             }
+        }
+    }
+
+    /// Adds a frame that this process made and sent to the origin, so that its blocks can be read while the origin is down.
+    pub(crate) fn put_own(&self, stored: &[u8]) {
+        // A frame that is not accepted is fetched when it is read.
+        if let Ok(header) = FrameHeader::parse(stored) {
+            self.put(stored, &header);
         }
     }
 

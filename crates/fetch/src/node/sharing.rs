@@ -1,10 +1,11 @@
 //! A node's sharing: serves cached frames to peers, and fetches from peers before it asks the origin.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind::AddrInUse;
+use std::net::{SocketAddr, TcpListener};
 
 use platter_cast::peer::NodeId;
 use platter_client::SharingRights;
-use platter_image::{Error, Result};
+use platter_image::{Error, IoContext, Result};
 
 use super::node_cache::NodeCache;
 use crate::driver::{Directory, Fetcher, Identity, PeerOptions};
@@ -26,6 +27,30 @@ pub struct SharingRequest {
     pub memory_bytes_max: u64,
 }
 
+impl SharingRequest {
+    /// Checks the address without sharing anything. Returns false if it is in use.
+    ///
+    /// # Errors
+    /// `Refused` for an address that no other node can reach; `Io` when this machine does not have it.
+    pub fn check(&self) -> Result<bool> {
+        self.check_address()?;
+        match TcpListener::bind(self.address) {
+            Err(error) if error.kind() == AddrInUse => Ok(false),
+            bound => bound.map(|_| true).context(|| format!("listening for peers at {}", self.address)),
+        }
+    }
+
+    fn check_address(&self) -> Result<()> {
+        match self.address.ip().is_unspecified() {
+            false => Ok(()),
+            true => Err(Error::refused(format!(
+                "peers at {}: name the address at which other nodes reach this one",
+                self.address
+            ))),
+        }
+    }
+}
+
 /// Starts to share the frames of a cache.
 ///
 /// # Errors
@@ -37,12 +62,7 @@ pub(super) fn begin(
     rights: SharingRights,
     request: &SharingRequest,
 ) -> Result<()> {
-    if request.address.ip().is_unspecified() {
-        return Err(Error::refused(format!(
-            "peers at {}: name the address at which other nodes reach this one",
-            request.address
-        )));
-    }
+    request.check_address()?;
     let (dir, id) = (cache.cache().dir(), NodeId(cache.cache().id().0));
     cache.audience().share_with(rights)?;
     let identity = Identity::open(dir, id)?;

@@ -11,6 +11,8 @@ use platter_store::{Session, Store};
 
 use platter_client::UploadSession;
 
+use crate::node::NodeCache;
+
 /// A session of a store. If dropped without publishing, its frames stay in the store for the next session.
 pub enum OpenSession {
     /// A session of a store in a directory, whose lock it holds.
@@ -21,7 +23,12 @@ pub enum OpenSession {
         session: Option<Box<Session>>,
     },
     /// A session of an origin.
-    Remote(UploadSession),
+    Remote {
+        /// The session.
+        session: UploadSession,
+        /// The cache through which this process reads the origin.
+        cache: Option<Arc<NodeCache>>,
+    },
 }
 
 impl OpenSession {
@@ -29,7 +36,7 @@ impl OpenSession {
     pub fn is_lost(&self) -> bool {
         match self {
             Self::Local { .. } => false,
-            Self::Remote(session) => session.is_lost(),
+            Self::Remote { session, .. } => session.is_lost(),
         }
     }
 
@@ -40,7 +47,7 @@ impl OpenSession {
     pub fn finish(&self) -> Result<()> {
         match self {
             Self::Local { .. } => Ok(()),
-            Self::Remote(session) => session.finish(),
+            Self::Remote { session, .. } => session.finish(),
         }
     }
 
@@ -51,7 +58,7 @@ impl OpenSession {
     /// `Refused` when the newest version has another number; as [`Session::publish`].
     pub fn publish(&mut self, draft: VersionRecord, expect: Option<u64>) -> Result<PublishedVersion> {
         let (store, session) = match self {
-            Self::Remote(session) => return session.publish(&draft, expect),
+            Self::Remote { session, .. } => return session.publish(&draft, expect),
             Self::Local { store, session } => (store, session.take().ok_or_else(ended)?),
         };
         let published = session.publish_after(draft, expect)?;
@@ -94,14 +101,14 @@ impl FrameIndex for OpenSession {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.locate(id),
-            Self::Remote(session) => session.locate(id),
+            Self::Remote { session, .. } => session.locate(id),
         }
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.read_frame(address, stored),
-            Self::Remote(session) => session.read_frame(address, stored),
+            Self::Remote { session, .. } => session.read_frame(address, stored),
         }
     }
 }
@@ -110,35 +117,41 @@ impl FrameStore for OpenSession {
     fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.lookup_and_pin(id),
-            Self::Remote(session) => session.lookup_and_pin(id),
+            Self::Remote { session, .. } => session.lookup_and_pin(id),
         }
     }
 
     fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.lookup_and_pin_all(ids),
-            Self::Remote(session) => session.lookup_and_pin_all(ids),
+            Self::Remote { session, .. } => session.lookup_and_pin_all(ids),
         }
     }
 
     fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.pin_stored(id),
-            Self::Remote(session) => session.pin_stored(id),
+            Self::Remote { session, .. } => session.pin_stored(id),
         }
     }
 
     fn lookups_under_way(&self) -> usize {
         match self {
             Self::Local { .. } => 1,
-            Self::Remote(session) => session.lookups_under_way(),
+            Self::Remote { session, .. } => session.lookups_under_way(),
         }
     }
 
     fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.append(frame),
-            Self::Remote(session) => session.append(frame),
+            Self::Remote { session, cache } => {
+                let pin = session.append(frame)?;
+                if let Some(cache) = cache {
+                    cache.put_own(&frame.stored);
+                }
+                Ok(pin)
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use platter_client::Watch;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_image::{BlockId, Error, ErrorKind, Result, Score};
 use platter_records::{
     BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Resolved, Signature, StoreId,
     Version, VersionName, edit_lock_refusal,
@@ -112,6 +112,17 @@ impl OpenStore {
         match &self.0 {
             Opened::Local(store) => store.resolve(text),
             Opened::Remote(store) => store.resolve(text),
+        }
+    }
+
+    /// The same, with the error of an origin that is down if the result comes from its stored replies.
+    ///
+    /// # Errors
+    /// As [`OpenStore::resolve`].
+    pub fn resolve_or_remember(&self, text: &str) -> Result<(Resolved, Option<Error>)> {
+        match &self.0 {
+            Opened::Local(store) => store.resolve(text).map(|resolved| (resolved, None)),
+            Opened::Remote(store) => store.resolve_or_remember(text),
         }
     }
 
@@ -386,7 +397,8 @@ impl OpenStore {
     fn session(&self, image: &ImageName, known: KnownCheck) -> Result<OpenSession> {
         let store = match &self.0 {
             Opened::Remote(store) => {
-                return Ok(OpenSession::Remote(store.origin().session(image, known == KnownCheck::All)?));
+                let session = store.origin().session(image, known == KnownCheck::All)?;
+                return Ok(OpenSession::Remote { session, cache: store.cache().cloned() });
             }
             // Only a store opened for writing has taken over interrupted data.
             Opened::Local(store) if store.salvaged().is_some() => store.clone(),

@@ -142,6 +142,35 @@ fn a_killed_node_continues_with_all_of_its_disks_without_its_origin() {
     assert!(contents(&served, "lab/written") == expected);
 }
 
+/// While the origin is down, a node serves the version that it published last: it is the newest one in any stored reply,
+/// and its blocks were put into the cache as they were sent.
+#[test]
+fn a_node_reads_what_it_published_without_its_origin() {
+    let host = Host::new();
+    let origin = host.run_origin();
+    let served = host.node();
+    answer(&served, Question::Attach(vec![written("lab/written")])).unwrap();
+    let disk = served.open("lab/written").unwrap();
+    let random: Vec<u8> =
+        (0..65_536_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    disk.write(&random, 8192).unwrap();
+    let mut expected = host.bytes.clone();
+    expected[8192..][..random.len()].copy_from_slice(&random);
+    assert!(contents(&served, "lab/written") == expected);
+    let words = Words::default();
+    let detach = Question::Detach { disk: "lab/written".into(), then: Some(OnDetach::Publish), words };
+    answer(&served, detach).unwrap();
+    drop((disk, served, origin));
+    std::fs::remove_file(host.lab.socket()).unwrap();
+    for version in ["lab/written", "lab/written@2"] {
+        let served = host.node();
+        answer(&served, Question::Attach(vec![DiskRequest::new(version)])).unwrap();
+        assert!(contents(&served, "lab/written") == expected, "{version}");
+        let words = Words::default();
+        answer(&served, Question::Detach { disk: "lab/written".into(), then: None, words }).unwrap();
+    }
+}
+
 /// A clone by a node fails at once while the origin is down.
 #[test]
 fn a_clone_is_tried_once_while_the_origin_is_away() {
@@ -172,7 +201,7 @@ fn a_clone_is_tried_once_while_the_origin_is_away() {
 #[test]
 fn a_disk_that_is_served_is_not_discarded() {
     let host = Host::new();
-    let _origin = host.run_origin();
+    let origin = host.run_origin();
     let served = host.node();
     answer(&served, Question::Attach(vec![written("lab/written")])).unwrap();
     served.open("lab/written").unwrap().write(&[9; 4096], 0).unwrap();
@@ -180,21 +209,30 @@ fn a_disk_that_is_served_is_not_discarded() {
     let control = ControlSocket::open(&host.dir(), true).unwrap();
     let agent = Agent::open(&served).unwrap();
     let is_stopped = AtomicBool::new(false);
-    let discarded = thread::scope(|scope| {
+    let (discarded, without_origin) = thread::scope(|scope| {
         scope.spawn(|| {
             control.answer_all(&|| is_stopped.load(Ordering::SeqCst), &|question, stream| {
                 crate::answering::answer(&served, &agent, question, stream)
             });
         });
-        let discarded = discard_at(&host.dir(), &"lab/written".parse().unwrap(), None);
+        let discard = || discard_at(&host.dir(), &"lab/written".parse().unwrap(), None);
+        let discarded = discard();
+        drop(origin);
+        std::fs::remove_file(host.lab.socket()).unwrap();
+        let without_origin = discard();
         is_stopped.store(true, Ordering::SeqCst);
         control.wake().unwrap();
-        discarded
+        (discarded, without_origin)
     });
-    let error = discarded.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.to_string().contains("platter detach lab/written --then discard"), "{error}");
-    assert_eq!(contents(&served, "lab/written")[..4096], [9; 4096]);
+    for discarded in [discarded, without_origin] {
+        let error = discarded.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains("platter detach lab/written --then discard"), "{error}");
+    }
+    // The rest of the disk is at the origin.
+    let mut written = [0; 4096];
+    served.open("lab/written").unwrap().read(&mut written, 0).unwrap();
+    assert_eq!(written, [9; 4096]);
 }
 
 /// Unpublished changes in a node's directory are found by commands that name only the store.

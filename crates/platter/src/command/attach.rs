@@ -52,11 +52,20 @@ pub(super) fn nbd_at(options: &NbdArguments, address: ServeAddress) -> Result<Nb
     let tls = options.tls_certificates.as_deref().map(|dir| -> Result<TlsFolder> {
         Ok(TlsFolder { dir: absolute(dir)?, verify_peer: options.tls_verify_peer })
     });
+    let address = absolute_address(address)?;
     Ok(NbdAddress { address, tls: tls.transpose()?, insecure_loopback: options.insecure_loopback })
 }
 
+/// The address with an absolute path.
+fn absolute_address(address: ServeAddress) -> Result<ServeAddress> {
+    Ok(match address {
+        ServeAddress::Unix(path) => ServeAddress::Unix(absolute(&path)?),
+        tcp => tcp,
+    })
+}
+
 /// Makes a path absolute.
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), error))
 }
 
@@ -64,11 +73,12 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 pub(super) fn trees(
     options: &TreeArguments,
     nbd: &NbdArguments,
-) -> (Option<FuseAddress>, Option<NinepAddress>) {
-    let fuse = options.fuse.clone();
+) -> Result<(Option<FuseAddress>, Option<NinepAddress>)> {
+    let fuse = options.fuse.as_deref().map(absolute).transpose()?;
     let fuse = fuse.map(|mount_point| FuseAddress { mount_point, allow_other: options.allow_other });
+    let ninep = options.ninep.clone().map(absolute_address).transpose()?;
     let insecure_loopback = nbd.insecure_loopback;
-    (fuse, options.ninep.clone().map(|address| NinepAddress { address, insecure_loopback }))
+    Ok((fuse, ninep.map(|address| NinepAddress { address, insecure_loopback })))
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
@@ -92,7 +102,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     };
     let mut disks = disks(&options.versions, &options.disk);
     disks.iter_mut().for_each(|disk| disk.record.clone_from(&options.record));
-    let (fuse, ninep) = trees(&options.tree, &options.nbd);
+    let (fuse, ninep) = trees(&options.tree, &options.nbd)?;
     let tree_access = if options.disk.write { TreeAccess::Names } else { TreeAccess::ReadOnly };
     let request = AttachRequest {
         place,
@@ -119,10 +129,7 @@ fn at_node(dir: &Path, options: &Attach, output: &Output) -> Outcome {
              options of `platter node`",
         ));
     }
-    let mut nbd = nbd(&options.nbd)?;
-    if let Some(NbdAddress { address: ServeAddress::Unix(path), .. }) = &mut nbd {
-        *path = absolute(path)?;
-    }
+    let nbd = nbd(&options.nbd)?;
     let record = options.record.as_deref().map(absolute).transpose()?;
     let requests = disks(&options.versions, &options.disk).into_iter();
     let requests = requests.map(|it| DiskRequest { nbd: nbd.clone(), record: record.clone(), ..it });

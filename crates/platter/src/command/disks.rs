@@ -25,11 +25,22 @@ pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Ou
         disks.iter().for_each(|disk| output.fact(disk, String::new));
         return Ok(ExitCode::SUCCESS);
     }
-    let head = ["DISK", "SIZE", "CHANGES", "CACHED", "HOLDER", "LOCK", "PROCESS", "SERVED AT"];
+    let head = ["DISK", "SIZE", "CHANGES", "CACHED", "LOCK", "PROCESS"];
     let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(disks.iter().map(row));
-    output.fact(&json!(null), || table(&rows));
+    output.fact(&json!(null), || with_details(&table(&rows), &disks));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds below the row of each disk what is too long for a column.
+fn with_details(table: &str, disks: &[ListedDisk]) -> String {
+    let mut lines: Vec<String> = table.lines().take(1).map(String::from).collect();
+    for (row, disk) in table.lines().skip(1).zip(disks) {
+        lines.push(row.to_owned());
+        lines.extend(disk.status.holder.iter().map(|holder| format!("    edited by {holder}")));
+        lines.extend(disk.status.exports.iter().map(|export| format!("    at {export}")));
+    }
+    lines.join("\n")
 }
 
 /// Returns the disks of a node; while it does not run, those in its directory.
@@ -64,11 +75,9 @@ fn row(listed: &ListedDisk) -> Vec<String> {
             (None, Some(_)) => "on demand".into(),
             (None, None) => "-".into(),
         },
-        or_none(disk.holder.clone()),
         or_none(
             disk.edit_lock.map(|edit_lock| format!("{edit_lock}{}", if listed.lost { " lost" } else { "" })),
         ),
         or_none(disk.process.map(|process| process.to_string())),
-        or_none(Some(disk.exports.join(" ")).filter(|exports| !exports.is_empty())),
     ]
 }

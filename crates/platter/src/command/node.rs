@@ -5,16 +5,18 @@ use std::process::ExitCode;
 use platter_jobs::{SharingRequest, StoreLocation, default_holder};
 use platter_live::{AttachRequest, LivePlace, NodeRequest, ServeAddress, ServersRequest, TreeAccess, attach};
 
-use super::attach::{disks, nbd_at, stop_at_signals, tell, trees};
+use super::attach::{absolute, disks, nbd_at, stop_at_signals, tell, trees};
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Node;
 use crate::output::Output;
 use crate::server::cached;
 
 pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Outcome {
+    // Clients get absolute addresses, because they run in other directories.
+    let cache_dir = absolute(&options.cache_dir)?;
     let nbd = options.nbd.nbd.clone();
-    let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(options.cache_dir.join("nbd.sock")));
-    let store = cached(store, &options.cache_dir, options.cache_size)?;
+    let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(cache_dir.join("nbd.sock")));
+    let store = cached(store, &cache_dir, options.cache_size)?;
     let memory_bytes = u64::from(options.memory) << 20;
     let sharing = options.peers.map(|address| SharingRequest {
         address,
@@ -22,14 +24,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         memory_bytes_max: memory_bytes,
     });
     let name = options.name.clone().unwrap_or_else(host_name);
-    let (fuse, ninep) = trees(&options.tree, &options.nbd);
+    let (fuse, ninep) = trees(&options.tree, &options.nbd)?;
     let tree_access = if options.disk.write { TreeAccess::Names } else { TreeAccess::Disks };
     let request = AttachRequest {
-        place: LivePlace::of_cache(&store, &options.cache_dir),
+        place: LivePlace::of_cache(&store, &cache_dir),
         disks: disks(&options.versions, &options.disk),
         servers: ServersRequest { nbd: Some(nbd_at(&options.nbd, nbd)?), fuse, ninep, tree_access },
         memory_bytes: memory_bytes as usize,
-        hoard: (!options.no_hoard).then(|| options.cache_dir.clone()),
+        hoard: (!options.no_hoard).then_some(cache_dir),
         node: Some(NodeRequest { name, sharing, record_boots: !options.no_record_boots }),
         take_over: options.take_over,
         signatures: options.signatures.policy(),
