@@ -48,6 +48,8 @@ pub(crate) const DISCARDED_TIME_MAX: Duration = Duration::from_secs(5);
 pub(crate) const SEND_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Most KiB of bodies in memory at once.
 pub(crate) const BODIES_KIB_MAX: usize = 128 << 10;
+/// Most of these for one access token; and as many only for the unix socket.
+pub(crate) const BODIES_KIB_OF_ONE: usize = 32 << 10;
 /// Most bytes of a JSON body.
 pub(crate) const JSON_LENGTH_MAX: usize = 128 << 10;
 

@@ -12,6 +12,7 @@
 mod access;
 mod api;
 mod background;
+mod bodies;
 mod casts;
 mod changes;
 mod clock;

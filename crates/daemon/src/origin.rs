@@ -9,13 +9,14 @@ use platter_api::CastStatus;
 use platter_image::{Error, Result, Score};
 use platter_records::{ImageName, Version};
 use platter_store::Store;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::access::{AccessTokens, Principal};
+use crate::bodies::Bodies;
 use crate::casts::{Casts, state_word};
 use crate::config::{
-    ACCESS_THREADS, BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks,
-    OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
+    ACCESS_THREADS, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks, OverlayBases,
+    STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
 use crate::events::{Events, What};
@@ -43,8 +44,8 @@ pub(crate) struct Origin {
     pub(crate) id_sets: IdSets,
     pub(crate) casts: Casts,
     pub(crate) disks: Disks,
-    /// One permit for each KiB of request bodies in memory.
-    pub(crate) bodies: Arc<Semaphore>,
+    /// The memory for bodies of requests.
+    pub(crate) bodies: Bodies,
     /// Notified after a change of the catalog, so that its events are reported at once.
     pub(crate) changed: Notify,
     /// True once the origin ends.
@@ -78,7 +79,7 @@ impl Origin {
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
             casts: Casts::default(),
             disks: Disks::default(),
-            bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+            bodies: Bodies::new(),
             changed: Notify::new(),
             ending,
             is_replaced: AtomicBool::new(false),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -10,6 +11,7 @@ use platter_api::AddAccessTokenRequest;
 
 use super::Shared;
 use super::body::{json, read_json};
+use super::gate::Asker;
 use super::path::Named;
 use super::problem::Problem;
 
@@ -20,10 +22,11 @@ pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Probl
 
 pub(super) async fn add(
     State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let AddAccessTokenRequest { name, role, patterns } = read_json(&origin, &headers, sent).await?;
+    let AddAccessTokenRequest { name, role, patterns } = read_json(&origin, &asker, &headers, sent).await?;
     let shared = Arc::clone(&origin);
     let made = origin.pool.run(move || shared.access.add(&name, role, patterns)).await?;
     let mut response = json(&made)?;

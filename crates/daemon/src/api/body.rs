@@ -9,11 +9,12 @@ use futures_util::StreamExt;
 use platter_image::{Error, ErrorKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
+use super::gate::Asker;
 use super::problem::Problem;
+use crate::bodies::BodyMemory;
 use crate::config::{
     BODY_PAUSE_MAX, BODY_TIME_MAX, DISCARDED_LENGTH_MAX, DISCARDED_TIME_MAX, JSON_LENGTH_MAX,
 };
@@ -21,7 +22,7 @@ use crate::config::{
 /// A body that was read, and its share of the memory for bodies.
 pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
-    _share: OwnedSemaphorePermit,
+    _share: BodyMemory,
 }
 
 /// Reads a body of at most `length_max` bytes.
@@ -31,6 +32,7 @@ pub(super) struct Held {
 /// being read.
 pub(super) async fn read(
     origin: &Shared,
+    asker: &Asker,
     headers: &HeaderMap,
     body: Body,
     length_max: usize,
@@ -44,8 +46,8 @@ pub(super) async fn read(
         }
         return Err(too_long(length_max));
     }
-    let share = origin.bodies.clone().acquire_many_owned(length.div_ceil(1024) as u32);
-    let share = timeout(BODY_PAUSE_MAX, share).await.ok().and_then(Result::ok);
+    let share = origin.bodies.take(&asker.who, length.div_ceil(1024) as u32);
+    let share = timeout(BODY_PAUSE_MAX, share).await.ok().flatten();
     let share = share.ok_or_else(|| Error::transient("too many requests are being read: try again"))?;
     let deadline = Instant::now() + BODY_TIME_MAX;
     let mut stream = body.into_data_stream();
@@ -79,10 +81,11 @@ pub(super) async fn read(
 /// As [`read`]; 400 when it is not the expected JSON.
 pub(super) async fn read_json<T: DeserializeOwned>(
     origin: &Shared,
+    asker: &Asker,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, Problem> {
-    let held = read(origin, headers, body, JSON_LENGTH_MAX).await?;
+    let held = read(origin, asker, headers, body, JSON_LENGTH_MAX).await?;
     serde_json::from_slice(&held.bytes)
         .map_err(|error| Problem::bad_request(&Error::refused(format!("the body: {error}"))))
 }

@@ -30,7 +30,7 @@ pub(super) async fn tell(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let status: CastStatus = read_json(&origin, &headers, sent).await?;
+    let status: CastStatus = read_json(&origin, &asker, &headers, sent).await?;
     let image = check_report(&id, &status).map_err(|error| Problem::bad_request(&error))?;
     match &image {
         Some(image) => asker.check(image)?,

@@ -33,7 +33,7 @@ pub(super) async fn take(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: TakeEditLockRequest = read_json(&origin, &headers, sent).await?;
+    let request: TakeEditLockRequest = read_json(&origin, &asker, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.take_edit_lock(&request, &asker.by)).await?)

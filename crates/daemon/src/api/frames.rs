@@ -24,7 +24,7 @@ pub(super) async fn frames(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let held = body::read(&origin, &headers, sent, REQUEST_LENGTH_MAX).await?;
+    let held = body::read(&origin, &asker, &headers, sent, REQUEST_LENGTH_MAX).await?;
     let request = FramesRequest::parse(&held.bytes).map_err(|error| Problem::bad_request(&error))?;
     drop(held);
     let shared = Arc::clone(&origin);

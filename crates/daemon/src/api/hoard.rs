@@ -78,7 +78,7 @@ pub(super) async fn record(
     let Query(OfVersion { image, number }) = query.map_err(|_| lacks("image= and number="))?;
     let image = image.parse().map_err(|error| Problem::bad_request(&error))?;
     asker.check(&image)?;
-    let held = body::read(&origin, &headers, sent, BOOT_SET_LENGTH_MAX).await?;
+    let held = body::read(&origin, &asker, &headers, sent, BOOT_SET_LENGTH_MAX).await?;
     let (_, set) = BootSet::decode_unnamed(&held.bytes).map_err(|error| Problem::bad_request(&error))?;
     drop(held);
     let name = VersionName { image, number };
@@ -92,7 +92,7 @@ pub(super) async fn unregister(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: UnregisterRequest = read_json(&origin, &headers, sent).await?;
+    let request: UnregisterRequest = read_json(&origin, &asker, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.unregister_boot_set((&asker.who, &asker.by), &request)).await?)

@@ -22,7 +22,7 @@ pub(super) async fn clone(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: CloneRequest = read_json(&origin, &headers, sent).await?;
+    let request: CloneRequest = read_json(&origin, &asker, &headers, sent).await?;
     let from = request.from.parse().map_err(|error| Problem::bad_request(&error))?;
     let VersionQuery::Named(image, choice) = from else {
         return Err(Problem::bad_request(&Error::refused(
@@ -43,7 +43,7 @@ pub(super) async fn forget(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: ForgetRequest = read_json(&origin, &headers, sent).await?;
+    let request: ForgetRequest = read_json(&origin, &asker, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.forget(&request, &asker.by)).await?)
@@ -55,7 +55,7 @@ pub(super) async fn protect(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: ProtectRequest = read_json(&origin, &headers, sent).await?;
+    let request: ProtectRequest = read_json(&origin, &asker, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.protect(&request, &asker.by)).await?)
@@ -77,7 +77,7 @@ pub(super) async fn rename(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: RenameRequest = read_json(&origin, &headers, sent).await?;
+    let request: RenameRequest = read_json(&origin, &asker, &headers, sent).await?;
     asker.check(&request.from)?;
     asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
@@ -90,7 +90,7 @@ pub(super) async fn sign(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: SignRequest = read_json(&origin, &headers, sent).await?;
+    let request: SignRequest = read_json(&origin, &asker, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
     let (who, by) = (asker.who.clone(), asker.by.clone());

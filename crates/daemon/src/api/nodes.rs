@@ -22,7 +22,7 @@ pub(super) async fn report(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let held = body::read(&origin, &headers, sent, REPORT_LENGTH_MAX).await?;
+    let held = body::read(&origin, &asker, &headers, sent, REPORT_LENGTH_MAX).await?;
     let counted = |problem: Problem| {
         origin.metrics.node_reports_refused.add(1);
         problem

@@ -77,7 +77,7 @@ pub(super) async fn need(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let held = read(&origin, &headers, sent, NEED_IDS_MAX * BlockId::LEN).await?;
+    let held = read(&origin, &asker, &headers, sent, NEED_IDS_MAX * BlockId::LEN).await?;
     let asked = ids(&held.bytes).map_err(|error| Problem::bad_request(&error))?;
     drop(held);
     let shared = Arc::clone(&origin);
@@ -105,7 +105,7 @@ pub(super) async fn frames(
         }
         return Err(error.into());
     }
-    let held = read(&origin, &headers, sent, UPLOAD_LENGTH_MAX).await?;
+    let held = read(&origin, &asker, &headers, sent, UPLOAD_LENGTH_MAX).await?;
     let shared = Arc::clone(&origin);
     let received = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker)?;
@@ -128,7 +128,7 @@ pub(super) async fn publish(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let PublishRequest { record, expect } = read_json(&origin, &headers, sent).await?;
+    let PublishRequest { record, expect } = read_json(&origin, &asker, &headers, sent).await?;
     asker.check_new(&record.image)?;
     let draft = VersionRecord {
         number: 0,
