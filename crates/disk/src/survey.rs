@@ -10,8 +10,8 @@
 use platter_image::chunking::{FileRun, GRID, Region};
 use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 
-use crate::filesystem::{Contents, Found, Owners, TABLES_READ, Trust, examine, probe};
 use crate::partition::{Partition, PartitionTable, TableKind};
+use platter_filesystem::{Contents, Found, Owners, TABLES_READ, Trust, examine, probe};
 
 /// With `skip_gaps`, gaps of at most this many bytes are kept anyway: alignment creates such gaps.
 pub const GAP_KEPT_MAX: u64 = 1 << 20;

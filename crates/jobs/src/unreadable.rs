@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use platter_disk::filesystem::ext::{FileInode, FileKind, Files};
+use platter_filesystem::ext::{FileInode, FileKind, Files};
 use platter_image::{DiskRead, Extent, Extents};
 use platter_records::{FilesystemRecord, UnreadableOmitted, UnreadableRecord, VersionRecord};
 

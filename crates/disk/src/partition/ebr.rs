@@ -9,8 +9,9 @@
 
 use platter_image::{DiskRead, Extent, Result};
 
-use super::mbr::{self, Entry, Record};
+use super::mbr;
 use super::{PartitionTable, read_sectors};
+use platter_filesystem::boot_record::{Entry, Record};
 
 /// The most records of a chain that are read: no system numbers as many partitions.
 const RECORDS_MAX: usize = 128;

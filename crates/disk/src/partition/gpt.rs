@@ -11,7 +11,7 @@ use crc::{CRC_32_ISO_HDLC, Crc};
 use platter_image::{DiskRead, Error, Extent, Extents, Result};
 
 use super::{Partition, PartitionTable, TableKind, container_doubt, read_sectors};
-use crate::fields::{guid, has, le16, le32, le64};
+use platter_filesystem::fields::{guid, has, le16, le32, le64};
 
 const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 

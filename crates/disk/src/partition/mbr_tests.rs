@@ -127,17 +127,6 @@ fn an_unknown_status_is_a_doubt() {
 }
 
 #[test]
-fn tables_inside_partitions_are_recognized() {
-    let mut disk = vec![0; 512];
-    assert!(!could_be_table(&disk, 1000));
-    put(&mut disk, 0, 0, 0x81, 10, 100);
-    assert!(could_be_table(&disk, 1000));
-    assert!(!could_be_table(&disk, 100), "it does not lie on the disk");
-    disk[446 + 48 + 4] = 0x33;
-    assert!(!could_be_table(&disk, 1000), "boot code");
-}
-
-#[test]
 fn endless_chains_are_cut() {
     let mut disk = vec![0; 4000 * 512];
     put(&mut disk, 0, 0, 0x05, 1000, 3000);

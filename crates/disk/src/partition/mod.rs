@@ -9,6 +9,7 @@ mod ebr;
 pub mod gpt;
 pub mod mbr;
 
+use platter_filesystem::boot_record::Record;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
 
 /// The kind of partition table.
@@ -97,7 +98,7 @@ impl PartitionTable {
     /// Only errors of reading the disk.
     pub fn read_with_sectors(disk: &dyn DiskRead, sector_size: u32) -> Result<Self> {
         let Some(sector) = read_sectors(disk, 0, 512)? else { return Ok(Self::default()) };
-        let Some(record) = mbr::Record::parse(&sector) else { return Ok(Self::default()) };
+        let Some(record) = Record::parse(&sector) else { return Ok(Self::default()) };
         if !record.is_table() {
             let doubt = "sector 0 ends like a partition table, but its entries are invalid";
             let doubts = record.is_used().then(|| doubt.to_owned()).into_iter().collect();
@@ -112,7 +113,7 @@ impl PartitionTable {
                 if both {
                     table.doubts.push("there are GPTs for both 512-byte and 4096-byte sectors".to_owned());
                 }
-                record.add_hybrid(&mut table);
+                mbr::add_hybrid(&record, &mut table);
                 table
             }
             unannounced => {

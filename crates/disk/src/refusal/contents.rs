@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use platter_image::{DiskRead, Extent};
 
 use super::kernel::{DeviceNumber, Machine};
-use crate::filesystem::{Owners, TABLES_READ, label};
 use crate::install::EDGE_LENGTH;
 use crate::partition::{PartitionTable, TableKind};
+use platter_filesystem::{Owners, TABLES_READ, label};
 
 /// The most partitions that are shown; the others are counted.
 const PARTS_SHOWN_MAX: usize = 16;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use platter_disk::filesystem::{Found, ext::Files, probe};
 use platter_disk::survey::read_table;
+use platter_filesystem::{Found, ext::Files, probe};
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
@@ -24,6 +24,9 @@ const CACHE_BYTES: u64 = 256 << 20;
 const CHANGED_MAX: usize = 1 << 22;
 /// The first distance for merging, in bytes.
 const NEAR: u64 = 4096;
+
+/// The only filesystem whose files are compared.
+const EXT: Found = Found::Filesystem("ext");
 
 /// The request to compare two versions.
 #[derive(Clone, Debug)]
@@ -226,10 +229,10 @@ impl<'a> Disks<'a> {
             ..PartitionDifference::default()
         };
         if report.changed_bytes == Some(0) {
-            report.by_files = found_a == Found::Ext;
+            report.by_files = found_a == EXT;
             return Ok(report);
         }
-        if (&found_a, &found_b) == (&Found::Ext, &Found::Ext) {
+        if (&found_a, &found_b) == (&EXT, &EXT) {
             match (Files::open(self.a, pair.a), Files::open(self.b, pair.b)) {
                 (Ok(a), Ok(b)) => return self.files(pair, (a, b), changed, report, on_event),
                 (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),
@@ -276,9 +279,8 @@ fn by_blocks(error: Error) -> Result<String> {
 
 fn name(found: &Found) -> String {
     match found {
-        Found::Ext => "ext".to_owned(),
         Found::Swap(_) => "swap".to_owned(),
-        Found::Other(name) => (*name).to_owned(),
+        Found::Filesystem(name) => (*name).to_owned(),
         Found::Ambiguous(names) => names.join(" or "),
         Found::Nothing => String::new(),
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use platter_disk::filesystem::ext::{Contents, FileInode, Files};
+use platter_filesystem::ext::{Contents, FileInode, Files};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
@@ -228,7 +228,7 @@ fn differing(a: &[u8], b: &[u8], file_offset: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use platter_disk::filesystem::ext::Run;
+    use platter_filesystem::ext::Run;
 
     #[test]
     fn places_of_a_sparse_file() {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use platter_disk::filesystem::ext::{FileInode, FileKind, Listing};
+use platter_filesystem::ext::{FileInode, FileKind, Listing};
 use platter_image::{Error, ErrorKind, Extents, Result};
 
 use super::contents::Side;

@@ -22,7 +22,9 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-vfs", own: &[], foreign: None },
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
-    Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
+    // Filesystems are only parsed: no devices, no system calls.
+    Rule { name: "platter-filesystem", own: &["platter-image"], foreign: Some(&["crc"]) },
+    Rule { name: "platter-disk", own: &["platter-filesystem", "platter-image"], foreign: None },
     // Keys of versions: no store, no sockets.
     Rule {
         name: "platter-signing",
@@ -104,6 +106,7 @@ const RULES: &[Rule] = &[
             "platter-disk",
             "platter-export",
             "platter-fetch",
+            "platter-filesystem",
             "platter-image",
             "platter-net",
             "platter-records",
@@ -170,6 +173,7 @@ const RULES: &[Rule] = &[
             "platter-image",
             "platter-vfs",
             "platter-disk",
+            "platter-filesystem",
             "platter-store",
             "platter-pack",
             "platter-cache",

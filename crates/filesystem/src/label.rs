@@ -33,7 +33,7 @@ const NTFS_VOLUME: u64 = 3;
 const NTFS_VOLUME_NAME: u32 = 0x60;
 
 /// The label of the filesystem of that name in `extent`; `None` if it has none or cannot be read.
-pub(crate) fn label(disk: &dyn DiskRead, extent: Extent, name: &str) -> Option<String> {
+pub fn label(disk: &dyn DiskRead, extent: Extent, name: &str) -> Option<String> {
     let text = match name {
         "vfat" => fat(disk, extent),
         "ntfs" => ntfs(disk, extent),

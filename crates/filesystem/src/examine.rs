@@ -2,7 +2,8 @@
 
 use platter_image::{DiskRead, Extent, Result};
 
-use super::{Contents, Found, Owners, ext, swap};
+use crate::reader;
+use crate::{Contents, Found, Owners, ext, swap};
 
 /// Whether the surroundings of an extent allow its filesystem to drop anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,17 @@ pub enum Trust<'a> {
     Doubted(&'a str),
     /// No; the reason is noted elsewhere.
     Kept,
+}
+
+/// Examines an extent with one reader.
+type Read = for<'d> fn(&'d dyn DiskRead, Extent, bool) -> Result<Contents>;
+
+/// The readers, by the name of the mark that they belong to.
+const READERS: &[(&str, Read)] =
+    &[("ext", |disk, extent, force| reader::read::<ext::Ext<'_>>(disk, extent, force))];
+
+fn reader(name: &str) -> Option<Read> {
+    READERS.iter().find(|(known, _)| *known == name).map(|(_, read)| *read)
 }
 
 /// Examines `extent`, whose owners were searched for.
@@ -29,11 +41,10 @@ pub fn examine(
 ) -> Result<Contents> {
     Ok(match (owners.found(), trust) {
         (Found::Nothing, _) => Contents::whole("", extent),
-        (Found::Other(name), _) => Contents::whole(name, extent),
         (Found::Ambiguous(names), _) => {
             let contents = Contents::whole("", extent);
             // Other filesystems are kept in full anyway.
-            if !(owners.has("ext") || owners.has("swap")) {
+            if !names.iter().any(|name| *name == "swap" || reader(name).is_some()) {
                 return Ok(contents);
             }
             contents.with_note(format!(
@@ -41,14 +52,18 @@ pub fn examine(
                 names.join(" and ")
             ))
         }
-        (Found::Ext, Trust::Sole) => ext::examine(disk, extent, force)?,
         (Found::Swap(header), Trust::Sole) => swap::examine(&header, extent),
-        (Found::Ext, _) => kept(Contents::whole("ext", extent), trust),
-        (Found::Swap(_), _) => kept(Contents::whole("swap", extent), trust),
+        (Found::Swap(_), _) => kept("swap", extent, trust),
+        (Found::Filesystem(name), trust) => match (reader(name), trust) {
+            (None, _) => Contents::whole(name, extent),
+            (Some(read), Trust::Sole) => read(disk, extent, force)?,
+            (Some(_), _) => kept(name, extent, trust),
+        },
     })
 }
 
-fn kept(contents: Contents, trust: Trust<'_>) -> Contents {
+fn kept(name: &str, extent: Extent, trust: Trust<'_>) -> Contents {
+    let contents = Contents::whole(name, extent);
     match trust {
         Trust::Doubted(reason) => {
             contents.with_note(format!("stored in full, including unused blocks: {reason}"))

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use platter_disk::filesystem::ext::{Contents, FileInode, FileKind, Files};
+use platter_filesystem::ext::{Contents, FileInode, FileKind, Files};
 use platter_image::{DiskRead, ErrorKind, Extent};
 
 const MIB: u64 = 1 << 20;

@@ -1,6 +1,5 @@
 //! What all inodes claim, and which inodes exist: everything with which the bitmaps must agree.
 
-use platter_image::chunking::FileRun;
 use platter_image::{Error, Extent, Result};
 
 use super::features;
@@ -10,18 +9,7 @@ use super::inodes::{self, Inode, Mapping};
 use super::volume::Volume;
 use super::walker::{Piece, Walker};
 use super::{attributes, directory};
-
-/// A filesystem with more file runs is not checked: they would take more than 1 GiB of memory.
-const FILE_RUNS_MAX: usize = 1 << 26;
-
-/// The most runs for which memory is reserved in advance.
-const FILE_RUNS_RESERVED_MAX: usize = 1 << 22;
-
-/// Shorter runs, in bytes, would become blocks that cost more than they hold.
-const SHORT_RUN_LENGTH: u64 = 8 << 10;
-/// A file with more short runs counts as fragmented: they are cut along the grid, together with the space
-/// between them.
-const SHORT_RUNS_MAX: usize = 16;
+use crate::file_runs::FileRuns;
 
 /// The inode whose contents are bad blocks.
 const BAD_BLOCKS: u32 = 1;
@@ -32,7 +20,7 @@ const RESIZE: u32 = 7;
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// Contents of regular files, unordered; consecutive runs of a file are joined.
-    pub(super) files: Vec<FileRun>,
+    pub(super) files: FileRuns,
     /// Preallocated and never written.
     pub(super) unwritten: Vec<Extent>,
     /// Directories, links, trees and the filesystem's own files; each block has one owner.
@@ -49,14 +37,6 @@ pub(super) struct Claims {
     pub(super) named: Vec<u32>,
 }
 
-/// A run that the next piece may continue.
-#[derive(Clone, Copy)]
-struct Open {
-    file_block: u64,
-    block: u64,
-    blocks: u64,
-}
-
 impl Claims {
     /// Walks all inodes in use.
     ///
@@ -67,7 +47,7 @@ impl Claims {
         let superblock = &volume.superblock;
         let mut claims = Self { in_use: InodeSet::new(superblock.inodes()), ..Self::default() };
         let hint: usize = groups.iter().map(|group| group.inodes as usize).sum();
-        claims.files.reserve(hint.min(FILE_RUNS_RESERVED_MAX));
+        claims.files.reserve(hint);
         claims.named.extend(superblock.own_inodes.iter().filter(|number| **number != 0));
         claims.named.push(inodes::ROOT);
         if superblock.mmp_block != 0 {
@@ -189,56 +169,18 @@ impl Claims {
         walker: &mut Walker<'_, '_>,
         inode: Inode<'_>,
     ) -> Result<bool> {
-        let mut open: Option<Open> = None;
-        let first = self.files.len();
+        let block_size = u64::from(volume.superblock.block_size);
         let is_sound = walker.walk(inode, &mut |piece| match piece {
             Piece::Node(block) => push(&mut self.others, volume.place(block, 1)),
             Piece::Run { block, blocks, is_written: false, .. } => {
                 push(&mut self.unwritten, volume.place(block, blocks));
             }
-            Piece::Run { file_block, block, blocks, .. } => match &mut open {
-                Some(open)
-                    if open.file_block + open.blocks == file_block && open.block + open.blocks == block =>
-                {
-                    open.blocks += blocks;
-                }
-                _ => {
-                    self.add_run(volume, open);
-                    open = Some(Open { file_block, block, blocks });
-                }
-            },
-        })?;
-        self.add_run(volume, open);
-        self.take_fragments(first);
-        if self.files.len() >= FILE_RUNS_MAX {
-            return Err(Error::corrupt(format!(
-                "its files have more than {FILE_RUNS_MAX} fragments, too many to check"
-            )));
-        }
-        Ok(is_sound)
-    }
-
-    /// Removes the short runs of a file if it has many of them; `first` is the index of its first run.
-    fn take_fragments(&mut self, first: usize) {
-        let is_short = |run: &FileRun| run.extent().length < SHORT_RUN_LENGTH;
-        if self.files[first..].iter().filter(|run| is_short(run)).count() <= SHORT_RUNS_MAX {
-            return;
-        }
-        let runs = self.files.split_off(first);
-        for run in runs {
-            match is_short(&run) {
-                true => push(&mut self.others, run.extent()),
-                false => self.files.push(run),
+            Piece::Run { file_block, block, blocks, .. } => {
+                self.files.add(volume.place(block, blocks), file_block * block_size);
             }
-        }
-    }
-
-    fn add_run(&mut self, volume: &Volume<'_>, run: Option<Open>) {
-        if let Some(run) = run.filter(|_| self.files.len() < FILE_RUNS_MAX) {
-            let place = volume.place(run.block, run.blocks);
-            let file_offset = run.file_block * u64::from(volume.superblock.block_size);
-            self.files.push(FileRun::new(place.offset, place.length, file_offset));
-        }
+        })?;
+        self.files.end_file(&mut |fragment| push(&mut self.others, fragment))?;
+        Ok(is_sound)
     }
 
     fn add_other(

@@ -3,8 +3,8 @@
 use platter_image::{Error, Result};
 
 use super::features::{self, Features};
+use crate::checksum::crc32c;
 use crate::fields::{has, le16, le32, le64, text, uuid};
-use crate::filesystem::checksum::crc32c;
 
 /// Its offset in the filesystem and its length, in bytes.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;

@@ -48,7 +48,7 @@ fn check_metadata(volume: &Volume<'_>, allocation: &Allocation) -> Result<()> {
 }
 
 fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claims) -> Result<()> {
-    claims.files.sort_unstable();
+    claims.files.sort();
     // Inodes may share a block of attributes.
     let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
     let mut others = std::mem::take(&mut claims.others);
@@ -59,7 +59,7 @@ fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claim
     };
     let (mut marked, mut metadata) = (allocation.marked.as_slice(), allocation.metadata.as_slice());
     let mut end = 0;
-    for claim in ascending(&claims.files, &others) {
+    for claim in ascending(claims.files.as_slice(), &others) {
         if claim.offset < end {
             return Err(wrong(claim, " is claimed twice"));
         }

@@ -5,8 +5,8 @@ use platter_image::{Error, Result};
 use super::features;
 use super::superblock::Superblock;
 use super::volume::Volume;
+use crate::checksum::{crc16, crc32c};
 use crate::fields::{le16, le32};
-use crate::filesystem::checksum::{crc16, crc32c};
 
 const FLAG_INODES_UNINITIALISED: u16 = 1;
 const FLAG_BLOCKS_UNINITIALISED: u16 = 2;

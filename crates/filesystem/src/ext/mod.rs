@@ -7,10 +7,9 @@
 //! inode.
 //!
 //! Bitmaps are trusted only if the superblock is clean, every feature is known, all checksums and free counts
-//! are correct, and everything that inodes claim agrees with them ([`agreement`]). Otherwise the whole
-//! partition is kept, with a note that says why; a filesystem that needs recovery is refused. Inside this
-//! folder, [`ErrorKind::Corrupt`](platter_image::ErrorKind::Corrupt) means exactly that: do not trust it,
-//! keep it in full.
+//! are correct, and everything that inodes claim agrees with them ([`agreement`]). Otherwise
+//! [`crate::reader`] keeps the whole partition, with a note that says why, or refuses a filesystem that needs
+//! recovery.
 //!
 //! [`Files`] gives access to the files themselves: directories, contents and attributes of a clean
 //! filesystem. There, `Corrupt` means that one file or directory cannot be read; others can.
@@ -22,7 +21,6 @@ mod allocation;
 mod attributes;
 mod claims;
 mod directory;
-mod examine;
 mod extent_tree;
 mod features;
 mod files;
@@ -31,11 +29,12 @@ mod indirect;
 mod inode_set;
 mod inodes;
 mod journal;
+mod reader;
 mod superblock;
 mod volume;
 mod walker;
 
 pub use attributes::Attribute;
 pub use directory::Listing;
-pub use examine::examine;
 pub use files::{Contents, FileInode, FileKind, Files, Metadata, Run};
+pub(crate) use reader::Ext;

@@ -4,16 +4,16 @@
 //! It contains the facts: names, places and magic numbers, as libblkid of util-linux knows them, and a few
 //! more. A mark missing here may cost data, because a filesystem beside it then looks like the only owner; a
 //! mark found by mistake only costs space. So magics of four or more bytes suffice on their own; shorter ones
-//! need a test ([`super::weak_signatures`]). Names are those of `blkid`.
+//! need a test ([`crate::weak_signatures`]). Names are those of `blkid`.
 
 use platter_image::Result;
 
-use super::place::Place;
-use super::weak_signatures as weak;
+use crate::place::Place;
+use crate::weak_signatures as weak;
 
 /// Where a magic may be, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum At {
+pub(crate) enum At {
     /// This far after the start.
     Start(u64),
     /// This far before the end.
@@ -24,7 +24,7 @@ pub(super) enum At {
 
 impl At {
     /// The offset in an extent of that length; `None` if the extent is too short.
-    pub(super) fn offset(self, length: u64) -> Option<u64> {
+    pub(crate) fn offset(self, length: u64) -> Option<u64> {
         match self {
             Self::Start(offset) => (offset < length).then_some(offset),
             Self::End(back) => length.checked_sub(back),
@@ -34,7 +34,7 @@ impl At {
 }
 
 /// How a mark is recognized.
-pub(super) enum Rule {
+pub(crate) enum Rule {
     /// One of the magics at one of the places.
     Magic(&'static [At], &'static [&'static [u8]]),
     /// A test that returns the mark's offset in the extent.
@@ -42,10 +42,10 @@ pub(super) enum Rule {
 }
 
 /// A mark.
-pub(super) struct Signature {
+pub(crate) struct Signature {
     /// Its owner.
-    pub(super) name: &'static str,
-    pub(super) rule: Rule,
+    pub(crate) name: &'static str,
+    pub(crate) rule: Rule,
 }
 
 const fn magic(name: &'static str, places: &'static [At], magics: &'static [&'static [u8]]) -> Signature {
@@ -250,9 +250,9 @@ const TABLES: &[Signature] = &[
 
 /// Tables that Platter reads. Inside a partition, or where the disk's table was not recognized, they count as
 /// owners.
-pub(crate) const TABLES_READ: [&str; 2] = ["gpt", "dos"];
+pub const TABLES_READ: [&str; 2] = ["gpt", "dos"];
 
 /// All marks.
-pub(super) fn all() -> impl Iterator<Item = &'static Signature> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Signature> {
     CONTAINERS.iter().chain(FILESYSTEMS).chain(TABLES)
 }

@@ -5,10 +5,10 @@
 
 use platter_image::{DiskRead, Extent, Result};
 
-use super::place::Place;
-use super::signatures::{self, Rule, Signature};
-use super::swap;
 use crate::fields::has;
+use crate::place::Place;
+use crate::signatures::{self, Rule, Signature};
+use crate::swap;
 
 /// The place of the magic in an ext superblock.
 const EXT_MAGIC: (usize, &[u8]) = (1024 + 0x38, b"\x53\xef");
@@ -16,12 +16,10 @@ const EXT_MAGIC: (usize, &[u8]) = (1024 + 0x38, b"\x53\xef");
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// ext2, ext3 or ext4, and nothing else.
-    Ext,
     /// A swap area, and nothing else.
     Swap(swap::Header),
-    /// A filesystem or container known only by name.
-    Other(&'static str),
+    /// A filesystem or container of that name, and nothing else; `ext` for ext2, ext3 and ext4.
+    Filesystem(&'static str),
     /// Several owners: some marks are stale, but it is unknown which.
     Ambiguous(Vec<&'static str>),
     /// No known mark.
@@ -80,8 +78,7 @@ impl Owners {
         match (self.list.as_slice(), &self.swap) {
             ([], _) => Found::Nothing,
             ([_], Some(header)) => Found::Swap(header.clone()),
-            ([Owner { name: "ext", .. }], None) => Found::Ext,
-            ([owner], None) => Found::Other(owner.name),
+            ([owner], None) => Found::Filesystem(owner.name),
             (owners, _) => Found::Ambiguous(owners.iter().map(|owner| owner.name).collect()),
         }
     }

@@ -11,7 +11,7 @@ use crate::fields::has;
 const HEAD_LENGTH: u64 = 264 << 10;
 
 /// An extent of a disk.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     disk: &'a dyn DiskRead,
     extent: Extent,
     head: Vec<u8>,
@@ -19,27 +19,27 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     /// Reads the first bytes of `extent`, which must lie on the disk.
-    pub(super) fn read(disk: &'a dyn DiskRead, extent: Extent) -> Result<Self> {
+    pub(crate) fn read(disk: &'a dyn DiskRead, extent: Extent) -> Result<Self> {
         let mut place = Self { disk, extent, head: Vec::new() };
         place.head = place.read_at(0, extent.length.min(HEAD_LENGTH))?;
         Ok(place)
     }
 
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.extent.length
     }
 
-    pub(super) fn disk_length(&self) -> u64 {
+    pub(crate) fn disk_length(&self) -> u64 {
         self.disk.length()
     }
 
     /// The first bytes.
-    pub(super) fn head(&self) -> &[u8] {
+    pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
 
     /// `length` bytes at `offset`; fewer if the extent ends first.
-    pub(super) fn bytes(&self, offset: u64, length: usize) -> Result<Cow<'_, [u8]>> {
+    pub(crate) fn bytes(&self, offset: u64, length: usize) -> Result<Cow<'_, [u8]>> {
         let length = (length as u64).min(self.extent.length.saturating_sub(offset));
         let end = offset.saturating_add(length);
         match self.head.get(offset as usize..end as usize) {
@@ -49,7 +49,7 @@ impl<'a> Place<'a> {
     }
 
     /// Whether one of the magics is at `offset`.
-    pub(super) fn has_one_of(&self, offset: u64, magics: &[&[u8]]) -> Result<bool> {
+    pub(crate) fn has_one_of(&self, offset: u64, magics: &[&[u8]]) -> Result<bool> {
         let longest = magics.iter().map(|magic| magic.len()).max().unwrap_or(0);
         let bytes = self.bytes(offset, longest)?;
         Ok(magics.iter().any(|magic| has(&bytes, 0, magic)))

@@ -10,7 +10,7 @@ static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&RAW_CRC32C);
 static CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_MODBUS);
 
 /// The CRC-32C of several pieces in sequence, continued from `seed`.
-pub(super) fn crc32c(seed: u32, pieces: &[&[u8]]) -> u32 {
+pub(crate) fn crc32c(seed: u32, pieces: &[&[u8]]) -> u32 {
     let mut digest = CRC32C.digest_with_initial(seed.reverse_bits());
     for piece in pieces {
         digest.update(piece);
@@ -19,7 +19,7 @@ pub(super) fn crc32c(seed: u32, pieces: &[&[u8]]) -> u32 {
 }
 
 /// The CRC-16 of old group descriptors (polynomial 0x8005 reflected), starting from all ones.
-pub(super) fn crc16(pieces: &[&[u8]]) -> u16 {
+pub(crate) fn crc16(pieces: &[&[u8]]) -> u16 {
     let mut digest = CRC16.digest();
     for piece in pieces {
         digest.update(piece);

@@ -1,11 +1,11 @@
 //! Which blocks are in use, according to bitmaps and group metadata.
 
-use platter_image::{Error, Extent, Extents, Result};
+use platter_image::{Error, Extents, Result};
 
 use super::features;
 use super::groups::{self, Group};
 use super::volume::Volume;
-use crate::filesystem::checksum::crc32c;
+use crate::checksum::crc32c;
 
 /// The blocks of a filesystem that are in use.
 pub(super) struct Allocation {
@@ -119,11 +119,6 @@ fn for_each_run(bitmap: &[u8], bits: u64, mut run: impl FnMut(u64, u64)) {
     if let Some(first) = open.filter(|first| *first < bits) {
         run(first, bits - first);
     }
-}
-
-/// The rest of `extent` after a filesystem that is smaller than its place.
-pub(super) fn tail(volume: &Volume<'_>) -> Extent {
-    Extent::between(volume.extent.offset + volume.superblock.length(), volume.extent.end())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::signatures::{At, Rule};
 use super::*;
+use crate::signatures::{At, Rule};
 
 /// A place that coincides with no fixed offset: 24 MiB plus 3 sectors, not at the start of the disk.
 const START: u64 = 1 << 20;
@@ -144,7 +144,7 @@ fn ext_is_not_minix() {
     put(&mut disk, 1024 + 56, b"\x53\xef");
     put(&mut disk, 1024, b"\x40\0\xe8\x03\x01\0\x01\0\x20\0");
     put(&mut disk, 1024 + 16, b"\x7f\x13");
-    assert_eq!(probe(&disk, Extent::new(START, LENGTH)).unwrap(), Found::Ext);
+    assert_eq!(probe(&disk, Extent::new(START, LENGTH)).unwrap(), Found::Filesystem("ext"));
     put(&mut disk, 0, b"LUKS\xba\xbe");
     let both = Found::Ambiguous(vec!["crypto_LUKS", "ext"]);
     assert_eq!(probe(&disk, Extent::new(START, LENGTH)).unwrap(), both);

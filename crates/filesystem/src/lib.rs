@@ -2,24 +2,32 @@
 //!
 //! A filesystem is recognized by its own superblock, never by the partition table ([`probe()`]). If a reader
 //! here understands it, its own checks hold, and there is no mark of another owner ([`Owners`]), it yields an
-//! allocation map and the places of files; anything else is kept in full. Readers take any
+//! allocation map and the places of files; anything else is kept in full. Each kind of filesystem has a folder
+//! with a [`reader::Reader`]; what is kept is decided in [`reader`] alone. Readers take any
 //! [`DiskRead`](platter_image::DiskRead), trust no number, and never fail because of the disk's contents:
 //! what they cannot trust, they keep in full with a note. Only a filesystem that needs recovery is refused,
 //! because its maps may be wrong.
+//!
+//! It is a crate of its own because everything that parses a filesystem is pure: it needs neither devices nor the
+//! operating system.
 
+pub mod boot_record;
 mod checksum;
 mod contents;
 mod examine;
 pub mod ext;
+pub mod fields;
+mod file_runs;
 mod label;
 mod place;
 mod probe;
+pub mod reader;
 mod signatures;
 mod swap;
 mod weak_signatures;
 
 pub use contents::Contents;
 pub use examine::{Trust, examine};
-pub(crate) use label::label;
+pub use label::label;
 pub use probe::{Found, Owner, Owners, probe};
-pub(crate) use signatures::TABLES_READ;
+pub use signatures::TABLES_READ;

@@ -6,7 +6,7 @@
 
 use platter_image::{Extent, Extents};
 
-use super::Contents;
+use crate::Contents;
 use crate::fields::{has, le32, text, uuid};
 
 /// The header of a swap area.
@@ -26,7 +26,7 @@ pub struct Header {
 
 impl Header {
     /// Finds the header in the first bytes of an extent.
-    pub(super) fn find(start: &[u8]) -> Option<Self> {
+    pub(crate) fn find(start: &[u8]) -> Option<Self> {
         if has(start, 0, b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c") {
             return Some(Self::parse(start, 4096, Some("TuxOnIce")));
         }
@@ -60,7 +60,7 @@ impl Header {
 }
 
 /// Which bytes of a swap area are kept: its first page, and everything after its last page.
-pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
+pub(crate) fn examine(header: &Header, extent: Extent) -> Contents {
     let named = |contents: Contents| Contents {
         block_size: header.page_size,
         uuid: header.uuid.clone(),
@@ -93,7 +93,7 @@ pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filesystem::{Found, Owners, Trust, probe};
+    use crate::{Found, Owners, Trust, probe};
 
     fn area(page: usize, magic: &[u8], pages: u32) -> Vec<u8> {
         let mut area = vec![0xaa; page * 20 + 512];
@@ -108,7 +108,7 @@ mod tests {
     fn contents(disk: &Vec<u8>, trust: Trust<'_>) -> Contents {
         let extent = Extent::new(0, disk.len() as u64);
         let owners = Owners::find(disk, extent).unwrap();
-        crate::filesystem::examine(disk, extent, &owners, trust, false).unwrap()
+        crate::examine(disk, extent, &owners, trust, false).unwrap()
     }
 
     #[test]

@@ -12,50 +12,50 @@ fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
 }
 
 /// Little-endian, 2 bytes.
-pub(crate) fn le16(bytes: &[u8], offset: usize) -> u16 {
+pub fn le16(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(array(bytes, offset))
 }
 
 /// Little-endian, 4 bytes.
-pub(crate) fn le32(bytes: &[u8], offset: usize) -> u32 {
+pub fn le32(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(array(bytes, offset))
 }
 
 /// Little-endian, 8 bytes.
-pub(crate) fn le64(bytes: &[u8], offset: usize) -> u64 {
+pub fn le64(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array(bytes, offset))
 }
 
 /// Big-endian, 2 bytes.
-pub(crate) fn be16(bytes: &[u8], offset: usize) -> u16 {
+pub fn be16(bytes: &[u8], offset: usize) -> u16 {
     u16::from_be_bytes(array(bytes, offset))
 }
 
 /// Big-endian, 4 bytes.
-pub(crate) fn be32(bytes: &[u8], offset: usize) -> u32 {
+pub fn be32(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(array(bytes, offset))
 }
 
 /// Whether `magic` is at `offset`.
-pub(crate) fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
+pub fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
     bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))
 }
 
 /// Text up to the first zero byte; `None` if it is empty.
-pub(crate) fn text(bytes: &[u8]) -> Option<String> {
+pub fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     (end > 0).then(|| String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
 /// The 16 bytes at `offset` as a UUID in stored order (filesystems); `None` if all are zero.
-pub(crate) fn uuid(bytes: &[u8], offset: usize) -> Option<String> {
+pub fn uuid(bytes: &[u8], offset: usize) -> Option<String> {
     let field: [u8; 16] = array(bytes, offset);
     (field != [0; 16]).then(|| hyphenated(&field))
 }
 
 /// The 16 bytes at `offset` as a GUID whose first three parts are little-endian (GPT); `None` if all are
 /// zero.
-pub(crate) fn guid(bytes: &[u8], offset: usize) -> Option<String> {
+pub fn guid(bytes: &[u8], offset: usize) -> Option<String> {
     let mut field: [u8; 16] = array(bytes, offset);
     field[..4].reverse();
     field[4..6].reverse();

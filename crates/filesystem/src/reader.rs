@@ -1,0 +1,134 @@
+//! What a reader of a filesystem is, and the one place that decides what is kept of it (design: proof).
+//!
+//! A reader says what the filesystem is ([`Identity`]), and either which bytes of it can still be read ([`Map`]) or why
+//! that cannot be said. [`read`] turns this into [`Contents`]:
+//!
+//! | the reader's answer | what is kept |
+//! | --- | --- |
+//! | a map | the map, and everything after the end of the filesystem |
+//! | [`ErrorKind::Corrupt`]: inconsistent, or something that the reader does not know | all of it, with a note that says why |
+//! | [`ErrorKind::Refused`]: consistent only after recovery | nothing: an error that says what to do; all of it if forced |
+//! | other errors | nothing: the disk cannot be read |
+//!
+//! No reader drops a byte in any other way, and no reader decides anything else.
+
+use platter_image::chunking::FileRun;
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
+
+use crate::Contents;
+
+/// A longer rest after the end of a filesystem is noted, in bytes.
+const TAIL_NOTED: u64 = 1 << 20;
+
+/// What a filesystem says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name as in `blkid`, such as `ext4`.
+    pub filesystem: String,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Its UUID, if it has one.
+    pub uuid: Option<String>,
+    /// Its block size in bytes.
+    pub block_size: u32,
+    /// Its length in bytes, at most that of its place.
+    pub length: u64,
+}
+
+/// What a reader has proved. All offsets are those of the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map {
+    /// What can still be read, inside the filesystem and in whole sectors.
+    pub allocated: Extents,
+    /// The part of `allocated` that is stored as zeros without being read.
+    pub zeroed: Extents,
+    /// Where files lie: ascending, without overlap, inside `allocated`.
+    pub files: Vec<FileRun>,
+    /// Peculiarities, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A reader of one kind of filesystem. It trusts no number, and its time and memory are bounded by the length of the
+/// filesystem and by limits with names.
+pub trait Reader<'d>: Sized {
+    /// The filesystem's name as long as its superblock is not understood.
+    const NAME: &'static str;
+
+    /// What the user can do about a filesystem that needs recovery: the start of a sentence.
+    const REMEDY: &'static str;
+
+    /// Reads the superblock at the start of `extent`.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no filesystem that the reader knows, or if it does not fit into `extent`; errors of reading
+    /// the disk.
+    fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self>;
+
+    /// What the superblock says.
+    fn identity(&self) -> Identity;
+
+    /// Which bytes can still be read, and where files lie.
+    ///
+    /// # Errors
+    /// `Refused` if it needs recovery; `Corrupt` if anything contradicts anything else, or is not known to the reader;
+    /// errors of reading the disk.
+    fn map(&self) -> Result<Map>;
+}
+
+/// Examines the filesystem at the start of `extent`.
+///
+/// # Errors
+/// `Refused` if it needs recovery, unless `force` is set (then all of it is kept); errors of reading the disk.
+pub(crate) fn read<'d, R: Reader<'d>>(
+    disk: &'d dyn DiskRead,
+    extent: Extent,
+    force: bool,
+) -> Result<Contents> {
+    let reader = match R::open(disk, extent) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(distrusted(R::NAME, extent, &error)),
+        Err(error) => return Err(error),
+    };
+    let identity = reader.identity();
+    let filesystem = &identity.filesystem;
+    let contents = match reader.map() {
+        Ok(map) => proved(map, Extent::between(extent.offset.saturating_add(identity.length), extent.end())),
+        Err(error) if error.kind() == ErrorKind::Corrupt => distrusted(filesystem, extent, &error),
+        Err(error) if error.kind() == ErrorKind::Refused && force => distrusted(filesystem, extent, &error),
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            return Err(refusal(&identity, extent, R::REMEDY, &error));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Contents {
+        filesystem: identity.filesystem,
+        label: identity.label,
+        uuid: identity.uuid,
+        block_size: identity.block_size,
+        ..contents
+    })
+}
+
+fn proved(map: Map, tail: Extent) -> Contents {
+    let Map { allocated, zeroed, files, mut notes } = map;
+    if tail.length > TAIL_NOTED {
+        notes.push(format!("{} bytes after its end are stored, too", tail.length));
+    }
+    let allocated = allocated.iter().copied().chain([tail]).collect();
+    Contents { allocated, zeroed, files, notes, ..Contents::default() }
+}
+
+/// All of a filesystem whose maps cannot be trusted.
+fn distrusted(filesystem: &str, extent: Extent, reason: &Error) -> Contents {
+    Contents::whole(filesystem, extent)
+        .with_note(format!("stored in full, including unused blocks: {reason}"))
+}
+
+fn refusal(identity: &Identity, extent: Extent, remedy: &str, reason: &Error) -> Error {
+    let label = identity.label.as_deref().unwrap_or("no label");
+    Error::refused(format!(
+        "the allocation maps of the {} filesystem at offset {} ({label}) cannot be trusted: {reason}. {remedy}; \
+         `platter capture --force` stores all of it, including unused blocks",
+        identity.filesystem, extent.offset
+    ))
+}
