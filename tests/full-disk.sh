@@ -127,9 +127,36 @@ case ${PLATTER_SIZE:-quick} in
 full) kills=(3000 11000 18500) levels=$(seq 0 4 64; seq 80 40 2400; seq 3000 1000 12000) commit_levels=$(seq 0 140) ;;
 *) kills=(18500) levels="0 40 200 1600" commit_levels="0 10 14 18 22 35 50" ;;
 esac
+# On a disk without a free byte, versions are forgotten and garbage is collected.
+collects() {
+	local name="blocks of $1, full" version
+	make_volume 80 "$1"
+	cp "$WORK/first" "$WORK/changing"
+	for version in 1 2 3 4; do
+		# Each version replaces every other MB: the packs of earlier ones end up half needed.
+		for at in $(seq "$version" 2 28); do
+			random 500000 "$version-$at" | dd of="$WORK/changing" bs=1M seek="$at" conv=notrunc status=none
+		done
+		check "$name: version $version is captured" platter capture "$WORK/changing" changing
+	done
+	dd if=/dev/zero of="$MNT/ballast" bs=1M status=none 2>/dev/null || true
+	dd if=/dev/zero of="$MNT/ballast" bs=512 oflag=append conv=notrunc status=none 2>/dev/null || true
+	check "$name: nothing is free" test "$(df --output=avail "$MNT" | tail -n 1)" -le 4
+	check "$name: three versions are forgotten" platter forget changing --keep-last 1
+	check "$name: gc succeeds" platter gc --yes --keep-trash 0
+	check "$name: and freed space" test "$(df -k --output=avail "$MNT" | tail -n 1)" -gt 4000
+	check "$name: the store checks clean" platter check --read-data
+	check "$name: the last version installs" installs changing
+	check "$name: and has the right bytes" cmp -n 30000000 "$WORK/changing" "$WORK/target"
+	check "$name: the next capture succeeds" platter capture "$WORK/third" third
+	rm "$WORK/changing"
+	unmount_volume
+}
+
 discarded=0
 for block in 1024 4096; do
 	fills_up "$block"
+	collects "$block"
 	make_volume 60 "$block"
 	check "blocks of $block: 30 MB are captured" platter capture "$WORK/first" first
 	unmount_volume

@@ -31,6 +31,9 @@ pub struct CollectReport {
     pub given_up: PackCount,
     /// The packs that compaction emptied, or would empty; part of `given_up` once they were given up.
     pub compacted: PackCount,
+    /// Wasteful packs that were kept because the disk has no space for copies of what is needed of them.
+    #[serde(default)]
+    pub waiting: PackCount,
     /// Bytes that compaction copied.
     pub copied_bytes: u64,
     /// The packs whose files were deleted.

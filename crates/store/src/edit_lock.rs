@@ -14,6 +14,7 @@ use platter_records::{
 };
 
 use crate::catalog::{Catalog, Change};
+use crate::collect::lend;
 use crate::store::{EDIT_LOCK_TRIES, Store, check_store, take_lock};
 
 impl Store {
@@ -115,12 +116,31 @@ impl Store {
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
     ) -> Result<T> {
+        self.change_locked(false, change)
+    }
+
+    /// As [`Store::change_catalog`], with the space of the reserve if the disk is full. Only for changes after which a collection
+    /// can free space.
+    pub(crate) fn change_catalog_on_full_disk<T>(
+        &self,
+        change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
+    ) -> Result<T> {
+        self.change_locked(true, change)
+    }
+
+    fn change_locked<T>(
+        &self,
+        frees_space: bool,
+        change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
+    ) -> Result<T> {
         if let Some(writer) = &self.0.writer {
             writer.check()?;
             let mut catalog = writer.catalog();
+            let _space = frees_space.then(|| lend(self.place()));
             return writer.poison(catalog.change(self.actor(), change))?;
         }
         let _lock = take_lock(self.place(), EDIT_LOCK_TRIES)?;
+        let _space = frees_space.then(|| lend(self.place()));
         let mut catalog = Catalog::open_writer(self.place())?;
         check_store(&catalog, self.id())?;
         catalog.change(self.actor(), change)?

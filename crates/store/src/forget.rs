@@ -17,7 +17,7 @@ impl Store {
     /// `Missing` when there is no such version; `Refused` when the image is being edited or one of the versions is protected; `Transient` when another process
     /// holds the writer's lock for more than a few seconds; `Io`.
     pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<VersionName>> {
-        self.change_catalog(|change| {
+        self.change_catalog_on_full_disk(|change| {
             let mut versions: Vec<Version> = change.versions_below(image)?;
             versions.retain(|version| version.name.image == *image);
             versions.retain(|version| number.is_none_or(|number| version.name.number == number));

@@ -115,6 +115,12 @@ pub trait Vfs: Debug + Send + Sync {
     /// System errors.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>>;
 
+    /// How many bytes can still be stored in the filesystem of a directory. Others may use them at any time.
+    ///
+    /// # Errors
+    /// System errors.
+    fn free_space(&self, dir: &Path) -> io::Result<u64>;
+
     /// Sixteen unpredictable bytes, for ids that never repeat.
     ///
     /// # Errors

@@ -89,6 +89,11 @@ impl Vfs for OsVfs {
         }
     }
 
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(dir)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     fn random_id(&self) -> io::Result<[u8; 16]> {
         let mut id = [0; 16];
         getrandom::fill(&mut id)?;

@@ -78,6 +78,9 @@ fn text(report: &CollectReport, is_dry: bool) -> String {
                 bytes(report.copied_bytes)
             ));
         }
+        if report.waiting.packs > 0 {
+            lines.push(format!("no space to compact {}: run gc again with more", packs(report.waiting)));
+        }
         lines.push(format!("deleted {}", packs(report.deleted)));
     }
     lines.push(format!("trash: {}", packs(report.trash)));

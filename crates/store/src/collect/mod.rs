@@ -29,5 +29,5 @@ mod run;
 mod survey;
 
 pub use exclusive::ImageCost;
-pub(crate) use reserve::set_aside;
+pub(crate) use reserve::{lend, set_aside};
 pub use roots::MoreRoots;

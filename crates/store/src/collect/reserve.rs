@@ -1,8 +1,8 @@
-//! The reserve: a file that a collection empties before it begins, so that its commits find space on a full disk. It is filled
-//! again when the collection has ended, with what was freed.
+//! The reserve: a file that is emptied on a full disk before versions are forgotten or garbage is collected, so that their commits
+//! find space. It is filled again afterwards, with what was freed.
 //!
 //! The contents are not compressible, so that a filesystem that compresses sets the space aside as well. If there is no space for
-//! the reserve, the collection is not disturbed: the next one makes it.
+//! the reserve, nothing else is disturbed: the next collection makes it.
 
 use std::hash::Hasher;
 
@@ -17,8 +17,35 @@ const PACK_PART: u64 = 256;
 /// Minimum length of the reserve.
 const LENGTH_MIN: u64 = 64 << 10;
 
-/// Empties the reserve. If that fails, or there is none, the collection has the space that is free.
-pub(crate) fn release(place: &StorePlace) {
+/// Less free space than this many reserves is scarce.
+const SCARCE: u64 = 4;
+
+/// While this exists, the space of the reserve is free. Dropping it fills the reserve again.
+pub(crate) struct Lent<'a>(Option<&'a StorePlace>);
+
+/// Empties the reserve if space is scarce. The caller holds the writer's lock.
+pub(crate) fn lend(place: &StorePlace) -> Lent<'_> {
+    let free = place.vfs().free_space(place.dir());
+    if free.is_ok_and(|free| free >= SCARCE * length(place)) {
+        return Lent(None);
+    }
+    release(place);
+    Lent(Some(place))
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(set_aside);
+    }
+}
+
+/// Length of the reserve in bytes.
+pub(super) fn length(place: &StorePlace) -> u64 {
+    (place.pack_length_target() / PACK_PART).max(LENGTH_MIN)
+}
+
+/// Empties the reserve. If that fails, or there is none, the work has the space that is free.
+fn release(place: &StorePlace) {
     if let Ok(file) = place.vfs().open(&place.reserve(), OpenMode::Write) {
         let _ = file.set_length(0);
     }
@@ -35,7 +62,7 @@ pub(crate) fn set_aside(place: &StorePlace) {
 fn write(place: &StorePlace) -> Result<()> {
     let path = place.reserve();
     let context = || format!("writing {}", path.display());
-    let length = (place.pack_length_target() / PACK_PART).max(LENGTH_MIN);
+    let length = length(place);
     let file = place.vfs().open(&path, OpenMode::Create).context(context)?;
     if file.length().context(context)? == length {
         return Ok(());

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use platter_collection::{CollectRequest, may_condemn, may_delete, may_die};
+use platter_collection::{Candidate, CollectRequest, choose, may_condemn, may_delete, may_die, what_fits};
 use platter_image::frame::{EncodedFrame, Verify};
-use platter_image::{BlockId, Error, FrameStore, Result};
+use platter_image::{BlockId, Error, FrameStore, IoContext, Result};
 
 use super::inspect::Inspection;
 use super::mark::Marking;
@@ -12,17 +12,14 @@ use super::reserve;
 use super::roots::{MoreRoots, Roots};
 use super::survey::{Survey, SurveyedPack};
 use crate::catalog::PackState;
-use crate::place::is_full;
 use crate::store::{Store, Writer};
 use platter_pack::{FrameRow, read_row};
 use platter_records::{CollectReport, PackChange, PackCount, PackId};
 
 /// How often to mark again because versions were published meanwhile.
 const ROUNDS_MAX: usize = 32;
-/// Packs shorter than this part of a full one are small.
-const SMALL_PART: u64 = 8;
-/// As many small packs are written together.
-const SMALL_PACKS: usize = 4;
+/// Compaction leaves this many bytes free for records and the catalog: enough for some hundred packs.
+const LEFT_FREE: u64 = 64 << 10;
 
 /// A collection under way.
 struct Run<'a> {
@@ -39,7 +36,7 @@ enum Pass {
     /// It only reported: a dry run, or one that has to be confirmed.
     Reported,
     /// It gave up what nothing needs, and these packs could be compacted.
-    Done(BTreeSet<PackId>),
+    Done(Vec<Candidate>),
 }
 
 impl Store {
@@ -67,10 +64,8 @@ impl Store {
         if request.dry_run {
             run.pass(None)?;
         } else {
-            reserve::release(self.place());
-            let done = run.collect();
-            reserve::set_aside(self.place());
-            done?;
+            let _space = reserve::lend(self.place());
+            run.collect()?;
         }
         run.count_trash()?;
         Ok(run.report)
@@ -82,13 +77,31 @@ impl Run<'_> {
     fn collect(&mut self) -> Result<()> {
         self.empty_trash()?;
         self.delete_copies()?;
-        let Pass::Done(partly) = self.pass(None)? else { return Ok(()) };
+        let Pass::Done(mut waiting) = self.pass(None)? else { return Ok(()) };
         self.empty_trash()?;
-        if !partly.is_empty() && self.compact_if_there_is_space(&partly)? {
-            self.pass(Some(&partly))?;
+        // Each round can free the space that the next one needs.
+        loop {
+            let chosen = what_fits(&waiting, self.space_for_copies()?);
+            if chosen.is_empty() {
+                break;
+            }
+            waiting.retain(|pack| !chosen.contains(pack));
+            let chosen: BTreeSet<PackId> = chosen.iter().map(|pack| pack.id).collect();
+            self.compact(&chosen)?;
+            self.pass(Some(&chosen))?;
             self.empty_trash()?;
         }
+        waiting.iter().for_each(|pack| self.report.waiting.add(pack.length));
         Ok(())
+    }
+
+    /// Bytes that copies may take. They may take the reserve, too, if what they replace is deleted at once.
+    fn space_for_copies(&self) -> Result<u64> {
+        let place = self.store.place();
+        let context = || format!("asking for the free space of {}", place.dir().display());
+        let free = place.vfs().free_space(place.dir()).context(context)?;
+        let reserve = if self.request.keep_trash_ms > 0 { reserve::length(place) } else { 0 };
+        Ok(free.saturating_sub(LEFT_FREE + reserve))
     }
 
     /// Marks, gives up what nothing needs, and returns what could be compacted. `emptied`: what was compacted.
@@ -105,7 +118,7 @@ impl Run<'_> {
             let survey = Survey::new(store, marking.live(), &packs, emptied.unwrap_or(&nothing))?;
             let unneeded = |pack: &&SurveyedPack| pack.needed == 0;
             let chosen: Vec<&SurveyedPack> = survey.packs.iter().filter(unneeded).collect();
-            let partly = if is_first { self.partly_needed(&survey) } else { BTreeSet::new() };
+            let partly = if is_first { self.partly_needed(&survey) } else { Vec::new() };
             if is_first {
                 self.describe(&survey, &chosen, &partly);
                 let share_max = self.report.before.bytes / 100 * CollectRequest::BRAKE_PERCENT;
@@ -128,14 +141,14 @@ impl Run<'_> {
         Err(Error::transient("versions are published faster than they can be marked: try again later"))
     }
 
-    fn describe(&mut self, survey: &Survey<'_>, chosen: &[&SurveyedPack], partly: &BTreeSet<PackId>) {
+    fn describe(&mut self, survey: &Survey<'_>, chosen: &[&SurveyedPack], partly: &[Candidate]) {
         let report = &mut self.report;
         (report.before, report.given_up, report.compacted) = Default::default();
         report.live_bytes = survey.packs.iter().map(|pack| pack.needed).sum();
         survey.packs.iter().for_each(|pack| report.before.add(pack.length));
         chosen.iter().for_each(|pack| report.given_up.add(pack.length));
-        for pack in survey.packs.iter().filter(|pack| partly.contains(&pack.id)) {
-            report.compacted.add(pack.length);
+        if self.request.dry_run {
+            partly.iter().for_each(|pack| report.compacted.add(pack.length));
         }
     }
 
@@ -310,32 +323,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Chooses packs to compact: those of which little is needed, and small ones if there are several.
-    fn partly_needed(&self, survey: &Survey<'_>) -> BTreeSet<PackId> {
-        let percent = self.request.compact_percent;
-        let small_max = self.store.place().pack_length_target() / SMALL_PART;
-        let partly = |pack: &&SurveyedPack| pack.needed > 0 && !pack.has_bad;
-        // Headers and footers are no waste.
-        let is_wasteful =
-            |pack: &&SurveyedPack| pack.needed.saturating_mul(100) < pack.bytes.saturating_mul(percent);
-        let (wasteful, others): (Vec<_>, Vec<_>) = survey.packs.iter().filter(partly).partition(is_wasteful);
-        let small: Vec<_> = others.into_iter().filter(|pack| pack.length < small_max).collect();
-        let mut chosen: BTreeSet<PackId> = wasteful.iter().map(|pack| pack.id).collect();
-        if percent > 0 && small.len() >= SMALL_PACKS {
-            chosen.extend(small.iter().map(|pack| pack.id));
-        }
-        if percent > 0 { chosen } else { BTreeSet::new() }
-    }
-
-    /// As [`Run::compact`]. Returns false if there is no space for the copies: what was freed stays free.
-    fn compact_if_there_is_space(&mut self, packs: &BTreeSet<PackId>) -> Result<bool> {
-        match self.compact(packs) {
-            Err(error) if is_full(&error) => {
-                self.report.failed.push(format!("compacting: {}", error.with_causes()));
-                Ok(false)
-            }
-            compacted => compacted.map(|()| true),
-        }
+    /// Chooses packs to compact.
+    fn partly_needed(&self, survey: &Survey<'_>) -> Vec<Candidate> {
+        let partly = survey.packs.iter().filter(|pack| pack.needed > 0 && !pack.has_bad);
+        let candidate = |pack: &SurveyedPack| Candidate {
+            id: pack.id,
+            length: pack.length,
+            bytes: pack.bytes,
+            needed: pack.needed,
+        };
+        let candidates: Vec<Candidate> = partly.map(candidate).collect();
+        choose(&candidates, self.request.compact_percent, self.store.place().pack_length_target())
     }
 
     /// Copies the needed frames of packs to new packs, as they are, and publishes these. The next pass finds that the old ones
@@ -351,6 +349,7 @@ impl Run<'_> {
         let session = store.session()?;
         let mut stored = Vec::new();
         for (at, pack) in survey.packs.iter().enumerate().filter(|(_, pack)| packs.contains(&pack.id)) {
+            self.report.compacted.add(pack.length);
             let (file, directory) = (store.0.packs.file(pack.ordinal)?, survey.directory(at)?);
             let is_sound = |row: &FrameRow| !store.0.is_bad(row.address(pack.ordinal));
             for (row, ids) in directory.iter().filter(|(row, ids)| survey.is_needed(at, ids) && is_sound(row))

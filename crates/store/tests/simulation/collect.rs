@@ -293,26 +293,52 @@ fn a_failed_deletion_is_reported_and_tried_again() {
     assert!(again.failed.is_empty() && again.deleted.packs == report.given_up.packs, "{again:?}");
 }
 
-/// On a disk without any free space, collection makes room: it has a reserve.
+/// On a disk without any free byte, versions are forgotten and collection makes room: there is a reserve.
 #[test]
 fn a_full_disk_can_be_collected() {
     let machine = machine();
     let store = Store::open_writer(&machine.place).unwrap();
     let kept = publish(&store, "a", &range(0, 20)).unwrap();
     publish(&store, "b", &range(20, 90)).unwrap();
-    store.forget(&"b".parse().unwrap(), None).unwrap();
     drop(store);
     machine.disk().set_capacity(machine.disk().used());
+    // Once by a reader, which takes the lock for the change only, as `platter forget` does.
+    publish(&Store::open_writer(&machine.place).unwrap(), "c", &range(20, 21)).unwrap_err();
+    Store::open_reader(&machine.place).unwrap().forget(&"b".parse().unwrap(), None).unwrap();
     let store = Store::open_writer(&machine.place).unwrap();
     let report = collect(&store, AT_ONCE).unwrap();
     assert!(report.deleted.packs > 0, "{report:?}");
     drop(store);
-    // A compaction that found no space ends the writing; opened again, the store goes on.
+    // Nothing of the run has failed: it chose what fits.
     let store = Store::open_writer(&machine.place).unwrap();
     assert!(collect(&store, AT_ONCE).unwrap().failed.is_empty());
     drop(store);
     machine.disk().set_capacity(u64::MAX);
     verify(&machine, &Model { published: vec![(kept, range(0, 20))], ..Model::default() }, "full disk");
+}
+
+/// Compaction chooses what fits on the disk, round by round, and reports the rest instead of failing.
+#[test]
+fn wasteful_packs_are_compacted_as_space_becomes_free() {
+    let machine = machine();
+    let store = Store::open_writer(&machine.place).unwrap();
+    let kept: Vec<u64> = range(0, 600).into_iter().filter(|n| n % 5 == 0).collect();
+    publish(&store, "b", &range(0, 600)).unwrap();
+    let version = publish(&store, "a", &kept).unwrap();
+    let wasteful = pack_bytes(&machine);
+    machine.disk().set_capacity(machine.disk().used());
+    store.forget(&"b".parse().unwrap(), None).unwrap();
+    // While the trash is kept, nothing becomes free.
+    let report = collect(&store, CollectRequest { keep_trash_ms: 10_000, ..AT_ONCE }).unwrap();
+    assert!(report.waiting.packs > 0 && report.failed.is_empty(), "nothing fits: {report:?}");
+    let report = collect(&store, AT_ONCE).unwrap();
+    assert!(report.failed.is_empty() && report.deleted.packs > 0, "{report:?}");
+    assert_eq!(report.waiting.packs, 0, "what the first rounds free suffices for the others: {report:?}");
+    assert!(pack_bytes(&machine) < wasteful / 2);
+    assert!(store.takes_writes(), "a full disk is foreseen, not met");
+    machine.disk().set_capacity(u64::MAX);
+    drop(store);
+    verify(&machine, &Model { published: vec![(version, kept)], ..Model::default() }, "little space");
 }
 
 /// A store with garbage in whole packs and in parts of packs.

@@ -55,6 +55,9 @@ impl Vfs for Bay {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {
         self.disk().lock(path)
     }
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        self.disk().free_space(dir)
+    }
     fn random_id(&self) -> io::Result<[u8; 16]> {
         self.disk().random_id()
     }

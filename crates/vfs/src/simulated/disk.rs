@@ -218,12 +218,24 @@ impl State {
         }
     }
 
+    /// Bytes in files that have a name, or would have one after a power failure.
     fn used(&self) -> u64 {
-        self.files.iter().map(FileBytes::length).sum()
+        let mut files: Vec<usize> = Vec::new();
+        for node in self.names.values().chain(self.durable_names.values()) {
+            if let Node::File(file) = node {
+                files.push(*file);
+            }
+        }
+        files.sort_unstable();
+        files.dedup();
+        files.into_iter().map(|file| self.files[file].length()).sum()
     }
 
     /// How many of `count` bytes at `offset` of that file fit on the disk.
     fn room(&self, file: usize, offset: u64, count: usize) -> usize {
+        if self.capacity == u64::MAX {
+            return count;
+        }
         let used = self.used();
         let length = self.files[file].length();
         let end_max = length.saturating_add(self.capacity.saturating_sub(used));
@@ -318,6 +330,12 @@ impl Vfs for SimulatedDisk {
         state.begin(Operation::Lock)?;
         let file = state.open(path, OpenMode::Create)?;
         Ok(state.locks.insert(file).then(|| self.handle(&state, file, true, true)))
+    }
+
+    fn free_space(&self, dir: &Path) -> io::Result<u64> {
+        let state = self.state();
+        state.node(dir)?;
+        Ok(state.capacity.saturating_sub(state.used()))
     }
 
     fn random_id(&self) -> io::Result<[u8; 16]> {
