@@ -24,6 +24,7 @@ pub enum Endpoint {
     Need,
     UploadFrames,
     PublishUpload,
+    ImportUpload,
     EndUpload,
     EditLocks,
     TakeEditLock,
@@ -67,7 +68,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -83,6 +84,7 @@ impl Endpoint {
         Self::Need,
         Self::UploadFrames,
         Self::PublishUpload,
+        Self::ImportUpload,
         Self::EndUpload,
         Self::EditLocks,
         Self::TakeEditLock,
@@ -127,6 +129,7 @@ impl Endpoint {
             Self::Need => ("post", "/api/v1/uploads/{id}/need"),
             Self::UploadFrames => ("post", "/api/v1/uploads/{id}/frames"),
             Self::PublishUpload => ("post", "/api/v1/uploads/{id}/publish"),
+            Self::ImportUpload => ("post", "/api/v1/uploads/{id}/import"),
             Self::EndUpload => ("delete", "/api/v1/uploads/{id}"),
             Self::EditLocks => ("get", "/api/v1/edit-locks"),
             Self::TakeEditLock => ("post", "/api/v1/edit-locks"),
@@ -186,7 +189,8 @@ impl Endpoint {
             | Self::Clone
             | Self::Sign
             | Self::RecordBootSet => Some(Role::Write),
-            Self::Forget
+            Self::ImportUpload
+            | Self::Forget
             | Self::Rename
             | Self::Protect
             | Self::Changes
@@ -231,6 +235,7 @@ impl Endpoint {
             | Self::Frames
             | Self::BeginUpload
             | Self::PublishUpload
+            | Self::ImportUpload
             | Self::TakeEditLock
             | Self::ReleaseEditLock
             | Self::Clone

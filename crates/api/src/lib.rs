@@ -41,7 +41,9 @@ pub use pattern::NamePattern;
 pub use problem::{PROBLEM_LENGTH_MAX, Problem};
 pub use role::Role;
 pub use store_facts::StoreFacts;
-pub use upload::{BeginUploadReply, PublishReply, PublishRequest, UploadFramesReply};
+pub use upload::{
+    BeginUploadReply, ImportReply, ImportRequest, PublishReply, PublishRequest, UploadFramesReply,
+};
 pub use version::{ResolveReply, VersionFacts};
 
 /// File name of the default socket of an origin, in the directory of its store.

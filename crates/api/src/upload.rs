@@ -1,6 +1,6 @@
 //! Uploads.
 
-use platter_records::{Repairs, VersionRecord};
+use platter_records::{Imported, Repairs, VersionRecord};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,4 +38,22 @@ pub struct PublishReply {
     /// Other versions that its blocks repaired.
     #[serde(flatten)]
     pub repairs: Repairs,
+}
+
+/// Imports an upload as a version of another store, with its record unchanged.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportRequest {
+    /// The version's record.
+    pub record: VersionRecord,
+    /// Import it even if it was forgotten or renamed here.
+    #[serde(default)]
+    pub restore: bool,
+}
+
+/// What an import has done.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ImportReply {
+    /// The result.
+    pub imported: Imported,
 }

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use platter_api::{ImportReply, ImportRequest};
 use platter_image::frame::EncodedFrame;
 use platter_image::{
     BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin,
     Result,
 };
-use platter_records::{ImageName, PublishedVersion, Repairs, Version, VersionRecord};
+use platter_records::{ImageName, Imported, PublishedVersion, Repairs, Version, VersionRecord};
 use serde::{Deserialize, Serialize};
 
 use super::sending::{Sending, need};
@@ -137,6 +138,25 @@ impl UploadSession {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits until everything was accepted, and imports a version of another store. On return it is durable. With `restore`,
+    /// also a version that was forgotten or renamed there. May be repeated, in this session or another.
+    ///
+    /// # Errors
+    /// The origin's errors; `Transient` when it went down.
+    pub fn import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        self.finish()?;
+        let request = ImportRequest { record: record.clone(), restore };
+        let imported = self.client.post_patiently(&format!("{}/import", self.path), &request);
+        let imported: ImportReply = self.noted(imported).inspect_err(|error| {
+            if error.kind() == ErrorKind::Transient {
+                self.lost.store(true, Ordering::Relaxed);
+            }
+        })?;
+        // Importing ended the session.
+        self.lost.store(true, Ordering::Relaxed);
+        Ok(imported.imported)
     }
 
     /// Sends the remaining frames, and waits until all were accepted.

@@ -187,7 +187,8 @@ pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Optio
     let mut locks: Vec<&ImageName> = Vec::new();
     for change in changes {
         match &change.action {
-            Action::Publish { version: VersionName { image, number }, score, .. } => {
+            Action::Publish { version: VersionName { image, number }, score, .. }
+            | Action::Import { version: VersionName { image, number }, score } => {
                 events.push(What::Version { image: image.clone(), number: *number, score: score.clone() });
             }
             Action::Salvage { versions } | Action::Resurrect { versions } => {

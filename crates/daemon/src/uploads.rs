@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
-use platter_records::{Actor, VersionRecord};
+use platter_records::{Actor, Imported, VersionRecord};
 use platter_store::{KnownCheck, Published, Session, Store};
 
 use crate::access::Principal;
@@ -286,17 +286,39 @@ impl Uploads {
         let allocated_bytes = upload.check(&draft)?;
         let draft = VersionRecord { allocated_bytes, ..draft };
         upload.writer.check_edit_lock(&draft.image, draft.edit_lock)?;
+        self.end_with(upload, |session| session.publish_after(draft, expect))
+    }
+
+    /// As [`Uploads::publish`], for a version of another store, whose record stays as it is.
+    ///
+    /// # Errors
+    /// As [`Uploads::publish`].
+    pub(crate) fn import(
+        &self,
+        upload: &Upload,
+        record: &VersionRecord,
+        restore: bool,
+    ) -> Result<Imported, PublishError> {
+        upload.check(record)?;
+        self.end_with(upload, |session| session.import(record, restore))
+    }
+
+    fn end_with<T>(
+        &self,
+        upload: &Upload,
+        last: impl FnOnce(&Session) -> Result<T>,
+    ) -> Result<T, PublishError> {
         let mut held = upload.session.write();
         let session = held.as_ref().ok_or_else(|| ended(&upload.id))?;
-        let published = session.publish_after(draft, expect);
-        if published.is_err() && is_usable(&upload.writer) {
-            return Ok(published?);
+        let done = last(session);
+        if done.is_err() && is_usable(&upload.writer) {
+            return Ok(done?);
         }
         // The session is over, whether it was published or failed; its data belongs to the store.
         drop(held.take());
         upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
         lock(&self.table).remove(&upload.id);
-        Ok(published?)
+        Ok(done?)
     }
 }
 

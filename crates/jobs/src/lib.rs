@@ -10,6 +10,7 @@ mod capture;
 mod cast;
 mod clone;
 mod collect;
+mod copies;
 mod diff;
 mod edit_lock;
 mod export;
@@ -32,6 +33,7 @@ pub use capture::{CaptureRequest, capture, capture_as, filesystems};
 pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
+pub use copies::{PushReport, PushRequest, PushedVersion, VersionChoice, push};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
@@ -65,8 +67,8 @@ pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, HoardMember, HoardSnapshot,
-    ImageName, MissingBlocks, NumberChoice, PackCount, Repairs, UnreadableRecord, Version, VersionName,
-    VersionQuery, VersionRecord,
+    ImageName, Imported, MissingBlocks, NumberChoice, PackCount, Repairs, UnreadableRecord, Version,
+    VersionName, VersionQuery, VersionRecord,
 };
 pub use platter_signing::{
     SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,

@@ -1,6 +1,7 @@
 //! Every argument of the command line with its help text: the single source of usage, completions and documentation.
 
 mod collect;
+mod copies;
 mod hoard;
 mod image;
 mod live;
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use collect::{Gc, Images};
+pub(crate) use copies::{OtherArguments, Push};
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Heal, Image, Log, Protect, Rename, Which};
 pub(crate) use live::{
@@ -168,6 +170,16 @@ pub(crate) enum Command {
     /// versions that need the block; a disk is read where these versions have it. Exit code 4 if something stays lost. After a
     /// pack file was lost, `platter rebuild` removes it from the catalog.
     Heal(Heal),
+    /// Copy versions to another store: only what it lacks travels
+    ///
+    /// Versions keep their numbers, authors, times, labels and signatures. Blocks are sent in the frames in which they are stored, and
+    /// verified. After an interruption the same command sends only the rest. Exit code 5 if the other store has another disk
+    /// under such a name, 4 if a block is damaged here.
+    Push(Push),
+    /// Copy versions from another store: only what this store lacks travels
+    ///
+    /// As `platter push`, in the other direction.
+    Pull(Push),
     /// Rebuild the index and the catalog from the packs, or bring back forgotten versions
     ///
     /// For a store whose catalog or change log is lost or damaged. Names, numbers, edit locks and boot sets are restored from

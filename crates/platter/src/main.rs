@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use platter_jobs::{ErrorKind, StoreLocation};
 
 use arguments::{Arguments, Command};
+use command::push::Direction;
 use output::Output;
 
 fn main() -> ExitCode {
@@ -59,6 +60,12 @@ fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCod
         Command::Gc(options) => command::gc::run(store, options, output),
         Command::Check(options) => command::check::run(store, options, output),
         Command::Heal(options) => command::heal::run(store, options, &arguments.server, output),
+        Command::Push(options) => {
+            command::push::run(store, options, Direction::Push, &arguments.server, output)
+        }
+        Command::Pull(options) => {
+            command::push::run(store, options, Direction::Pull, &arguments.server, output)
+        }
         Command::Rebuild(options) => command::rebuild::run(store, options, output),
         Command::DiscardInterrupted => command::discard_interrupted::run(store, output),
         Command::Cast(options) => command::cast::run(store, options, output),

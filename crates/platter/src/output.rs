@@ -109,7 +109,8 @@ impl Output {
 /// Exit code offset for a process ended by a signal, as in shells.
 const EXIT_SIGNAL: i32 = 128;
 
-fn exit_code(kind: ErrorKind) -> u8 {
+/// The exit code of an error of that kind.
+pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Missing => 3,
         ErrorKind::Corrupt => EXIT_CORRUPT,

@@ -8,7 +8,7 @@ use platter_jobs::{
     default_store_dir,
 };
 
-use crate::arguments::{Arguments, CacheArguments, Command, ServerArguments};
+use crate::arguments::{Arguments, CacheArguments, Command, OtherArguments, ServerArguments};
 
 /// Maximum size of an access token file in bytes.
 const TOKEN_LENGTH_MAX: usize = 4096;
@@ -27,7 +27,7 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
     };
     let Some(address) = of_node.or_else(|| server.server.clone()).or_else(from_environment) else {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
-        return Ok(StorePlace::on_system(dir).with_actor(Actor::new(&default_holder(), "local")).into());
+        return Ok(StorePlace::on_system(dir).with_actor(local_actor()).into());
     };
     Ok(server_at(&address, server)?.into())
 }
@@ -42,6 +42,39 @@ pub(crate) fn server_at(address: &str, server: &ServerArguments) -> Result<Serve
         token: token(server.token_file.as_deref())?,
         trust: trust(server)?,
     })
+}
+
+/// The origin that a command names beside its own store; `None` if it names a directory. The access token of one origin is never
+/// sent to another: with `is_second`, only arguments for the other origin count.
+///
+/// # Errors
+/// As [`location`].
+pub(crate) fn other_store(
+    named: &str,
+    other: &OtherArguments,
+    server: &ServerArguments,
+    is_second: bool,
+) -> Result<Option<ServerOptions>> {
+    if !named.starts_with("unix:") && !named.contains("://") {
+        return Ok(None);
+    }
+    let token = match other.other_token_file.as_deref() {
+        None if is_second => None,
+        None => token(server.token_file.as_deref())?,
+        file => token(file)?,
+    };
+    let trust = match (&other.other_ca, &other.other_fingerprint) {
+        (Some(file), _) => Trust::Authorities(file.clone()),
+        (None, Some(text)) => Trust::fingerprint(text)?,
+        (None, None) if is_second => Trust::System,
+        (None, None) => trust(server)?,
+    };
+    Ok(Some(ServerOptions { address: named.parse()?, token, trust }))
+}
+
+/// Who makes changes of stores in directories.
+pub(crate) fn local_actor() -> Actor {
+    Actor::new(&default_holder(), "local")
 }
 
 /// The same store, read through the cache that the arguments name, if any.

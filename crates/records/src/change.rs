@@ -83,6 +83,13 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cloned_from: Option<VersionName>,
     },
+    /// A version of another store was imported.
+    Import {
+        /// Its name, the same as there.
+        version: VersionName,
+        /// Its score.
+        score: String,
+    },
     /// Packs without a new version became part of the store.
     AddPacks {
         /// Their number.
@@ -214,7 +221,9 @@ impl Action {
             Self::Publish { version, cloned_from, .. } => {
                 [Some(version), cloned_from.as_ref()].into_iter().flatten().map(|name| &name.image).collect()
             }
-            Self::RegisterBootSet { version, .. } | Self::Sign { version } => vec![&version.image],
+            Self::RegisterBootSet { version, .. } | Self::Sign { version } | Self::Import { version, .. } => {
+                vec![&version.image]
+            }
             Self::Salvage { versions }
             | Self::Forget { versions }
             | Self::Resurrect { versions }
@@ -274,6 +283,7 @@ impl fmt::Display for Action {
                 write!(f, "publish {version} under lock {lock}")
             }
             Self::Publish { version, .. } => write!(f, "publish {version}"),
+            Self::Import { version, .. } => write!(f, "import {version}"),
             Self::AddPacks { packs } => write!(f, "add packs: {packs}"),
             Self::Salvage { versions } => list(f, "complete interrupted publication of", versions),
             Self::Forget { versions } => list(f, "forget", versions),

@@ -10,6 +10,7 @@ mod collect_report;
 mod edit_lock;
 mod hoard_member;
 mod identity;
+mod imported;
 mod missing_blocks;
 mod name;
 mod offer;
@@ -32,6 +33,7 @@ pub use edit_lock::{
 };
 pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot, Registered};
 pub use identity::{PackId, StoreId};
+pub use imported::Imported;
 pub use missing_blocks::MissingBlocks;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
 pub use offer::{decode_offer, encode_offer};

@@ -19,6 +19,7 @@ mod heal;
 mod health;
 mod history;
 mod hoard;
+mod import;
 mod index;
 mod known;
 mod mend;

@@ -360,7 +360,7 @@ impl Session {
 }
 
 impl State {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_none() && self.sealed.is_empty()
     }
 
@@ -471,7 +471,10 @@ impl Session {
     }
 }
 
-fn encode_record(record: &VersionRecord, compressor: &mut Compressor) -> Result<(BlockId, EncodedFrame)> {
+pub(crate) fn encode_record(
+    record: &VersionRecord,
+    compressor: &mut Compressor,
+) -> Result<(BlockId, EncodedFrame)> {
     let bytes = record.encode()?;
     let id = BlockId::of(Kind::Version, &bytes);
     let mut builder = FrameBuilder::new(Kind::Version, Domain::SHARED, RAW_LENGTH_DEFAULT);

@@ -43,6 +43,6 @@ impl Store {
     }
 }
 
-fn id_of(record: &VersionRecord) -> Result<BlockId> {
+pub(crate) fn id_of(record: &VersionRecord) -> Result<BlockId> {
     Ok(BlockId::of(Kind::Version, &record.encode()?))
 }

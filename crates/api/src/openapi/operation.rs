@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::schemas::Schemas;
 use crate::{
     AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest,
-    CollectRequest, Endpoint, ForgetReport, ForgetRequest, Growth, ListedCast, ListedDisk, NewToken,
-    NodePeersReply, NodeReport, NodesReply, ProtectReport, ProtectRequest, PublishReply, PublishRequest,
-    RenameReport, RenameRequest, ResolveReply, SignRequest, StoreFacts, TakeEditLockRequest, UnregisterReply,
-    UnregisterRequest, UploadFramesReply, VersionFacts,
+    CollectRequest, Endpoint, ForgetReport, ForgetRequest, Growth, ImportReply, ImportRequest, ListedCast,
+    ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply, ProtectReport, ProtectRequest,
+    PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, SignRequest, StoreFacts,
+    TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -39,6 +39,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Need => "Which blocks must be sent",
         Endpoint::UploadFrames => "Send frames",
         Endpoint::PublishUpload => "Publish an upload",
+        Endpoint::ImportUpload => "Import an upload as a version of another store",
         Endpoint::EditLocks => "All held edit locks",
         Endpoint::TakeEditLock => "Take an edit lock",
         Endpoint::ReleaseEditLock => "Release an edit lock",
@@ -103,7 +104,11 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
             ),
             optional("image", "The image to publish: 403 if the token does not cover it", image),
         ],
-        Endpoint::EndUpload | Endpoint::Need | Endpoint::UploadFrames | Endpoint::PublishUpload => {
+        Endpoint::EndUpload
+        | Endpoint::Need
+        | Endpoint::UploadFrames
+        | Endpoint::PublishUpload
+        | Endpoint::ImportUpload => {
             vec![path("id", "Id of the upload", text_schema())]
         }
         Endpoint::ReleaseEditLock => vec![
@@ -139,6 +144,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::Need => bytes(false, BYTES),
         Endpoint::UploadFrames => bytes(true, FRAMES),
         Endpoint::PublishUpload => object::<PublishRequest>(schemas),
+        Endpoint::ImportUpload => object::<ImportRequest>(schemas),
         Endpoint::TakeEditLock => object::<TakeEditLockRequest>(schemas),
         Endpoint::Clone => object::<CloneRequest>(schemas),
         Endpoint::Forget => object::<ForgetRequest>(schemas),
@@ -181,6 +187,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Need => stream(BYTES, "One bit per id (docs/formats/frame-stream.md)"),
         Endpoint::UploadFrames => reply::<UploadFramesReply>(schemas, 200, "Result"),
         Endpoint::PublishUpload => reply::<PublishReply>(schemas, 200, "The version, durable"),
+        Endpoint::ImportUpload => reply::<ImportReply>(schemas, 200, "Result, durable"),
         Endpoint::EditLocks => reply::<Vec<EditLock>>(schemas, 200, "Ordered by image"),
         Endpoint::TakeEditLock => reply::<EditLock>(schemas, 200, "The new lock"),
         Endpoint::ReleaseEditLock => reply::<EditLock>(schemas, 200, "The released lock"),
@@ -228,6 +235,7 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         Endpoint::ReportNode | Endpoint::BeginUpload | Endpoint::AddAccessToken | Endpoint::Collect => &[409],
         Endpoint::UploadFrames
         | Endpoint::PublishUpload
+        | Endpoint::ImportUpload
         | Endpoint::TakeEditLock
         | Endpoint::ReleaseEditLock
         | Endpoint::Clone

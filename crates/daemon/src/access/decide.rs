@@ -52,7 +52,7 @@ mod tests {
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 39] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 40] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -68,6 +68,7 @@ mod tests {
         (Endpoint::Need, "FAA FAA", "FAA FAA", "FAA FAA"),
         (Endpoint::UploadFrames, "FAA FAA", "FAA FAA", "FAA FAA"),
         (Endpoint::PublishUpload, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::ImportUpload, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::EndUpload, "FAA FAA", "FAA FAA", "FAA FAA"),
         (Endpoint::EditLocks, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::TakeEditLock, "FAA FAA", "NNN FAA", "FAA FAA"),

@@ -111,6 +111,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Need => post(uploads::need),
         Endpoint::UploadFrames => post(uploads::frames),
         Endpoint::PublishUpload => post(uploads::publish),
+        Endpoint::ImportUpload => post(uploads::import),
         Endpoint::EndUpload => delete(uploads::end),
         Endpoint::EditLocks => get(edit_locks::list),
         Endpoint::TakeEditLock => post(edit_locks::take),

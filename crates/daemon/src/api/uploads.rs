@@ -9,7 +9,9 @@ use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use platter_api::{BeginUploadReply, PublishReply, PublishRequest, UploadFramesReply};
+use platter_api::{
+    BeginUploadReply, ImportReply, ImportRequest, PublishReply, PublishRequest, UploadFramesReply,
+};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
 use platter_image::{BlockId, Error, ErrorKind, Result};
 use platter_records::{ImageName, Repairs, VersionName, VersionRecord};
@@ -155,6 +157,31 @@ pub(super) async fn publish(
         reply(published, &upload, &asker.who).map(Ok)
     });
     json(&published.await??)
+}
+
+pub(super) async fn import(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Named(id): Named<String>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let ImportRequest { record, restore } = read_json(&origin, &asker, &headers, sent).await?;
+    asker.check_new(&record.image)?;
+    check_draft(&record)?;
+    let shared = Arc::clone(&origin);
+    let imported = origin.pool.run(move || {
+        let upload = find(&shared, &id, &asker)?;
+        let imported = match shared.uploads.import(&upload, &record, restore) {
+            Err(PublishError::Malformed(error)) => return Ok(Err(Problem::bad_request(&error))),
+            Err(PublishError::Other(error)) => return Err(error),
+            Ok(imported) => imported,
+        };
+        shared.tell_of_upload(&id, &asker.who.id, "published");
+        shared.note_change();
+        Ok(Ok(imported))
+    });
+    json(&ImportReply { imported: imported.await?? })
 }
 
 /// The reply for this token: other versions are named only if it may read them.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use platter_image::frame::EncodedFrame;
+use platter_image::recipe::PageSource;
 use platter_image::{
     BlockId, BlockPlace, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin, Result,
 };
-use platter_records::{PublishedVersion, Repairs, VersionName, VersionRecord};
+use platter_records::{Imported, PublishedVersion, Repairs, VersionName, VersionRecord};
 use platter_store::{Session, Store};
 
 use platter_client::UploadSession;
@@ -70,6 +71,28 @@ impl OpenSession {
             known_frames_read: published.known_frames_read,
         };
         Ok(PublishedVersion { version: published.version, repairs })
+    }
+
+    /// Imports a version of another store and ends. With `restore`, also a version that was forgotten or renamed here.
+    ///
+    /// # Errors
+    /// As [`Session::import`].
+    pub fn import(&mut self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        match self {
+            Self::Remote { session, .. } => session.import(record, restore),
+            Self::Local { session, .. } => session.take().ok_or_else(ended)?.import(record, restore),
+        }
+    }
+
+    /// Reads a page that was added, or that the store has. An origin's session reads nothing.
+    ///
+    /// # Errors
+    /// `Missing`; `Corrupt`, also for a page that is in no pack; `Io`.
+    pub fn read_page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        match self {
+            Self::Remote { .. } => Err(Error::missing("an origin's session reads nothing")),
+            Self::Local { session, .. } => Self::local(session)?.page(id),
+        }
     }
 
     fn local(session: &Option<Box<Session>>) -> Result<&Session> {

@@ -32,6 +32,7 @@ pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod protect;
 pub(crate) mod publish;
+pub(crate) mod push;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod rename;

@@ -93,6 +93,12 @@ impl Change<'_> {
         Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
     }
 
+    /// Returns the record of a version that was forgotten or renamed.
+    pub(crate) fn former_record(&self, name: &VersionName) -> Result<Option<VersionRecord>> {
+        let row = self.row(&FORMER, &[text(&name.image), number(name.number)])?;
+        row.map(|row| VersionRecord::from_json(row.text(5))).transpose()
+    }
+
     /// Returns whether a version of that name once existed.
     pub(crate) fn is_former(&self, name: &VersionName) -> Result<bool> {
         self.row(&FORMER, &[text(&name.image), number(name.number)]).map(|row| row.is_some())

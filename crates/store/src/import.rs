@@ -1,0 +1,109 @@
+//! Imports a version of another store: under the same name and number, with the same record.
+//!
+//! The data is added to the session before, as for a capture, and the version appears in the same commit that makes it part of
+//! the store.
+
+use platter_image::frame::Compressor;
+use platter_image::{Error, Result};
+
+use crate::catalog::Change;
+use crate::session::{RECORD_LEVEL, Session, encode_record};
+use platter_records::{
+    Action, Imported, SIGNATURES_MAX, Version, VersionName, VersionRecord, edit_lock_refusal,
+};
+
+/// Maximum number of a version or edit lock in an imported record: later ones still have numbers to take.
+const NUMBER_MAX: u64 = 1 << 52;
+
+impl Session {
+    /// Imports a version, durable on return. A version that is here already only gets the signatures that it lacks. A version that
+    /// was forgotten or renamed here stays so, unless `restore` is set. The session ends with the commit.
+    ///
+    /// # Errors
+    /// `Missing` when a block of the recipe was not added; `Refused` when another disk has that name and number here, or the image
+    /// is being edited; the session is then unchanged. After any other error the store accepts no more writes until it is opened
+    /// again.
+    pub fn import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        if record.number == 0 || record.number.max(record.edit_lock.unwrap_or(0)) > NUMBER_MAX {
+            return Err(Error::refused(format!("{}: its numbers are too high", record.name())));
+        }
+        let mut compressor = Compressor::new(RECORD_LEVEL)?;
+        let (record_id, frame) = encode_record(record, &mut compressor)?;
+        self.hold_recipe(record.score)?;
+        let version = Version { name: record.name(), record_id, record: record.clone() };
+        self.commit(|change, state, session| {
+            let imported = match decide(change, &version, restore)? {
+                Ok(imported) => imported,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            match imported {
+                Imported::SignaturesAdded => add_signatures(change, &version)?,
+                Imported::Added => {
+                    if !state.is_empty() {
+                        session.append_to(state, &frame)?;
+                    }
+                    change.add_version(record_id, record)?;
+                    let (name, score) = (version.name.clone(), record.score.to_string());
+                    change.does(Action::Import { version: name, score });
+                }
+                Imported::Present | Imported::Former => {}
+            }
+            Ok(Ok(imported))
+        })
+    }
+}
+
+/// Decides what importing a version does. An inner error means refused.
+fn decide(change: &Change<'_>, version: &Version, restore: bool) -> Result<Result<Imported>> {
+    let name = &version.name;
+    let conflict = || {
+        Ok(Err(Error::refused(format!(
+            "another disk has the name {name} in this store: rename its image, here or in the other store"
+        ))))
+    };
+    if let Some(here) = version_named(change, name)? {
+        return match is_same(&here.record, &version.record) {
+            false => conflict(),
+            true if lacking(&here.record, &version.record).is_empty() => Ok(Ok(Imported::Present)),
+            true => Ok(Ok(Imported::SignaturesAdded)),
+        };
+    }
+    if let Some(former) = change.former_record(name)? {
+        if !is_same(&former, &version.record) {
+            return conflict();
+        }
+        if !restore {
+            return Ok(Ok(Imported::Former));
+        }
+    }
+    Ok(match edit_lock_refusal(&name.image, None, change.edit_lock(&name.image)?.as_ref()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(Imported::Added),
+    })
+}
+
+fn version_named(change: &Change<'_>, name: &VersionName) -> Result<Option<Version>> {
+    Ok(change.versions_below(&name.image)?.into_iter().find(|version| version.name == *name))
+}
+
+/// Returns whether two records of that name are of the same version. A restricted access token does not see all of a record, so
+/// other fields may differ.
+fn is_same(a: &VersionRecord, b: &VersionRecord) -> bool {
+    (a.score, a.time_unix_ms) == (b.score, b.time_unix_ms)
+}
+
+/// Returns the signatures that `here` lacks, as far as there is room for them.
+fn lacking(here: &VersionRecord, other: &VersionRecord) -> Vec<platter_records::Signature> {
+    let new = other.signatures.iter().filter(|signature| !here.signatures.contains(signature));
+    new.take(SIGNATURES_MAX.saturating_sub(here.signatures.len())).cloned().collect()
+}
+
+fn add_signatures(change: &mut Change<'_>, other: &Version) -> Result<()> {
+    let Some(mut version) = version_named(change, &other.name)? else { return Ok(()) };
+    let new = lacking(&version.record, &other.record);
+    version.record.signatures.extend(new);
+    version.record_id = crate::sign::id_of(&version.record)?;
+    change.replace_record(&version)?;
+    change.does(Action::Sign { version: other.name.clone() });
+    Ok(())
+}
