@@ -76,37 +76,3 @@ impl StorePlace {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::fs::{Permissions, metadata, set_permissions};
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-    use crate::{CheckOptions, Severity, Store, Verdict};
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "checks the modes with the system's own calls")]
-    fn a_new_store_is_private_and_wider_modes_are_found_and_fixed() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = StorePlace::on_system(folder.path().join("store"));
-        Store::init(&place).unwrap();
-        drop(Store::open_writer(&place).unwrap());
-        assert_eq!(place.exposure().unwrap(), Exposure::default());
-        for (name, mode) in [("", 0o755), ("packs", 0o750), ("catalog.sqlite", 0o644), ("store.json", 0o604)]
-        {
-            set_permissions(place.dir().join(name), Permissions::from_mode(mode)).unwrap();
-        }
-        let check =
-            || Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
-        let report = check();
-        assert_eq!(report.verdict, Verdict::Exposed);
-        let [finding] = &report.findings[..] else { panic!("{report:?}") };
-        assert_eq!(finding.severity, Severity::Exposure);
-        // The four, and the files that SQLite creates beside its database with the database's mode.
-        assert!(finding.what.contains("files and directories"), "{}", finding.what);
-        assert!(place.close_to_others().unwrap().count >= 4);
-        assert_eq!(metadata(place.dir()).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(check().verdict, Verdict::Clean);
-    }
-}

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 #![allow(clippy::disallowed_methods, reason = "accesses the store's files directly")]
 
+use std::fs::{Permissions, metadata, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use platter_image::frame::{Compressor, FrameBuilder};
@@ -10,7 +12,7 @@ use platter_image::page::{Child, Entry, State, encode_leaf};
 use platter_image::recipe::{CutPolicy, RecipeBuilder, Root};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameIndex, FrameStore, Kind, Score};
 use platter_records::{NumberChoice, VersionRecord};
-use platter_store::{CheckOptions, Session, Store, StorePlace, Verdict, rebuild};
+use platter_store::{CheckOptions, Exposure, Session, Severity, Store, StorePlace, Verdict, rebuild};
 
 fn contents(number: u8) -> Vec<u8> {
     vec![number.max(1); 512 * (1 + usize::from(number % 3))]
@@ -347,4 +349,26 @@ fn a_publish_after_another_version_than_expected_is_refused() {
         "the refusal left the session unchanged, and it can publish with the right number"
     );
     assert!(version.record.new_raw_bytes > 0);
+}
+
+#[test]
+fn a_new_store_is_private_and_wider_modes_are_found_and_fixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    drop(Store::open_writer(&place).unwrap());
+    assert_eq!(place.exposure().unwrap(), Exposure::default());
+    for (name, mode) in [("", 0o755), ("packs", 0o750), ("catalog.sqlite", 0o644), ("store.json", 0o604)] {
+        set_permissions(place.dir().join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let check = || Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    let report = check();
+    assert_eq!(report.verdict, Verdict::Exposed);
+    let [finding] = &report.findings[..] else { panic!("{report:?}") };
+    assert_eq!(finding.severity, Severity::Exposure);
+    // The four, and the files that SQLite creates beside its database with the database's mode.
+    assert!(finding.what.contains("files and directories"), "{}", finding.what);
+    assert!(place.close_to_others().unwrap().count >= 4);
+    assert_eq!(metadata(place.dir()).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(check().verdict, Verdict::Clean);
 }
