@@ -49,6 +49,11 @@ pub enum Endpoint {
     Casts,
     TellOfCast,
     Collect,
+    Standing,
+    Fence,
+    Replica,
+    Followers,
+    RemoveFollower,
 }
 
 /// The part of the store that an endpoint accesses.
@@ -68,7 +73,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 45] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -109,6 +114,11 @@ impl Endpoint {
         Self::Casts,
         Self::TellOfCast,
         Self::Collect,
+        Self::Standing,
+        Self::Fence,
+        Self::Replica,
+        Self::Followers,
+        Self::RemoveFollower,
     ];
 
     /// Method and path.
@@ -154,6 +164,11 @@ impl Endpoint {
             Self::Casts => ("get", "/api/v1/casts"),
             Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
             Self::Collect => ("post", "/api/v1/collect"),
+            Self::Standing => ("get", "/api/v1/standing"),
+            Self::Fence => ("post", "/api/v1/fence"),
+            Self::Replica => ("post", "/api/v1/replica"),
+            Self::Followers => ("get", "/api/v1/followers"),
+            Self::RemoveFollower => ("delete", "/api/v1/followers/{id}"),
         }
     }
 
@@ -199,7 +214,12 @@ impl Endpoint {
             | Self::AddAccessToken
             | Self::RemoveAccessToken
             | Self::TellOfCast
-            | Self::Collect => Some(Role::Admin),
+            | Self::Collect
+            | Self::Standing
+            | Self::Fence
+            | Self::Replica
+            | Self::Followers
+            | Self::RemoveFollower => Some(Role::Admin),
         }
     }
 
@@ -212,7 +232,12 @@ impl Endpoint {
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken
-            | Self::Collect => Scope::Everything,
+            | Self::Collect
+            | Self::Standing
+            | Self::Fence
+            | Self::Replica
+            | Self::Followers
+            | Self::RemoveFollower => Scope::Everything,
             // The origin finds the image, and checks access, with the id of the upload.
             Self::Store
             | Self::Images

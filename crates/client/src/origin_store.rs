@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    CastStatus, ChangesReply, CloneRequest, CollectRequest, ForgetReport, ForgetRequest, NodePeersReply,
-    NodeReport, ProtectReport, ProtectRequest, RenameReport, RenameRequest, ResolveReply, SignRequest,
-    StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+    CastStatus, ChangesReply, CloneRequest, CollectRequest, FenceRequest, ForgetReport, ForgetRequest,
+    NodePeersReply, NodeReport, ProtectReport, ProtectRequest, RenameReport, RenameRequest, ReplicaReply,
+    ReplicaRequest, ResolveReply, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest,
+    UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
-    BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, History, HoardChanges,
+    BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, Follower, History, HoardChanges,
     HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Registered, Resolved, Signature, StoreId, Version,
     VersionName, VersionQuery, VersionRecord,
 };
@@ -416,6 +417,36 @@ impl OriginStore {
         let request = UnregisterRequest { image: image.clone(), number };
         let answer: UnregisterReply = self.client.post("/api/v1/hoard/unregister", &request)?;
         Ok((answer.revision, answer.unregistered))
+    }
+
+    /// As `Store::boot_set_bytes`.
+    pub fn boot_set_bytes(&self, id: &BlockId) -> Result<Vec<u8>> {
+        self.client.get_bytes(&format!("/api/v1/hoard/boot-sets/{id}"), BOOT_SET_LENGTH_MAX as u64)
+    }
+
+    /// Returns changes for a follower, which is registered by this.
+    pub fn changes_for_follower(&self, request: &ReplicaRequest) -> Result<ReplicaReply> {
+        self.client.post("/api/v1/replica", request)
+    }
+
+    /// Returns the id of the store and what it is among its copies.
+    pub fn standing(&self) -> Result<StandingReply> {
+        self.client.get("/api/v1/standing")
+    }
+
+    /// Tells the store that a follower has replaced it.
+    pub fn fence(&self, request: &FenceRequest) -> Result<StandingReply> {
+        self.client.post("/api/v1/fence", request)
+    }
+
+    /// As `Store::followers`.
+    pub fn followers(&self) -> Result<Vec<Follower>> {
+        self.client.get("/api/v1/followers")
+    }
+
+    /// As `Store::remove_follower`; `Missing` when there is no such follower.
+    pub fn remove_follower(&self, id: &str) -> Result<()> {
+        self.client.delete(&format!("/api/v1/followers/{id}"))
     }
 
     /// Returns the nodes that the origin knows, as it lists them.

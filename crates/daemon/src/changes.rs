@@ -23,7 +23,7 @@ impl Origin {
         request: CloneRequest,
         by: &Actor,
     ) -> Result<Version> {
-        let writer = self.writer.lease()?;
+        let writer = self.writer.lease_for_change()?;
         let version = writer.version(image, choice)?;
         match writer.version(&request.to, NumberChoice::Latest) {
             Ok(newest) if !request.next => {

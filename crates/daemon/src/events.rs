@@ -185,8 +185,15 @@ pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Optio
     let mut events = Vec::new();
     // Of several changes of one lock, the last one counts.
     let mut locks: Vec<&ImageName> = Vec::new();
-    for change in changes {
+    for change in flat(changes) {
         match &change.action {
+            Action::Follow { versions, .. } => {
+                for VersionName { image, number } in versions {
+                    let found = store.version(image, NumberChoice::Number(*number));
+                    let score = found.map_or_else(|_| String::new(), |found| found.record.score.to_string());
+                    events.push(What::Version { image: image.clone(), number: *number, score });
+                }
+            }
             Action::Publish { version: VersionName { image, number }, score, .. }
             | Action::Import { version: VersionName { image, number }, score } => {
                 events.push(What::Version { image: image.clone(), number: *number, score: score.clone() });
@@ -227,6 +234,26 @@ pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Optio
         events.push(What::Hoard { revision, images });
     }
     Ok(events)
+}
+
+/// The changes, and those of its origin that a follower applied. Versions of these appear when their data has arrived.
+fn flat(changes: &[ChangeRecord]) -> impl Iterator<Item = &ChangeRecord> {
+    changes.iter().flat_map(|change| {
+        let inner: &[ChangeRecord] = match &change.action {
+            Action::Follow { changes, .. } => changes,
+            _ => &[],
+        };
+        let is_other = |inner: &&ChangeRecord| {
+            !matches!(
+                inner.action,
+                Action::Publish { .. }
+                    | Action::Import { .. }
+                    | Action::Salvage { .. }
+                    | Action::Resurrect { .. }
+            )
+        };
+        inner.iter().filter(is_other).chain([change])
+    })
 }
 
 #[cfg(test)]

@@ -71,6 +71,10 @@ impl Origin {
     /// # Errors
     /// `Missing`, with the same text whether it does not exist or is hidden; `Corrupt`, `Io`.
     pub(crate) fn boot_set(&self, who: &Principal, id: &BlockId) -> Result<Vec<u8>> {
+        if who.reads_everything() {
+            // Followers also need boot sets that were removed lately.
+            return self.store.boot_set_bytes(id);
+        }
         let hoard = self.hoard(who)?;
         match hoard.members.iter().any(|member| member.boot_set == *id) {
             true => self.store.boot_set_bytes(id),
@@ -108,7 +112,7 @@ impl Origin {
             )));
         }
         let registered =
-            self.writer.lease()?.acting_as(by.clone()).register_boot_set(name, set, unix_ms())?;
+            self.writer.lease_for_change()?.acting_as(by.clone()).register_boot_set(name, set, unix_ms())?;
         self.note_change();
         Ok(Registered { revision: self.hoard_revision(who, registered.revision)?, ..registered })
     }

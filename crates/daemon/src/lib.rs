@@ -37,11 +37,12 @@ mod scrub;
 mod serve;
 mod serve_event;
 mod sockets;
+mod successor;
 mod uploads;
 mod writer;
 
 pub use access::AccessTokens;
-pub use config::{ListDisks, ListenAddress, OverlayBases, ServeOptions, UPLOAD_LIMIT_DEFAULT};
+pub use config::{ListDisks, ListenAddress, OverlayBases, ServeOptions, TellFormer, UPLOAD_LIMIT_DEFAULT};
 pub use platter_api::{AccessToken, ListedDisk, NamePattern, NewToken, Role};
 pub use platter_transport::TlsFiles;
 pub use serve::serve;

@@ -1,5 +1,6 @@
 //! The state that all requests share.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -56,6 +57,8 @@ pub(crate) struct Origin {
     pub(crate) list_disks: ListDisks,
     pub(crate) overlay_bases: OverlayBases,
     pub(crate) collect_every: Option<Duration>,
+    /// Held while the list of followers is changed.
+    pub(crate) following: Mutex<()>,
 }
 
 impl Origin {
@@ -87,6 +90,7 @@ impl Origin {
             list_disks: options.list_disks.clone(),
             overlay_bases: options.overlay_bases.clone(),
             collect_every: options.collect_every,
+            following: Mutex::default(),
         })
     }
 

@@ -27,6 +27,7 @@ use crate::origin::Origin;
 use crate::scrub;
 use crate::serve_event::{OnEvent, ServeEvent};
 use crate::sockets::Sockets;
+use crate::successor;
 
 /// The store's own certificate and key, in the store's directory.
 const CERTIFICATE: &str = "serve-certificate.pem";
@@ -69,6 +70,7 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
     tell_places(&addresses, &sockets, &fingerprint, &on_event);
     let scrubbing = options.scrub_period.map(|period| scrub::start(&origin, period, on_event.clone()));
     let scrubbing = scrubbing.transpose()?;
+    successor::start(&origin, options.tell_former.clone(), on_event.clone())?;
     let server = Server { origin: Arc::clone(&origin), connections: Connections::new(places), end, on_event };
     let result = runtime.block_on(server.run(&addresses, sockets, tls));
     server.end.send_replace(true);

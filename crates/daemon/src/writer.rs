@@ -69,6 +69,15 @@ impl SharedWriter {
         Ok(())
     }
 
+    /// As [`SharedWriter::lease`], for a change that a follower or a replaced store does not accept.
+    ///
+    /// # Errors
+    /// `Refused` when it is one; as [`SharedWriter::lease`].
+    pub(crate) fn lease_for_change(&self) -> Result<Arc<Store>> {
+        self.reader.standing()?.refusal().map_or(Ok(()), Err)?;
+        self.lease()
+    }
+
     /// Returns the store, opened for writing. The store's lock is held while the caller keeps the result.
     ///
     /// # Errors

@@ -33,7 +33,10 @@ pub use capture::{CaptureRequest, capture, capture_as, filesystems};
 pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
-pub use copies::{PushReport, PushRequest, PushedVersion, VersionChoice, push};
+pub use copies::{
+    CopiesReport, FollowRequest, PromoteReport, PromoteRequest, PushReport, PushRequest, PushedVersion,
+    VersionChoice, copies, follow, note_told, options_of, promote, push, remove_follower, tell_former,
+};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
@@ -66,9 +69,9 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
-    Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, HoardMember, HoardSnapshot,
-    ImageName, Imported, MissingBlocks, NumberChoice, PackCount, Repairs, UnreadableRecord, Version,
-    VersionName, VersionQuery, VersionRecord,
+    Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,
+    HoardSnapshot, ImageName, Imported, MissingBlocks, NumberChoice, OriginAccess, PackCount, Repairs,
+    Standing, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
 };
 pub use platter_signing::{
     SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,

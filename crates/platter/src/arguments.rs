@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use collect::{Gc, Images};
-pub(crate) use copies::{OtherArguments, Push};
+pub(crate) use copies::{Copies, Follow, OtherArguments, Promote, Push};
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Heal, Image, Log, Protect, Rename, Which};
 pub(crate) use live::{
@@ -180,6 +180,20 @@ pub(crate) enum Command {
     ///
     /// As `platter push`, in the other direction.
     Pull(Push),
+    /// Keep this store up to date with an origin, as a read-only second store
+    ///
+    /// Copies everything at first, then each change within seconds, until the process is ended. The store refuses every other change;
+    /// it can be served, and `gc`, `check` and `heal` work. It must be new. What is damaged at the origin is left out, named, and
+    /// tried again. An origin that was restored from a backup is noticed, and nothing is changed here.
+    Follow(Follow),
+    /// Make a follower the origin, and tell the former origin to accept no more changes
+    ///
+    /// The former origin is told first, then its last changes are copied. If it is lost, --without-origin promotes all the same, and
+    /// names what is known to have not arrived; `platter serve` tells the former origin when it returns. Each promotion has a
+    /// higher epoch, and a store that knows a higher epoch never accepts changes again.
+    Promote(Promote),
+    /// Show whether this store is an origin, a follower or replaced, and who follows it
+    Copies(Copies),
     /// Rebuild the index and the catalog from the packs, or bring back forgotten versions
     ///
     /// For a store whose catalog or change log is lost or damaged. Names, numbers, edit locks and boot sets are restored from

@@ -66,6 +66,9 @@ fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCod
         Command::Pull(options) => {
             command::push::run(store, options, Direction::Pull, &arguments.server, output)
         }
+        Command::Follow(options) => command::follow::run(store, options, &arguments.server, output),
+        Command::Promote(options) => command::promote::run(store, options, &arguments.server, output),
+        Command::Copies(options) => command::copies::run(store, options, output),
         Command::Rebuild(options) => command::rebuild::run(store, options, output),
         Command::DiscardInterrupted => command::discard_interrupted::run(store, output),
         Command::Cast(options) => command::cast::run(store, options, output),

@@ -4,8 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use platter_jobs::{
-    Actor, CacheLocation, Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_holder,
-    default_store_dir,
+    Actor, CacheLocation, Error, OriginAccess, Result, ServerOptions, StoreLocation, StorePlace, Trust,
+    default_holder, default_store_dir,
 };
 
 use crate::arguments::{Arguments, CacheArguments, Command, OtherArguments, ServerArguments};
@@ -70,6 +70,36 @@ pub(crate) fn other_store(
         (None, None) => trust(server)?,
     };
     Ok(Some(ServerOptions { address: named.parse()?, token, trust }))
+}
+
+/// Whether arguments or environment name how to reach an origin.
+pub(crate) fn names_access(server: &ServerArguments) -> bool {
+    let is_named = server.token_file.is_some() || server.fingerprint.is_some() || server.ca.is_some();
+    is_named || variable("PLATTER_TOKEN").is_some() || variable("PLATTER_FINGERPRINT").is_some()
+}
+
+/// How to reach an origin again, without secrets: the names of files instead of their contents.
+///
+/// # Errors
+/// `Io` when a path cannot be made absolute.
+pub(crate) fn origin_access(address: &str, server: &ServerArguments) -> Result<OriginAccess> {
+    let absolute = |path: &Option<PathBuf>| match path {
+        None => Ok(String::new()),
+        Some(path) => std::path::absolute(path)
+            .map(|path| path.display().to_string())
+            .map_err(|error| Error::io(format!("looking for {}", path.display()), error)),
+    };
+    let address = match address.strip_prefix("unix:") {
+        Some(path) => format!("unix:{}", absolute(&Some(PathBuf::from(path)))?),
+        None => address.to_owned(),
+    };
+    let fingerprint = server.fingerprint.clone().or_else(|| variable("PLATTER_FINGERPRINT"));
+    Ok(OriginAccess {
+        address,
+        token_file: absolute(&server.token_file)?,
+        fingerprint: fingerprint.filter(|_| server.ca.is_none()).unwrap_or_default(),
+        authorities: absolute(&server.ca)?,
+    })
 }
 
 /// Who makes changes of stores in directories.

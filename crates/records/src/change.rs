@@ -189,6 +189,34 @@ pub enum Action {
         /// The version.
         version: VersionName,
     },
+    /// The store became a follower.
+    BecomeFollower {
+        /// Id of the origin.
+        of: String,
+    },
+    /// A follower applied changes of its origin.
+    Follow {
+        /// Number of the origin's last change that was applied; 0 during the first copy.
+        up_to: u64,
+        /// The versions that can be read now.
+        versions: Vec<VersionName>,
+        /// The origin's changes, except for those of a first copy.
+        changes: Vec<ChangeRecord>,
+    },
+    /// What a follower or former origin knows of others was recorded.
+    NoteStanding {},
+    /// A follower became the origin.
+    Promote {
+        /// The new epoch.
+        epoch: u64,
+    },
+    /// A follower of this store became the origin.
+    Replaced {
+        /// Its epoch.
+        epoch: u64,
+        /// The id of its store.
+        by: String,
+    },
 }
 
 /// The new name of a version.
@@ -218,6 +246,14 @@ impl Action {
         match self {
             Self::Init {} | Self::Rebuild {} | Self::Snapshot {} => Vec::new(),
             Self::AddPacks { .. } | Self::PackStates { .. } => Vec::new(),
+            Self::BecomeFollower { .. }
+            | Self::NoteStanding {}
+            | Self::Promote { .. }
+            | Self::Replaced { .. } => Vec::new(),
+            Self::Follow { versions, changes, .. } => {
+                let of_changes = changes.iter().flat_map(|change| change.action.images());
+                versions.iter().map(|name| &name.image).chain(of_changes).collect()
+            }
             Self::Publish { version, cloned_from, .. } => {
                 [Some(version), cloned_from.as_ref()].into_iter().flatten().map(|name| &name.image).collect()
             }
@@ -255,6 +291,14 @@ impl Action {
             | Self::HoardDaily { versions, .. }
             | Self::Protect { versions }
             | Self::Unprotect { versions } => versions.retain(|name| may_see(&name.image)),
+            Self::Follow { versions, changes, .. } => {
+                versions.retain(|name| may_see(&name.image));
+                let seen = changes.drain(..).filter_map(|change| {
+                    let action = change.action.visible(may_see)?;
+                    Some(ChangeRecord { action, ..change })
+                });
+                *changes = seen.collect();
+            }
             Self::Rename { versions } => {
                 versions.retain(|renamed| may_see(&renamed.from.image) && may_see(&renamed.to.image));
             }
@@ -316,6 +360,21 @@ impl fmt::Display for Action {
             Self::Protect { versions } => list(f, "protect", versions),
             Self::Unprotect { versions } => list(f, "unprotect", versions),
             Self::Sign { version } => write!(f, "sign {version}"),
+            Self::BecomeFollower { of } => write!(f, "become a follower of the store {of}"),
+            Self::Follow { changes, versions, .. } if changes.is_empty() => list(f, "copy", versions),
+            Self::Follow { changes, .. } => {
+                f.write_str("follow")?;
+                let mut before = " ";
+                changes.iter().try_for_each(|change| {
+                    let who = if change.by.who.is_empty() { "?" } else { &change.by.who };
+                    write!(f, "{before}{} ({who}): {}", change.number, change.action)?;
+                    before = "; ";
+                    Ok(())
+                })
+            }
+            Self::NoteStanding {} => f.write_str("note what other copies of the store know"),
+            Self::Promote { epoch } => write!(f, "become the origin with epoch {epoch}"),
+            Self::Replaced { epoch, by } => write!(f, "replaced by the store {by} with epoch {epoch}"),
         }
     }
 }

@@ -8,6 +8,7 @@ mod boot_set;
 mod change;
 mod collect_report;
 mod edit_lock;
+mod follower;
 mod hoard_member;
 mod identity;
 mod imported;
@@ -20,6 +21,7 @@ mod refine;
 mod repairs;
 pub mod schema;
 mod signature;
+mod standing;
 mod store_health;
 mod version;
 
@@ -31,6 +33,7 @@ pub use collect_report::{CollectReport, PackCount};
 pub use edit_lock::{
     EditLock, HOLDER_LENGTH_MAX, OVERLAY_LENGTH_MAX, check_text, refusal as edit_lock_refusal,
 };
+pub use follower::{FOLLOWERS_MAX, Follower};
 pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot, Registered};
 pub use identity::{PackId, StoreId};
 pub use imported::Imported;
@@ -45,5 +48,6 @@ pub use record::{
 pub use refine::{BOOT_GAP_MS_MAX, OBSERVED_BYTES_MAX};
 pub use repairs::{PublishedVersion, Repairs};
 pub use signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
+pub use standing::{Following, FormerOrigin, LeftOut, OriginAccess, ReplicaPosition, Standing};
 pub use store_health::StoreHealth;
 pub use version::{Resolved, Version};

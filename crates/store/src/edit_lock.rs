@@ -15,6 +15,7 @@ use platter_records::{
 
 use crate::catalog::{Catalog, Change};
 use crate::collect::lend;
+use crate::standing::refusal;
 use crate::store::{EDIT_LOCK_TRIES, Store, check_store, take_lock};
 
 impl Store {
@@ -116,7 +117,7 @@ impl Store {
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
     ) -> Result<T> {
-        self.change_locked(false, change)
+        self.change_names(false, change)
     }
 
     /// As [`Store::change_catalog`], with the space of the reserve if the disk is full. Only for changes after which a collection
@@ -125,10 +126,24 @@ impl Store {
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
     ) -> Result<T> {
-        self.change_locked(true, change)
+        self.change_names(true, change)
     }
 
-    fn change_locked<T>(
+    fn change_names<T>(
+        &self,
+        frees_space: bool,
+        change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
+    ) -> Result<T> {
+        // Before a lock is waited for.
+        self.standing()?.refusal().map_or(Ok(()), Err)?;
+        self.change_locked(frees_space, |catalog| match refusal(catalog)? {
+            Some(refusal) => Ok(Err(refusal)),
+            None => change(catalog),
+        })
+    }
+
+    /// As [`Store::change_catalog`], whatever the store is among its copies.
+    pub(crate) fn change_locked<T>(
         &self,
         frees_space: bool,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,

@@ -104,7 +104,7 @@ impl Store {
     /// can be healed again.
     pub fn heal(&self, sources: &mut [Box<dyn HealSource>]) -> Result<HealReport> {
         self.0.writer()?.check()?;
-        let session = self.session()?;
+        let session = self.upkeep_session()?;
         let healing = Healing { store: self, session: &session, state: Mutex::new(State::new(sources)?) };
         let wanted = healing.walk()?;
         wanted.values().try_for_each(|block| healing.heal(block).map(drop))?;

@@ -317,7 +317,7 @@ fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
         return Ok(());
     }
     // Each commit writes the damaged ones again.
-    store.session()?.commit(|_, _, _| Ok(Ok(())))?;
+    store.upkeep_session()?.commit(|_, _, _| Ok(Ok(())))?;
     for version in lost {
         notes.push(format!("the record of {} was damaged and has been written again", version.name));
     }

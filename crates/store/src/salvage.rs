@@ -108,11 +108,13 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         return Ok(Salvaged::default());
     }
     let packs = found.len();
-    let adopted = choose_records(store, adopt, &mut found)?;
+    // A follower gets names only from its origin.
+    let takes_names = store.standing()?.refusal().is_none() || *adopt != Adopt::Interrupted;
+    let adopted = choose_records(store, adopt, takes_names, &mut found)?;
     let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
     for mut found in found {
         let is_needed = adopt.is_needed(found.pack);
-        if !is_needed || adopt.believes_records() {
+        if takes_names && (!is_needed || adopt.believes_records()) {
             boot_sets.extend(found.boot_sets.drain(..).map(|(_, boot_set)| boot_set));
         }
         if is_needed && found.is_broken {
@@ -239,7 +241,12 @@ impl UnlistedPack {
 
 /// Returns the records that count, the oldest of each image first. Truncates packs of interrupted sessions before a record
 /// that does not count.
-fn choose_records(store: &Store, adopt: &Adopt, found: &mut [UnlistedPack]) -> Result<Records> {
+fn choose_records(
+    store: &Store,
+    adopt: &Adopt,
+    takes_names: bool,
+    found: &mut [UnlistedPack],
+) -> Result<Records> {
     let (mut last, edit_locks, known) = {
         let catalog = store.catalog()?;
         let known: BTreeSet<BlockId> =
@@ -261,7 +268,7 @@ fn choose_records(store: &Store, adopt: &Adopt, found: &mut [UnlistedPack]) -> R
         let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains(id));
         let is_needed = adopt.is_needed(found[pack].pack);
         let is_believed = is_needed && adopt.believes_records();
-        if is_known || is_believed || may_be_finished(records, &last, &edit_locks) {
+        if is_known || is_believed || takes_names && may_be_finished(records, &last, &edit_locks) {
             for (_, record) in records {
                 let last = last.entry(record.image.clone()).or_default();
                 *last = record.number.max(*last);
@@ -304,7 +311,7 @@ fn enter(
     store
         .0
         .refer_to_interrupted(|pack| adopt.is_needed(pack) || !records.is_empty() || !boot_sets.is_empty())?;
-    let session = store.session()?;
+    let session = store.upkeep_session()?;
     for found in broken {
         let path = store.place().pack(found.pack);
         let file = store.place().vfs().open(&path, OpenMode::Read);

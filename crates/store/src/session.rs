@@ -28,6 +28,7 @@ use crate::known::{KnownCheck, KnownFrames};
 use crate::pack_writer::{PackWriter, SealedPack};
 use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
+use crate::standing::refusal;
 use crate::store::{Shared, Store, page_of};
 use platter_pack::ids;
 use platter_pack::lay_ids;
@@ -53,6 +54,8 @@ pub struct Session {
     /// The packs of others on which this session relies, until its commit.
     pins: Mutex<PinSet>,
     known: KnownFrames,
+    /// It changes no names, so a follower accepts it.
+    is_upkeep: bool,
 }
 
 /// What a session has added so far.
@@ -84,7 +87,14 @@ struct OpenPack {
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>, actor: Arc<Actor>) -> Self {
         let known = KnownFrames::new(KnownCheck::Sample);
-        Self { shared, actor, state: Mutex::default(), pins: Mutex::default(), known }
+        let (state, pins) = (Mutex::default(), Mutex::default());
+        Self { shared, actor, state, pins, known, is_upkeep: false }
+    }
+
+    /// The same session, for a change that a follower accepts.
+    pub(crate) fn for_upkeep(mut self) -> Self {
+        self.is_upkeep = true;
+        self
     }
 
     /// Sets how many of the frames that the session relies on are read back; by default a sample.
@@ -209,6 +219,9 @@ impl Session {
         let state = &mut *state;
         let (mut repaired, mut rescued) = (Vec::new(), BTreeSet::new());
         let done = writer.poison(catalog.change(&self.actor, |change| {
+            if let Some(refusal) = refusal(change)?.filter(|_| !self.is_upkeep) {
+                return Ok(Err(refusal));
+            }
             let done = match last(change, state, self)? {
                 Err(refusal) => return Ok(Err(refusal)),
                 Ok(done) => done,

@@ -198,8 +198,15 @@ impl Store {
     /// Starts a session, which adds to the store.
     ///
     /// # Errors
-    /// `Refused` when the store was opened for reading, or a write has failed since it was opened.
+    /// `Refused` when the store was opened for reading, a write has failed since it was opened, or the store is a follower or was
+    /// replaced.
     pub fn session(&self) -> Result<Session> {
+        self.standing()?.refusal().map_or(Ok(()), Err)?;
+        self.any_session()
+    }
+
+    /// As [`Store::session`], whatever the store is among its copies.
+    pub(crate) fn any_session(&self) -> Result<Session> {
         self.0.writer()?.check()?;
         self.0.learn_health()?;
         Ok(Session::new(self.0.clone(), Arc::clone(&self.1)))

@@ -2,7 +2,8 @@
 //! its own error statuses.
 
 use platter_records::{
-    CollectReport, EditLock, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord, schema,
+    CollectReport, EditLock, Follower, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord,
+    schema,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
@@ -10,10 +11,11 @@ use serde_json::{Value, json};
 use super::schemas::Schemas;
 use crate::{
     AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest,
-    CollectRequest, Endpoint, ForgetReport, ForgetRequest, Growth, ImportReply, ImportRequest, ListedCast,
-    ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply, ProtectReport, ProtectRequest,
-    PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, SignRequest, StoreFacts,
-    TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
+    CollectRequest, Endpoint, FenceRequest, ForgetReport, ForgetRequest, Growth, ImportReply, ImportRequest,
+    ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply, ProtectReport, ProtectRequest,
+    PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply,
+    SignRequest, StandingReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+    UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -63,6 +65,11 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Casts => "Casts of the last ten minutes",
         Endpoint::TellOfCast => "Report the state of a cast",
         Endpoint::Collect => "Delete what no version needs",
+        Endpoint::Standing => "What the store is among its copies",
+        Endpoint::Fence => "Tell the store that a follower has replaced it: it accepts no more changes",
+        Endpoint::Replica => "The changes that a follower applies",
+        Endpoint::Followers => "The registered followers",
+        Endpoint::RemoveFollower => "Remove the registration of a follower",
     }
 }
 
@@ -120,6 +127,7 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
             optional("after", "Only changes with higher numbers", number()),
         ],
         Endpoint::RemoveAccessToken => vec![path("id", "Its id", text_schema())],
+        Endpoint::RemoveFollower => vec![path("id", "The id of its store", of(schema::short_id))],
         Endpoint::HoardChanges => vec![
             query("since", "The revision that the node has; 0 if it has none", number()),
             optional("epoch", "The epoch of this revision", text_schema()),
@@ -156,6 +164,8 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
         Endpoint::TellOfCast => object::<CastStatus>(schemas),
         Endpoint::Collect => object::<CollectRequest>(schemas),
+        Endpoint::Fence => object::<FenceRequest>(schemas),
+        Endpoint::Replica => object::<ReplicaRequest>(schemas),
         _ => return None,
     })
 }
@@ -199,6 +209,11 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::ProtectedVersions => reply::<Vec<String>>(schemas, 200, "Ordered by image and number"),
         Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "Ordered by number, at most 10,000"),
         Endpoint::Collect => reply::<CollectReport>(schemas, 200, "Result"),
+        Endpoint::Standing => reply::<StandingReply>(schemas, 200, "Its role and epoch"),
+        Endpoint::Fence => reply::<StandingReply>(schemas, 200, "What it is now, durable"),
+        Endpoint::Replica => reply::<ReplicaReply>(schemas, 200, "About 4 MiB of changes, in order"),
+        Endpoint::Followers => reply::<Vec<Follower>>(schemas, 200, "In the order of their registration"),
+        Endpoint::RemoveFollower => (204, json!({ "description": "Removed" })),
         Endpoint::AccessTokens => reply::<Vec<AccessToken>>(schemas, 200, "Without secrets"),
         Endpoint::AddAccessToken => {
             reply::<NewToken>(schemas, 201, "The token with its secret, which is never shown again")
@@ -231,8 +246,13 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::EndUpload
         | Endpoint::Need
         | Endpoint::RemoveAccessToken
+        | Endpoint::RemoveFollower
         | Endpoint::BootSet => &[404],
-        Endpoint::ReportNode | Endpoint::BeginUpload | Endpoint::AddAccessToken | Endpoint::Collect => &[409],
+        Endpoint::ReportNode
+        | Endpoint::BeginUpload
+        | Endpoint::AddAccessToken
+        | Endpoint::Collect
+        | Endpoint::Fence => &[409],
         Endpoint::UploadFrames
         | Endpoint::PublishUpload
         | Endpoint::ImportUpload

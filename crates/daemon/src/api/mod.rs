@@ -21,6 +21,7 @@ mod nodes;
 mod path;
 mod problem;
 mod reading;
+mod replica;
 mod uploads;
 
 #[cfg(test)]
@@ -119,6 +120,11 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Clone => post(names::clone),
         Endpoint::Forget => post(names::forget),
         Endpoint::Collect => post(collect::collect),
+        Endpoint::Standing => get(replica::standing),
+        Endpoint::Fence => post(replica::fence),
+        Endpoint::Replica => post(replica::changes),
+        Endpoint::Followers => get(replica::followers),
+        Endpoint::RemoveFollower => delete(replica::remove_follower),
         Endpoint::Rename => post(names::rename),
         Endpoint::Sign => post(names::sign),
         Endpoint::Protect => post(names::protect),

@@ -121,6 +121,7 @@ impl Room {
             upload_limit: UPLOAD_LIMIT,
             list_disks: Arc::new(edited_disks),
             collect_every: None,
+            tell_former: Arc::new(|_, _| (Vec::new(), Vec::new())),
             scrub_period: None,
             overlay_bases: Arc::new(|_| Ok(Vec::new())),
             tool_version: "test".into(),
@@ -589,7 +590,6 @@ async fn missing_blocks_are_reported_to_tokens_that_may_read_the_disk() {
         .map(|pack| pack.unwrap().path())
         .find_map(|path| {
             let bytes = std::fs::read(&path).unwrap();
-            // Start of the second frame.
             let at = bytes.windows(4).skip(65).position(|window| window == &bytes[64..68]).map(|at| at + 65);
             bytes.windows(32).any(|window| window == room.ours.block.0).then_some((path, bytes, at))
         })

@@ -61,7 +61,7 @@ pub(super) async fn begin(
     let known = if verify_known { KnownCheck::All } else { KnownCheck::Sample };
     let shared = Arc::clone(&origin);
     let begun = origin.pool.run(move || {
-        let upload = shared.uploads.begin(&asker.who, &asker.by, shared.writer.lease()?, known)?;
+        let upload = shared.uploads.begin(&asker.who, &asker.by, shared.writer.lease_for_change()?, known)?;
         upload.touch(asker.connection.as_ref());
         shared.tell_of_upload(upload.id(), &asker.who.id, "begun");
         Ok(upload.id().to_owned())

@@ -60,7 +60,10 @@ impl OpenStore {
     /// As [`Store::open_writer`] and [`OpenStore::open_reader`].
     pub fn open_writer(location: &StoreLocation) -> Result<Self> {
         match location {
-            StoreLocation::Local(place) => Ok(Self(Opened::Local(Arc::new(Store::open_writer(place)?)))),
+            StoreLocation::Local(place) => {
+                Store::refuse_changes(place)?;
+                Ok(Self(Opened::Local(Arc::new(Store::open_writer(place)?))))
+            }
             StoreLocation::Remote(_) => Self::open_reader(location),
         }
     }

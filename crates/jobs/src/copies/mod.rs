@@ -1,6 +1,8 @@
 //! Copies of versions and of whole stores.
 //!
 //! - `push`: copies versions from one store to another (`platter push`, `platter pull`)
+//! - `follow`: keeps a second store up to date (`platter follow`)
+//! - `promote`: makes that store the origin (`platter promote`)
 //! - `carry`: one recipe with its blocks, as far as the other store lacks them
 //! - `feed`: stored frames of a store, verified
 //!
@@ -8,8 +10,14 @@
 
 mod carry;
 mod feed;
+mod follow;
+mod promote;
 mod push;
+mod roles;
 #[cfg(test)]
 mod tests;
 
+pub use follow::{FollowRequest, follow};
+pub use promote::{PromoteReport, PromoteRequest, note_told, options_of, promote, tell_former};
 pub use push::{PushReport, PushRequest, PushedVersion, VersionChoice, push};
+pub use roles::{CopiesReport, copies, remove_follower};

@@ -38,3 +38,42 @@ pub(crate) struct OtherArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) other_ca: Option<PathBuf>,
 }
+
+/// Arguments of `follow`.
+#[derive(Args, Debug)]
+pub(crate) struct Follow {
+    /// The origin to follow: unix:PATH or https://HOST:PORT, with --token-file and --fingerprint or --ca
+    #[arg(value_name = "URL")]
+    pub(crate) origin: String,
+    /// Address at which this store is served, for clients of a former origin
+    #[arg(long, value_name = "URL")]
+    pub(crate) address: Option<String>,
+    /// End when the store is up to date
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Remove versions that the origin does not have and has not forgotten, after it was rebuilt or replaced
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+}
+
+/// Arguments of `promote`.
+#[derive(Args, Debug)]
+pub(crate) struct Promote {
+    /// Address of the former origin, if it has another one now: unix:PATH or https://HOST:PORT
+    #[arg(long, value_name = "URL", conflicts_with = "without_origin")]
+    pub(crate) origin: Option<String>,
+    /// Address at which this store is served, for messages of the former origin
+    #[arg(long, value_name = "URL")]
+    pub(crate) address: Option<String>,
+    /// Promote although the former origin cannot be told. Only if it is lost: until it learns of this, it accepts changes
+    #[arg(long)]
+    pub(crate) without_origin: bool,
+}
+
+/// Arguments of `copies`.
+#[derive(Args, Debug)]
+pub(crate) struct Copies {
+    /// Remove the registration of a follower that does not exist any more
+    #[arg(long, value_name = "ID")]
+    pub(crate) remove: Option<String>,
+}

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, StoreLocation, Verdict};
+use platter_jobs::{
+    CheckOptions, CheckReport, Finding, Progress, Severity, Standing, Store, StoreLocation, Verdict,
+};
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -41,7 +43,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         done = Some(now.done);
     })?;
     drop(terminal);
-    output.fact(&json(&report), || text(&report, options.read_data));
+    let standing = store.standing()?;
+    let mut fact = json(&report);
+    fact["role"] = json!(standing.summary());
+    output.fact(&fact, || match &standing {
+        Standing::Origin { epoch: 0, .. } => text(&report, options.read_data),
+        other => format!("{}\n{}", other.summary(), text(&report, options.read_data)),
+    });
     Ok(if report.verdict == Verdict::Damaged { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
 }
 

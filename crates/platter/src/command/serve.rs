@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{Error, Store, StoreLocation, StorePlace};
+use platter_jobs::{Error, Store, StoreLocation, StorePlace, tell_former};
 use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
 
@@ -30,6 +30,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         collect_every: options.gc,
         scrub_period: options.scrub,
         overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),
+        tell_former: Arc::new(tell_former),
     };
     let output = *output;
     serve(&request, move |event| tell(event, output))?;

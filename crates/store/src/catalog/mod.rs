@@ -16,6 +16,7 @@ mod log;
 mod old;
 mod query;
 mod removal;
+mod replica;
 mod row;
 mod schema;
 mod table;
@@ -37,12 +38,14 @@ pub(crate) use collect::CatalogRoots;
 pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
     Beginning, PackedChanges, State, blocks as change_blocks, create as create_log,
-    create_new as create_new_log, encode_frames as encode_changes, read as read_log, read_all_texts,
-    read_history, read_since, read_texts,
+    create_new as create_new_log, encode_frames as encode_changes, entry_end, first_position, hash_of_change,
+    read as read_log, read_all_texts, read_history, read_since, read_texts,
 };
 pub use log::{ChangeLogContents, ChangePosition, decode_change_log};
 pub(crate) use old::Sources;
 pub(crate) use removal::{remove_catalog, remove_journals};
+pub use replica::{ReplicatedChange, RowKey};
+pub use row::RowChange;
 pub(crate) use write::{Change, Register};
 
 /// How long a statement waits for a lock of another process.

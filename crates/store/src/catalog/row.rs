@@ -8,9 +8,12 @@ use super::table::Table;
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// A number.
     Number(i64),
+    /// A text.
     Text(String),
+    /// Null.
     Null,
 }
 
@@ -36,7 +39,7 @@ impl From<&Cell> for Value {
 
 /// One changed row: the values of a row that was inserted or replaced (`put`), or the primary key of a removed row (`gone`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RowChange {
+pub struct RowChange {
     pub(crate) table: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) put: Vec<Cell>,

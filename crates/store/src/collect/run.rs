@@ -60,7 +60,9 @@ impl Store {
         writer.check()?;
         self.0.learn_health()?;
         let report = CollectReport::default();
-        let mut run = Run { store: self, writer, request, more, tell, report };
+        let held = self.held_for_followers(request.now_unix_ms)?;
+        let with_followers = || more().map(|scores| scores.into_iter().chain(held.iter().copied()).collect());
+        let mut run = Run { store: self, writer, request, more: &with_followers, tell, report };
         if request.dry_run {
             run.pass(None)?;
         } else {
@@ -346,7 +348,7 @@ impl Run<'_> {
         let rows = snapshot.packs.clone();
         marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
         let survey = Survey::new(store, marking.live(), &rows, &BTreeSet::new())?;
-        let session = store.session()?;
+        let session = store.upkeep_session()?;
         let mut stored = Vec::new();
         for (at, pack) in survey.packs.iter().enumerate().filter(|(_, pack)| packs.contains(&pack.id)) {
             self.report.compacted.add(pack.length);

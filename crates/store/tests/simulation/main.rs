@@ -13,6 +13,7 @@ mod forged;
 mod heal;
 mod heal_from;
 mod rebuild;
+mod replica;
 mod scrub;
 mod sqlite;
 mod work;

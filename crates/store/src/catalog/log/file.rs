@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::format::{ENTRY_HEAD, HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
 use super::{ChangeLogContents, Entry, State, decode_change_log, encode};
 use crate::place::StorePlace;
-use platter_records::{Action, Actor, ChangeRecord};
+use platter_records::{Action, Actor, ChangeRecord, ReplicaPosition};
 
 /// Minimum length in bytes at which a log is replaced by a shorter one.
 const REPLACED_FROM: u64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
@@ -99,10 +99,38 @@ pub struct ChangePosition {
 }
 
 impl ChangePosition {
+    /// The place of a follower's position, which another process wrote.
+    pub(crate) fn of(position: &ReplicaPosition) -> Self {
+        Self { log: position.log.clone(), number: position.number, offset: position.offset }
+    }
+
+    pub(crate) fn log_id(&self) -> String {
+        self.log.clone()
+    }
+
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Returns the number of the change before this position.
     pub fn number(&self) -> u64 {
         self.number
     }
+}
+
+/// The position before the first entry of the log.
+pub(crate) fn first_position(head: &Head) -> ChangePosition {
+    ChangePosition { log: head.id.clone(), number: 0, offset: HEADER_LENGTH as u64 }
+}
+
+/// The offset after an entry with this text at `offset`.
+pub(crate) fn entry_end(offset: u64, text: &str) -> u64 {
+    offset.saturating_add(entry_length(text))
+}
+
+/// The hash that names an entry with this text.
+pub(crate) fn hash_of_change(text: &str) -> String {
+    hash(text)
 }
 
 /// How a new log begins: with a copy of all rows, which continues the entries of earlier logs.

@@ -29,7 +29,8 @@ pub(super) use chain::{Proven, prove};
 pub(super) use file::ChangeLog;
 pub use file::ChangePosition;
 pub(crate) use file::{
-    Beginning, Head, create, create_new, read, read_all_texts, read_history, read_since, read_texts, settle,
+    Beginning, Head, create, create_new, entry_end, first_position, hash_of_change, read, read_all_texts,
+    read_history, read_since, read_texts, settle,
 };
 pub use format::{ChangeLogContents, decode_change_log};
 pub(super) use format::{Entry, encode};

@@ -194,7 +194,7 @@ impl State {
     }
 
     /// Returns changes that produce these rows, grouped so that no group gets much longer than 1 MiB. At least one group.
-    pub(super) fn copy(&self) -> Vec<Vec<RowChange>> {
+    pub(in crate::catalog) fn copy(&self) -> Vec<Vec<RowChange>> {
         let (mut groups, mut group, mut length) = (Vec::new(), Vec::new(), 0);
         for ((place, _), row) in &self.0 {
             let change = RowChange::put(SEALED[*place], row.clone());

@@ -1,0 +1,189 @@
+//! Rows as followers exchange them: those of images, versions, locks and the hoard, but not of packs and of the store itself.
+
+use platter_image::{BlockId, Error, Result};
+use platter_records::{ChangeRecord, Standing, Version};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::edit_lock::LAST_EDIT_LOCK;
+use super::hoard::is_hoard_key;
+use super::log::{Entry, State};
+use super::query::{meta, version};
+use super::row::{Cell, RowChange};
+use super::table::{FORMER, HOARD, IMAGES, META, PACKS, Row, SEALED, Table, VERSIONS};
+use super::{Catalog, Change};
+
+/// Key in `meta`: what the store is among its copies.
+const STANDING: &str = "standing";
+
+/// A change of an origin, as a follower applies it.
+#[derive(Clone, Debug)]
+pub struct ReplicatedChange {
+    /// Who did what, and its number.
+    pub record: ChangeRecord,
+    /// Its hash, and that of the change before it.
+    pub hash: String,
+    /// See `hash`.
+    pub before: String,
+    /// Its rows, as far as followers have them.
+    pub rows: Vec<RowChange>,
+}
+
+impl ReplicatedChange {
+    /// Parses the text of a change.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is invalid.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut entry = Entry::from_text(text)?;
+        entry.rows.retain(RowChange::is_replicated);
+        let Entry { hash, before, change, rows, .. } = entry;
+        rows.iter().try_for_each(|row| row.version().map(drop))?;
+        Ok(Self { record: change, hash, before, rows })
+    }
+}
+
+/// A table and a primary key.
+pub type RowKey = (String, Vec<Cell>);
+
+impl RowChange {
+    fn table(&self) -> Option<&'static Table> {
+        SEALED.into_iter().find(|table| table.name == self.table)
+    }
+
+    fn is_replicated(&self) -> bool {
+        let Some(table) = self.table() else { return false };
+        let key = match self.key().1.first() {
+            Some(Cell::Text(key)) => key.clone(),
+            _ => String::new(),
+        };
+        match table.name {
+            name if name == META.name => key == LAST_EDIT_LOCK || is_hoard_key(&key),
+            name => name != PACKS.name,
+        }
+    }
+
+    /// Which row it is.
+    pub fn key(&self) -> RowKey {
+        let key = match (self.put.is_empty(), self.table()) {
+            (false, Some(table)) => table.key_of(&self.put).to_vec(),
+            _ => self.gone.clone(),
+        };
+        (self.table.clone(), key)
+    }
+
+    /// Whether it removes the row.
+    pub fn is_removal(&self) -> bool {
+        self.put.is_empty()
+    }
+
+    /// The key under which a version is listed as former.
+    pub fn former_key(version: &RowKey) -> RowKey {
+        (FORMER.name.to_owned(), version.1.clone())
+    }
+
+    /// The change that removes this row.
+    #[must_use]
+    pub fn removal(&self) -> Self {
+        let (table, gone) = self.key();
+        Self { table, put: Vec::new(), gone }
+    }
+
+    /// The version that it enters, if it does that.
+    ///
+    /// # Errors
+    /// `Corrupt` when the row contradicts its record.
+    pub fn version(&self) -> Result<Option<Version>> {
+        if self.table != VERSIONS.name || self.put.is_empty() {
+            return Ok(None);
+        }
+        let values = self.put.iter().map(Value::from).collect();
+        version(&Row::unverified(values)).map(Some)
+    }
+
+    /// The boot set that it enters, with the name of its version, if it does that.
+    pub fn boot_set(&self) -> Option<(BlockId, String)> {
+        match &self.put[..] {
+            [Cell::Text(image), Cell::Number(number), _, _, _, Cell::Text(id), _]
+                if self.table == HOARD.name =>
+            {
+                Some((BlockId::from_hex(id)?, format!("{image}@{number}")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it says which numbers of an image are used.
+    pub fn is_of_numbers(&self) -> bool {
+        self.table == IMAGES.name
+    }
+
+    /// Parses a row from JSON.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text)
+            .map_err(|error| Error::corrupt("invalid row of a follower").with_source(error))
+    }
+
+    /// Serializes the row as JSON.
+    ///
+    /// # Errors
+    /// `Bug`.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|error| Error::bug("cannot serialize a row").with_source(error))
+    }
+}
+
+fn standing(connection: &Connection) -> Result<Standing> {
+    let text = meta(connection, STANDING)?;
+    text.map_or(Ok(Standing::default()), |text| {
+        serde_json::from_str(&text)
+            .map_err(|error| Error::corrupt("the catalog's standing is invalid").with_source(error))
+    })
+}
+
+impl Catalog {
+    /// What the store is among its copies.
+    pub(crate) fn standing(&self) -> Result<Standing> {
+        standing(&self.connection)
+    }
+
+    /// Returns all rows that followers have.
+    pub(crate) fn replicated_rows(&self) -> Result<Vec<RowChange>> {
+        let mut rows: Vec<RowChange> = State::read(&self.connection)?.copy().concat();
+        rows.retain(RowChange::is_replicated);
+        Ok(rows)
+    }
+}
+
+impl Change<'_> {
+    /// What the store is among its copies.
+    pub(crate) fn standing(&self) -> Result<Standing> {
+        standing(self.transaction)
+    }
+
+    pub(crate) fn set_standing(&mut self, standing: &Standing) -> Result<()> {
+        let text = serde_json::to_string(standing)
+            .map_err(|error| Error::bug("cannot serialize a standing").with_source(error))?;
+        self.set_meta(STANDING, &text)
+    }
+
+    /// Whether no image ever had a version.
+    pub(crate) fn last_numbers_are_empty(&self) -> Result<bool> {
+        Ok(super::table::read(self.transaction, &IMAGES, "LIMIT 1", &[])?.is_empty())
+    }
+
+    /// Writes and removes rows of an origin.
+    pub(crate) fn apply(&mut self, rows: &[RowChange]) -> Result<()> {
+        for row in rows.iter().filter(|row| row.is_replicated()) {
+            let Some(table) = row.table() else { continue };
+            match row.put.is_empty() {
+                false => self.put(table, row.put.iter().map(Value::from).collect())?,
+                true => self.remove(table, &row.gone.iter().map(Value::from).collect::<Vec<_>>())?,
+            }
+        }
+        Ok(())
+    }
+}
