@@ -5,8 +5,8 @@
 # that systems interpret in different ways. Each is captured and installed over other bytes, and other tools check the
 # copy.
 #
-# A disk that may belong to more than one owner must come back byte for byte. If blkid and wipefs find only ext or swap,
-# e2fsck must find no errors, and the files must be the original ones. All free space holds stale data, which reveals
+# A disk that may belong to more than one owner must come back byte for byte. If blkid and wipefs find only one owner that Platter reads,
+# its checker must find no errors, and the files must be the original ones. All free space holds stale data, which reveals
 # every wrongly dropped byte. PLATTER_SIZE=full tests every mark on ext and on swap.
 . "$(dirname "$0")/lib.sh"
 
@@ -121,6 +121,8 @@ judge() {
 	echo "$1" >>"$WORK/sole"
 	case $2 in
 	swap) cmp -n 4096 "$DISK" "$TARGET" ;;
+	xfs) xfs_repair -n "$TARGET" ;;
+	btrfs) btrfs check --readonly --check-data-csum "$TARGET" ;;
 	*) sound 0 ;;
 	esac
 }
@@ -188,7 +190,7 @@ for first in "${owners[@]}"; do
 			continue
 		fi
 		case $second in
-		ext4 | ext2 | swap)
+		ext4 | ext2 | swap | xfs | btrfs)
 			DISKS=$((DISKS + 1))
 			check "$second over $first" judge "$second-over-$first" "$second"
 			;;

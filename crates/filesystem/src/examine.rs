@@ -3,7 +3,7 @@
 use platter_image::{DiskRead, Extent, Result};
 
 use crate::reader;
-use crate::{Contents, Found, Owners, ext, swap};
+use crate::{Contents, Found, Owners, btrfs, ext, swap, xfs};
 
 /// Whether the surroundings of an extent allow its filesystem to drop anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,11 @@ pub enum Trust<'a> {
 type Read = for<'d> fn(&'d dyn DiskRead, Extent, bool) -> Result<Contents>;
 
 /// The readers, by the name of the mark that they belong to.
-const READERS: &[(&str, Read)] =
-    &[("ext", |disk, extent, force| reader::read::<ext::Ext<'_>>(disk, extent, force))];
+const READERS: &[(&str, Read)] = &[
+    ("ext", |disk, extent, force| reader::read::<ext::Ext<'_>>(disk, extent, force)),
+    ("btrfs", |disk, extent, force| reader::read::<btrfs::Btrfs<'_>>(disk, extent, force)),
+    ("xfs", |disk, extent, force| reader::read::<xfs::Xfs<'_>>(disk, extent, force)),
+];
 
 fn reader(name: &str) -> Option<Read> {
     READERS.iter().find(|(known, _)| *known == name).map(|(_, read)| *read)

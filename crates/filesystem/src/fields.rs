@@ -36,6 +36,11 @@ pub fn be32(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(array(bytes, offset))
 }
 
+/// Big-endian, 8 bytes.
+pub fn be64(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_be_bytes(array(bytes, offset))
+}
+
 /// Whether `magic` is at `offset`.
 pub fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
     bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))

@@ -76,9 +76,32 @@ impl FileRuns {
         Ok(())
     }
 
+    /// Adds all runs of ended files of `other`.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.runs.extend(other.runs);
+        self.first = self.runs.len();
+    }
+
     /// Sorts the runs by place.
     pub(crate) fn sort(&mut self) {
         self.runs.sort_unstable();
+    }
+
+    /// Removes what several runs share from all but the first of them. They must be sorted.
+    pub(crate) fn make_disjoint(&mut self) {
+        let mut end = 0;
+        self.runs.retain_mut(|run| {
+            let extent = run.extent();
+            let shared = end.max(extent.offset) - extent.offset;
+            if shared >= extent.length {
+                return false;
+            }
+            if shared > 0 {
+                *run = FileRun::new(end, extent.length - shared, run.phase() + shared);
+            }
+            end = extent.end();
+            true
+        });
     }
 
     /// All runs of ended files.
@@ -95,6 +118,22 @@ impl FileRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_extents_belong_to_the_first_run() {
+        let mut runs = FileRuns::default();
+        for (offset, length, file_offset) in
+            [(4096, 8192, 0), (8192, 8192, 65536), (8192, 4096, 0), (0, 4096, 512)]
+        {
+            runs.add(Extent::new(offset, length), file_offset);
+            runs.end_file(&mut |_| ()).unwrap();
+        }
+        runs.sort();
+        runs.make_disjoint();
+        let expected =
+            [FileRun::new(0, 4096, 512), FileRun::new(4096, 8192, 0), FileRun::new(12288, 4096, 4096)];
+        assert_eq!(runs.as_slice(), expected);
+    }
 
     #[test]
     fn consecutive_runs_are_joined_and_short_ones_of_fragmented_files_handed_back() {

@@ -12,6 +12,7 @@
 //! operating system.
 
 pub mod boot_record;
+mod btrfs;
 mod checksum;
 mod contents;
 mod examine;
@@ -25,6 +26,7 @@ pub mod reader;
 mod signatures;
 mod swap;
 mod weak_signatures;
+mod xfs;
 
 pub use contents::Contents;
 pub use examine::{Trust, examine};

@@ -83,7 +83,7 @@ pub(crate) enum Command {
     ///
     /// Reads the partition table and the filesystems, and stores only blocks that are in use: free space, swap contents and
     /// the body of a clean journal are left out. Blocks are cut along files; blocks that the store already has are not stored
-    /// again. Platter understands ext2, ext3, ext4 and swap. Everything else is stored in full, minus zero sectors.
+    /// again. Platter understands ext2, ext3, ext4, XFS, btrfs and swap. Everything else is stored in full, minus zero sectors.
     Capture(Capture),
     /// List the images with their newest versions
     Images(Images),

@@ -38,6 +38,7 @@ pub use shared::{
 )]
 mod targets {
     pub(crate) mod boot_set;
+    pub(crate) mod btrfs;
     pub(crate) mod change_log;
     pub(crate) mod control;
     pub(crate) mod datagram;
@@ -60,6 +61,7 @@ mod targets {
     pub(crate) mod pins;
     pub(crate) mod recipe_root;
     pub(crate) mod trace;
+    pub(crate) mod xfs;
 }
 
 /// Replaces the macro of `libfuzzer_sys`: turns a target into a function of bytes. Defined after the targets,
@@ -129,8 +131,8 @@ mod tests {
     }
 
     replays! {
-        boot_set change_log control datagram directory filesystem frame frame_stream health hoard_manifest join_message moved_session names nbd
-        ninep overlay pack page partition peer pins recipe_root trace
+        boot_set btrfs change_log control datagram directory filesystem frame frame_stream health hoard_manifest join_message moved_session names nbd
+        ninep overlay pack page partition peer pins recipe_root trace xfs
     }
 
     #[test]

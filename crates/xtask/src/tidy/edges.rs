@@ -23,7 +23,11 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
     // Filesystems are only parsed: no devices, no system calls.
-    Rule { name: "platter-filesystem", own: &["platter-image"], foreign: Some(&["crc"]) },
+    Rule {
+        name: "platter-filesystem",
+        own: &["platter-image"],
+        foreign: Some(&["crc", "sha2", "twox-hash"]),
+    },
     Rule { name: "platter-disk", own: &["platter-filesystem", "platter-image"], foreign: None },
     // Keys of versions: no store, no sockets.
     Rule {
