@@ -2,6 +2,7 @@
 
 mod collect;
 mod copies;
+mod files;
 mod hoard;
 mod image;
 mod live;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 pub(crate) use collect::{Gc, Images};
 pub(crate) use copies::{Copies, Follow, OtherArguments, Promote, Push};
+pub(crate) use files::{Cat, Cp, Find, Ls};
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Heal, Image, Log, Protect, Rename, Which};
 pub(crate) use live::{
@@ -104,6 +106,20 @@ pub(crate) enum Command {
     /// that only moved on the disk is equal. Other filesystems, and filesystems that need recovery, are compared block by
     /// block. Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
+    /// List the partitions of an image, or the files in a directory of it
+    ///
+    /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. The number may be
+    /// left out (`lab/debian12:/etc`) if only one partition has a file system that can be read: ext2, ext3 or ext4. Nothing is
+    /// mounted. Symbolic links are followed inside the file system.
+    Ls(Ls),
+    /// List everything below a directory of an image, one path in each line
+    Find(Find),
+    /// Print a file of an image
+    Cat(Cat),
+    /// Copy files out of an image, with modes, times and links
+    ///
+    /// Root also copies owners, devices and all attributes. Nothing is overwritten. Exit code 4 if a file could not be copied.
+    Cp(Cp),
     /// Create a new image from a version; copies no data
     Clone(Clone),
     /// Rename an image, and all images below that name

@@ -50,6 +50,12 @@ impl Listing {
         Some((self.text_of(name), name.inode))
     }
 
+    /// The inode to which a name refers.
+    pub fn find(&self, name: &[u8]) -> Option<u32> {
+        let place = self.names.binary_search_by(|known| self.text_of(known).cmp(name)).ok()?;
+        Some(self.names[place].inode)
+    }
+
     fn text_of(&self, name: &Name) -> &[u8] {
         let start = name.start as usize;
         self.text.get(start..start + usize::from(name.length)).unwrap_or_default()
@@ -169,6 +175,10 @@ mod tests {
         let second = [entry(13, 12, b"ant"), entry(100, 52, b"\xff\xfe")];
         let names = read(&[first.concat(), second.concat()]).unwrap();
         assert_eq!(names, [("ant".into(), 13), ("zebra".into(), 12), ("\u{fffd}\u{fffd}".into(), 100)]);
+        let mut listing = Listing::default();
+        listing.add_block(&first.concat(), 100).unwrap();
+        let listing = listing.sorted().unwrap();
+        assert_eq!((listing.find(b"zebra"), listing.find(b"gone")), (Some(12), None));
     }
 
     #[test]

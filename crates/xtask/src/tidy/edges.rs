@@ -102,6 +102,11 @@ const RULES: &[Rule] = &[
         foreign: None,
     },
     Rule {
+        name: "platter-browse",
+        own: &["platter-disk", "platter-fetch", "platter-filesystem", "platter-image", "platter-vdisk"],
+        foreign: None,
+    },
+    Rule {
         name: "platter-jobs",
         own: &[
             "platter-api",
@@ -155,7 +160,11 @@ const RULES: &[Rule] = &[
         ],
         foreign: None,
     },
-    Rule { name: "platter", own: &["platter-jobs", "platter-live", "platter-daemon"], foreign: None },
+    Rule {
+        name: "platter",
+        own: &["platter-browse", "platter-jobs", "platter-live", "platter-daemon"],
+        foreign: None,
+    },
     // What tests of fetch, jobs and live share. It knows none of them.
     Rule {
         name: "platter-testbed",

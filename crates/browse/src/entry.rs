@@ -1,0 +1,114 @@
+//! What is shown of a file and of a partition.
+
+use platter_filesystem::ext::{FileInode, FileKind};
+use serde::Serialize;
+
+/// The type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileType {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A character device.
+    CharacterDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl FileType {
+    /// The letter of `ls -l`.
+    pub fn letter(self) -> char {
+        match self {
+            Self::File => '-',
+            Self::Directory => 'd',
+            Self::Link => 'l',
+            Self::CharacterDevice => 'c',
+            Self::BlockDevice => 'b',
+            Self::Fifo => 'p',
+            Self::Socket => 's',
+        }
+    }
+}
+
+impl From<FileKind> for FileType {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Regular => Self::File,
+            FileKind::Directory => Self::Directory,
+            FileKind::Link => Self::Link,
+            FileKind::CharacterDevice => Self::CharacterDevice,
+            FileKind::BlockDevice => Self::BlockDevice,
+            FileKind::Fifo => Self::Fifo,
+            FileKind::Socket => Self::Socket,
+        }
+    }
+}
+
+/// A name in a directory, and the file to which it refers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileEntry {
+    /// The name (`list`), or the path from the root of the file system (`find`). Bytes that are not UTF-8 are replaced.
+    pub name: String,
+    /// The type.
+    pub kind: FileType,
+    /// The twelve bits of `chmod`.
+    pub mode: u16,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last change of its contents, in seconds since 1970 UTC.
+    pub mtime: i64,
+    /// Number of names of this file.
+    pub links: u16,
+    /// The number of its inode.
+    pub inode: u32,
+    /// The target of a symbolic link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+impl FileEntry {
+    pub(crate) fn new(name: String, inode: &FileInode, target: Option<Vec<u8>>) -> Self {
+        let metadata = inode.metadata();
+        Self {
+            name,
+            kind: metadata.kind.into(),
+            mode: metadata.mode,
+            uid: metadata.owner.0,
+            gid: metadata.owner.1,
+            size: metadata.size,
+            mtime: metadata.mtime.0,
+            links: metadata.links,
+            inode: inode.number(),
+            target: target.map(|target| String::from_utf8_lossy(&target).into_owned()),
+        }
+    }
+}
+
+/// A partition of a version, or the whole disk if it has no partition table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PartitionEntry {
+    /// Its number; `None` for the whole disk.
+    pub number: Option<u32>,
+    /// Its offset on the disk in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The file system in it, or the meaning of its type.
+    pub filesystem: String,
+    /// The label of the file system.
+    pub label: Option<String>,
+    /// Whether the files in it can be read.
+    pub is_readable: bool,
+}

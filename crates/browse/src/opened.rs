@@ -1,0 +1,203 @@
+//! A version opened for looking into it: its partitions, and the names in its file systems.
+
+use std::collections::HashSet;
+
+use platter_disk::survey::read_table;
+use platter_fetch::{OpenStore, StoreLocation};
+use platter_filesystem::ext::{FileInode, FileKind, Files, Listing};
+use platter_filesystem::{Found, label, probe};
+use platter_image::recipe::Recipe;
+use platter_image::{DiskRead, Error, Extent, Result};
+use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk};
+
+use crate::entry::{FileEntry, PartitionEntry};
+use crate::location::FileLocation;
+use crate::path::{resolve, shown};
+
+/// Memory for decoded blocks, in bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+/// Directories deeper than this are not entered.
+pub(crate) const DEPTH_MAX: usize = 4096;
+/// The only file system whose files can be read.
+const READABLE: Found = Found::Filesystem("ext");
+
+/// Opens a version as a disk, and runs `work` with it.
+fn with_disk<T>(
+    store: &StoreLocation,
+    version: &str,
+    work: impl FnOnce(&dyn DiskRead) -> Result<T>,
+) -> Result<T> {
+    let store = OpenStore::open_reader(store)?;
+    let resolved = store.resolve(version)?;
+    let source = store.source(resolved.score, Default::default());
+    let cache = BlockCache::new(CacheOptions { block_bytes_max: CACHE_BYTES, ..CacheOptions::default() })?;
+    let sector_size = Recipe::open(resolved.score, &*source)?.root().sector_size;
+    let disk = RecipeDisk::open(resolved.score, source, cache)?;
+    work(&DiskView { device: &disk, sector_size })
+}
+
+/// Opens the file system of a location, and runs `work` with the disk, its files and the path.
+pub(crate) fn with_files<T>(
+    store: &StoreLocation,
+    location: &FileLocation,
+    work: impl FnOnce(&dyn DiskRead, &mut Files<'_>, &str) -> Result<T>,
+) -> Result<T> {
+    with_disk(store, &location.version, |disk| {
+        let extent = choose(&read_partitions(disk)?, location)?;
+        let mut files = Files::open(disk, extent)?;
+        work(disk, &mut files, location.path.as_deref().unwrap_or("/"))
+    })
+}
+
+/// Returns the partitions of a version.
+///
+/// # Errors
+/// `Missing` if there is no such version; those of reading.
+pub fn partitions(store: &StoreLocation, version: &str) -> Result<Vec<PartitionEntry>> {
+    with_disk(store, version, |disk| read_partitions(disk))
+}
+
+fn read_partitions(disk: &dyn DiskRead) -> Result<Vec<PartitionEntry>> {
+    let table = read_table(disk)?;
+    let listed = table.partitions.iter().filter(|partition| !partition.container);
+    let mut places: Vec<(Option<u32>, Extent, &str)> =
+        listed.map(|partition| (Some(partition.number), partition.extent, partition.type_name)).collect();
+    if places.is_empty() {
+        places.push((None, Extent::new(0, disk.length()), ""));
+    }
+    places.into_iter().map(|(number, extent, type_name)| describe(disk, number, extent, type_name)).collect()
+}
+
+fn describe(
+    disk: &dyn DiskRead,
+    number: Option<u32>,
+    extent: Extent,
+    type_name: &str,
+) -> Result<PartitionEntry> {
+    let is_inside = extent.end() <= disk.length();
+    let found = if is_inside { probe(disk, extent)? } else { Found::Nothing };
+    let (mut filesystem, label) = match &found {
+        Found::Filesystem(name) => ((*name).to_owned(), label(disk, extent, name)),
+        Found::Swap(_) => ("swap".to_owned(), None),
+        Found::Ambiguous(names) => (names.join(" or "), None),
+        Found::Nothing => (type_name.to_owned(), None),
+    };
+    let is_readable = found == READABLE;
+    let mut label = label;
+    if is_readable && let Ok(files) = Files::open(disk, extent) {
+        filesystem = files.filesystem().to_owned();
+        label = files.names().0.map(str::to_owned);
+    }
+    let (offset, length) = (extent.offset, extent.length);
+    Ok(PartitionEntry { number, offset, length, filesystem, label, is_readable })
+}
+
+/// Returns the place of the file system that a location names.
+fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Extent> {
+    let place = |found: &PartitionEntry| Extent::new(found.offset, found.length);
+    let listed = || {
+        let shown = partitions.iter().map(|found| {
+            let number = found.number.map_or("the whole disk".into(), |number| number.to_string());
+            format!("{number} ({})", if found.filesystem.is_empty() { "unknown" } else { &found.filesystem })
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    };
+    let version = &location.version;
+    if let Some(number) = location.partition {
+        let found = partitions.iter().find(|found| found.number == Some(number));
+        let found = found.ok_or_else(|| {
+            Error::missing(format!("{version} has no partition {number}; it has {}", listed()))
+        })?;
+        if !found.is_readable {
+            return Err(Error::refused(format!(
+                "partition {number} of {version} contains {}: only files of ext2, ext3 and ext4 can be read",
+                if found.filesystem.is_empty() { "nothing known" } else { &found.filesystem }
+            )));
+        }
+        return Ok(place(found));
+    }
+    let readable: Vec<&PartitionEntry> = partitions.iter().filter(|found| found.is_readable).collect();
+    match readable[..] {
+        [only] => Ok(place(only)),
+        [] => Err(Error::refused(format!(
+            "{version} has no ext2, ext3 or ext4 file system, whose files could be read; it has {}",
+            listed()
+        ))),
+        _ => Err(Error::refused(format!(
+            "{version} has several file systems: write {version}:NUMBER/PATH; it has {}",
+            listed()
+        ))),
+    }
+}
+
+/// Calls `visit` with each name in the directory at a location, sorted; with the file itself if it is no directory.
+///
+/// # Errors
+/// `Missing` if there is no such version or path; those of reading.
+pub fn list(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMut(FileEntry)) -> Result<()> {
+    with_files(store, location, |_, files, path| {
+        let inode = resolve(files, path, true)?;
+        if inode.metadata().kind != FileKind::Directory {
+            visit(entry(files, path.to_owned(), &inode)?);
+            return Ok(());
+        }
+        let listing = open_directory(files, &inode)?;
+        for place in 0..listing.len() {
+            let Some((name, number)) = listing.get(place) else { break };
+            let child = files.inode(number)?;
+            visit(entry(files, shown(name), &child)?);
+        }
+        Ok(())
+    })
+}
+
+/// Calls `visit` with everything below a location, and the location itself first. Returns the number of directories that could
+/// not be read.
+///
+/// # Errors
+/// `Missing` if there is no such version or path; those of reading the disk.
+pub fn find(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMut(FileEntry)) -> Result<()> {
+    with_files(store, location, |_, files, path| {
+        let root = resolve(files, path, true)?;
+        let base = path.trim_end_matches('/').to_owned();
+        visit(entry(files, if base.is_empty() { "/".into() } else { base.clone() }, &root)?);
+        let mut seen = HashSet::from([root.number()]);
+        let mut stack: Vec<(String, Listing, usize)> = Vec::new();
+        if root.metadata().kind == FileKind::Directory {
+            stack.push((base, open_directory(files, &root)?, 0));
+        }
+        while let Some((directory, listing, next)) = stack.last_mut() {
+            let Some((name, number)) = listing.get(*next) else {
+                stack.pop();
+                continue;
+            };
+            *next += 1;
+            let path = format!("{directory}/{}", shown(name));
+            let inode = files.inode(number)?;
+            visit(entry(files, path.clone(), &inode)?);
+            let is_new = inode.metadata().kind == FileKind::Directory && seen.insert(number);
+            if is_new && stack.len() < DEPTH_MAX {
+                let listing = open_directory(files, &inode)?;
+                stack.push((path, listing, 0));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns the names in a directory.
+pub(crate) fn open_directory(files: &mut Files<'_>, inode: &FileInode) -> Result<Listing> {
+    if inode.is_encrypted() {
+        return Err(Error::refused(format!(
+            "the names in directory {} are encrypted, and the key is not in the image",
+            inode.number()
+        )));
+    }
+    files.list(inode)
+}
+
+fn entry(files: &mut Files<'_>, name: String, inode: &FileInode) -> Result<FileEntry> {
+    let is_link = inode.metadata().kind == FileKind::Link && !inode.is_encrypted();
+    let target = if is_link { Some(files.target(inode)?) } else { None };
+    Ok(FileEntry::new(name, inode, target))
+}
