@@ -110,6 +110,10 @@ parts() {
 sole_owner() {
 	local names
 	names=$(wipefs -n --output TYPE --noheadings "$DISK" | sort -u | tr -d ' ')
+	# wipefs calls the end of any boot sector a partition table, unless it is FAT's.
+	case $1 in
+	ntfs | exfat) [ -n "$(partx -g -o NR "$DISK" 2>/dev/null)" ] || names=$(grep -vx dos <<<"$names") ;;
+	esac
 	[ "$names" = "$1" ] && [ "$(blkid -p -o value -s TYPE "$DISK")" = "$1" ]
 }
 
@@ -123,6 +127,9 @@ judge() {
 	swap) cmp -n 4096 "$DISK" "$TARGET" ;;
 	xfs) xfs_repair -n "$TARGET" ;;
 	btrfs) btrfs check --readonly --check-data-csum "$TARGET" ;;
+	vfat) fsck.fat -n "$TARGET" ;;
+	exfat) fsck.exfat -n "$TARGET" ;;
+	ntfs) ntfsinfo -m "$TARGET" ;;
 	*) sound 0 ;;
 	esac
 }
@@ -190,7 +197,7 @@ for first in "${owners[@]}"; do
 			continue
 		fi
 		case $second in
-		ext4 | ext2 | swap | xfs | btrfs)
+		ext4 | ext2 | swap | xfs | btrfs | vfat | ntfs | exfat)
 			DISKS=$((DISKS + 1))
 			check "$second over $first" judge "$second-over-$first" "$second"
 			;;

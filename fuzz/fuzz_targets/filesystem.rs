@@ -24,8 +24,12 @@ fuzz_target!(|input: &[u8]| {
     if choices & 0x10 != 0 {
         disk.truncate(disk.len() / 2);
     }
-    let options =
-        SurveyOptions { force: choices & 4 != 0, raw: choices & 0xe0 == 0xe0, skip_gaps: choices & 8 != 0 };
+    let options = SurveyOptions {
+        force: choices & 4 != 0,
+        all: false,
+        raw: choices & 0xe0 == 0xe0,
+        skip_gaps: choices & 8 != 0,
+    };
     // If holes are known, every other 4 KiB is one.
     let data: Extents = (0..disk.len() as u64 / 8192).map(|n| Extent::new(n * 8192, 4096)).collect();
     let data = (choices & 0x20 != 0).then_some(&data);

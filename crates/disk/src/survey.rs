@@ -11,7 +11,7 @@ use platter_image::chunking::{FileRun, GRID, Region};
 use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 
 use crate::partition::{Partition, PartitionTable, TableKind};
-use platter_filesystem::{Contents, Found, Owners, TABLES_READ, Trust, examine, probe};
+use platter_filesystem::{Contents, ExamineOptions, Found, Owners, TABLES_READ, Trust, examine, probe};
 
 /// With `skip_gaps`, gaps of at most this many bytes are kept anyway: alignment creates such gaps.
 pub const GAP_KEPT_MAX: u64 = 1 << 20;
@@ -29,10 +29,18 @@ pub const TRAILING_GAP_KEPT: u64 = 1 << 20;
 pub struct SurveyOptions {
     /// Keep all of a filesystem that needs recovery, instead of refusing it.
     pub force: bool,
+    /// Keep contents that mean nothing to the next boot, such as page files.
+    pub all: bool,
     /// Look for neither partitions nor filesystems: every byte is kept.
     pub raw: bool,
     /// Drop long gaps between and after partitions.
     pub skip_gaps: bool,
+}
+
+impl SurveyOptions {
+    fn examine(self) -> ExamineOptions {
+        ExamineOptions { force: self.force, all: self.all }
+    }
 }
 
 /// A part of the disk and what is known about it.
@@ -117,7 +125,7 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
     } else if table.kind == TableKind::None {
         let owners = Owners::find(disk, all)?;
         let trust = if table.doubts.is_empty() { Trust::Sole } else { Trust::Kept };
-        vec![part(None, all, examine(disk, all, &owners, trust, options.force)?)]
+        vec![part(None, all, examine(disk, all, &owners, trust, options.examine())?)]
     } else {
         partitioned(disk, &mut table, data, options)?
     };
@@ -161,7 +169,7 @@ fn partitioned(
             Some(doubt) => Trust::Doubted(doubt),
             None => Trust::Sole,
         };
-        let contents = examine(disk, extent, &owners, trust, options.force).map_err(|error| {
+        let contents = examine(disk, extent, &owners, trust, options.examine()).map_err(|error| {
             error.within(format!("partition {} at offset {}", partition.number, extent.offset))
         })?;
         parts.push(part(Some(partition.number), extent, contents));

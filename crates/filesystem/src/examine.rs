@@ -2,8 +2,8 @@
 
 use platter_image::{DiskRead, Extent, Result};
 
-use crate::reader;
-use crate::{Contents, Found, Owners, btrfs, ext, swap, xfs};
+use crate::reader::{self, ExamineOptions};
+use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, xfs};
 
 /// Whether the surroundings of an extent allow its filesystem to drop anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,16 @@ pub enum Trust<'a> {
 }
 
 /// Examines an extent with one reader.
-type Read = for<'d> fn(&'d dyn DiskRead, Extent, bool) -> Result<Contents>;
+type Read = for<'d> fn(&'d dyn DiskRead, Extent, ExamineOptions) -> Result<Contents>;
 
 /// The readers, by the name of the mark that they belong to.
 const READERS: &[(&str, Read)] = &[
-    ("ext", |disk, extent, force| reader::read::<ext::Ext<'_>>(disk, extent, force)),
-    ("btrfs", |disk, extent, force| reader::read::<btrfs::Btrfs<'_>>(disk, extent, force)),
-    ("xfs", |disk, extent, force| reader::read::<xfs::Xfs<'_>>(disk, extent, force)),
+    ("ext", |disk, extent, options| reader::read::<ext::Ext<'_>>(disk, extent, options)),
+    ("btrfs", |disk, extent, options| reader::read::<btrfs::Btrfs<'_>>(disk, extent, options)),
+    ("xfs", |disk, extent, options| reader::read::<xfs::Xfs<'_>>(disk, extent, options)),
+    ("vfat", |disk, extent, options| reader::read::<fat::Fat<'_>>(disk, extent, options)),
+    ("ntfs", |disk, extent, options| reader::read::<ntfs::Ntfs<'_>>(disk, extent, options)),
+    ("exfat", |disk, extent, options| reader::read::<exfat::ExFat<'_>>(disk, extent, options)),
 ];
 
 fn reader(name: &str) -> Option<Read> {
@@ -33,14 +36,14 @@ fn reader(name: &str) -> Option<Read> {
 /// Examines `extent`, whose owners were searched for.
 ///
 /// # Errors
-/// `Refused` if its filesystem needs recovery, unless `force` is set (then all of it is kept); errors of
+/// `Refused` if its filesystem needs recovery, unless it is forced (then all of it is kept); errors of
 /// reading the disk.
 pub fn examine(
     disk: &dyn DiskRead,
     extent: Extent,
     owners: &Owners,
     trust: Trust<'_>,
-    force: bool,
+    options: ExamineOptions,
 ) -> Result<Contents> {
     Ok(match (owners.found(), trust) {
         (Found::Nothing, _) => Contents::whole("", extent),
@@ -59,7 +62,7 @@ pub fn examine(
         (Found::Swap(_), _) => kept("swap", extent, trust),
         (Found::Filesystem(name), trust) => match (reader(name), trust) {
             (None, _) => Contents::whole(name, extent),
-            (Some(read), Trust::Sole) => read(disk, extent, force)?,
+            (Some(read), Trust::Sole) => read(disk, extent, options)?,
             (Some(_), _) => kept(name, extent, trust),
         },
     })

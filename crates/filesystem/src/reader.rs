@@ -5,7 +5,7 @@
 //!
 //! | the reader's answer | what is kept |
 //! | --- | --- |
-//! | a map | the map, and everything after the end of the filesystem |
+//! | a map | the map, and everything after the end of the filesystem; volatile contents only on request |
 //! | [`ErrorKind::Corrupt`]: inconsistent, or something that the reader does not know | all of it, with a note that says why |
 //! | [`ErrorKind::Refused`]: consistent only after recovery | nothing: an error that says what to do; all of it if forced |
 //! | other errors | nothing: the disk cannot be read |
@@ -19,6 +19,15 @@ use crate::Contents;
 
 /// A longer rest after the end of a filesystem is noted, in bytes.
 const TAIL_NOTED: u64 = 1 << 20;
+
+/// What is kept besides what must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExamineOptions {
+    /// Keep all of a filesystem that needs recovery, instead of refusing it.
+    pub force: bool,
+    /// Keep contents that mean nothing to the next boot, such as page files.
+    pub all: bool,
+}
 
 /// What a filesystem says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +51,9 @@ pub struct Map {
     pub allocated: Extents,
     /// The part of `allocated` that is stored as zeros without being read.
     pub zeroed: Extents,
+    /// The part of `allocated` whose contents mean nothing to the next boot, such as page files: stored as zeros, too,
+    /// unless all is to be kept.
+    pub volatile: Extents,
     /// Where files lie: ascending, without overlap, inside `allocated`.
     pub files: Vec<FileRun>,
     /// Peculiarities, in sentences.
@@ -78,11 +90,11 @@ pub trait Reader<'d>: Sized {
 /// Examines the filesystem at the start of `extent`.
 ///
 /// # Errors
-/// `Refused` if it needs recovery, unless `force` is set (then all of it is kept); errors of reading the disk.
+/// `Refused` if it needs recovery, unless it is forced (then all of it is kept); errors of reading the disk.
 pub(crate) fn read<'d, R: Reader<'d>>(
     disk: &'d dyn DiskRead,
     extent: Extent,
-    force: bool,
+    options: ExamineOptions,
 ) -> Result<Contents> {
     let reader = match R::open(disk, extent) {
         Ok(reader) => reader,
@@ -92,9 +104,14 @@ pub(crate) fn read<'d, R: Reader<'d>>(
     let identity = reader.identity();
     let filesystem = &identity.filesystem;
     let contents = match reader.map() {
-        Ok(map) => proved(map, Extent::between(extent.offset.saturating_add(identity.length), extent.end())),
+        Ok(map) => {
+            let end = extent.offset.saturating_add(identity.length);
+            proved(map, Extent::between(end, extent.end()), options)
+        }
         Err(error) if error.kind() == ErrorKind::Corrupt => distrusted(filesystem, extent, &error),
-        Err(error) if error.kind() == ErrorKind::Refused && force => distrusted(filesystem, extent, &error),
+        Err(error) if error.kind() == ErrorKind::Refused && options.force => {
+            distrusted(filesystem, extent, &error)
+        }
         Err(error) if error.kind() == ErrorKind::Refused => {
             return Err(refusal(&identity, extent, R::REMEDY, &error));
         }
@@ -109,8 +126,15 @@ pub(crate) fn read<'d, R: Reader<'d>>(
     })
 }
 
-fn proved(map: Map, tail: Extent) -> Contents {
-    let Map { allocated, zeroed, files, mut notes } = map;
+fn proved(map: Map, tail: Extent, options: ExamineOptions) -> Contents {
+    let Map { allocated, mut zeroed, volatile, files, mut notes } = map;
+    if !options.all && !volatile.is_empty() {
+        notes.push(format!(
+            "the contents of page files and hibernation files, {} bytes, are stored as zeros; --all stores them",
+            volatile.total()
+        ));
+        zeroed = zeroed.iter().chain(&volatile).copied().collect();
+    }
     if tail.length > TAIL_NOTED {
         notes.push(format!("{} bytes after its end are stored, too", tail.length));
     }

@@ -108,7 +108,7 @@ mod tests {
     fn contents(disk: &Vec<u8>, trust: Trust<'_>) -> Contents {
         let extent = Extent::new(0, disk.len() as u64);
         let owners = Owners::find(disk, extent).unwrap();
-        crate::examine(disk, extent, &owners, trust, false).unwrap()
+        crate::examine(disk, extent, &owners, trust, crate::ExamineOptions::default()).unwrap()
     }
 
     #[test]

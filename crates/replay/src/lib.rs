@@ -43,6 +43,7 @@ mod targets {
     pub(crate) mod control;
     pub(crate) mod datagram;
     pub(crate) mod directory;
+    pub(crate) mod fat_ntfs;
     pub(crate) mod filesystem;
     pub(crate) mod frame;
     pub(crate) mod frame_stream;
@@ -131,7 +132,7 @@ mod tests {
     }
 
     replays! {
-        boot_set btrfs change_log control datagram directory filesystem frame frame_stream health hoard_manifest join_message moved_session names nbd
+        boot_set btrfs change_log control datagram directory fat_ntfs filesystem frame frame_stream health hoard_manifest join_message moved_session names nbd
         ninep overlay pack page partition peer pins recipe_root trace xfs
     }
 

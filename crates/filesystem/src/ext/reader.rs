@@ -48,6 +48,6 @@ impl<'d> Reader<'d> for Ext<'d> {
         let unwritten = Extents::from_unsorted(claims.unwritten);
         let allocated = allocation.used.subtract(&unwritten);
         let zeroed = Extents::from_unsorted(journal.body);
-        Ok(Map { allocated, zeroed, files: claims.files.into_vec(), notes })
+        Ok(Map { allocated, zeroed, files: claims.files.into_vec(), notes, ..Map::default() })
     }
 }

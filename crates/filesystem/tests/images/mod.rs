@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use platter_filesystem::{Contents, Owners, Trust, examine};
+use platter_filesystem::{Contents, ExamineOptions, Owners, Trust, examine};
 use platter_image::{Extent, Result};
 
 pub const MIB: u64 = 1 << 20;
@@ -43,7 +43,7 @@ pub fn tree(directory: &Path) -> PathBuf {
 pub fn read(disk: &Vec<u8>, force: bool) -> Result<Contents> {
     let extent = Extent::new(0, disk.len() as u64);
     let owners = Owners::find(disk, extent).unwrap();
-    let contents = examine(disk, extent, &owners, Trust::Sole, force)?;
+    let contents = examine(disk, extent, &owners, Trust::Sole, ExamineOptions { force, all: false })?;
     contents.clone().into_region(extent).check().unwrap();
     Ok(contents)
 }

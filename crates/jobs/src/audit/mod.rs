@@ -1,9 +1,9 @@
 //! Compares the kept data of a capture with what other programs consider used.
 //!
 //! Owns the rules of the comparison. Everything must be kept, except free blocks of an ext file system in which
-//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, and swap after its header. Data that no
-//! program knows must be kept in full. Uses neither this project's partition tables nor its file system readers; the
-//! recipe alone shows what was kept.
+//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, and swap after its header. FAT, exFAT and
+//! NTFS are not compared. Data that no program knows must be kept in full. Uses neither this project's partition tables
+//! nor its file system readers; the recipe alone shows what was kept.
 
 mod tools;
 
@@ -18,6 +18,8 @@ use tools::{Superblock, Tools};
 
 /// Bytes of swap that must be kept.
 const SWAP_HEADER_LENGTH: u64 = 4096;
+/// File systems that have free space, which no widespread program lists.
+const UNLISTED: [&str; 3] = ["vfat", "exfat", "ntfs"];
 /// Most reported ranges of one part.
 const RANGES_TOLD_MAX: usize = 16;
 
@@ -167,6 +169,11 @@ impl Comparison {
             Some(Superblock::One(kind)) if kind == "swap" => {
                 let header = Extent::new(place.offset, SWAP_HEADER_LENGTH.min(place.length));
                 self.compare(place, &kind, &Extents::from_unsorted(vec![header]), "it is the header of swap")
+            }
+            Some(Superblock::One(kind)) if UNLISTED.contains(&kind.as_str()) => {
+                let what = format!("the {kind} at {}: no program lists its free space", place.offset);
+                self.report.not_compared.push(what);
+                Ok(())
             }
             Some(Superblock::One(kind)) => {
                 self.compare(place, &kind, &whole, &format!("blkid finds {kind}, which must be kept in full"))

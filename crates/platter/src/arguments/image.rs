@@ -71,6 +71,10 @@ pub(crate) struct Capture {
     /// of other programs, unconverted
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Also store the contents of page files and hibernation files of Windows, which otherwise become zeros: pagefile.sys,
+    /// swapfile.sys and hiberfil.sys in the root directory of NTFS
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Leave out space outside of partitions. Always kept: partition tables, the space before the first partition, the last MiB
     /// of the disk, and gaps of at most 1 MiB. Data of RAID controllers, boot loaders and deleted partitions in the gaps is lost
     #[arg(long, conflicts_with = "raw")]

@@ -20,7 +20,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         store: store.clone(),
         source: options.source.clone(),
         name: options.name.clone(),
-        survey: SurveyOptions { force: options.force, raw: options.raw, skip_gaps: options.skip_gaps },
+        survey: SurveyOptions {
+            force: options.force,
+            all: options.all,
+            raw: options.raw,
+            skip_gaps: options.skip_gaps,
+        },
         allow_in_use: options.force,
         skip_bad: options.skip_bad,
         audit: options.audit,
