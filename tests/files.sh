@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tests/files.sh: ls, find, cat and cp of files in images, compared with the same file system mounted by the kernel. Hostile
+# tests/files.sh: ls, find, cat and cp of files in images, compared with the same filesystem mounted by the kernel. Hostile
 # names and links do not leave the target.
 . "$(dirname "$0")/lib.sh"
 
-need_root "mounting file systems" || { finish; exit 0; }
+need_root "mounting filesystems" || { finish; exit 0; }
 check "init" platter init
 
 
@@ -23,7 +23,7 @@ trees_equal() {
 	diff "$WORK/tree-$(basename "$1")" "$WORK/tree-$(basename "$2")"
 }
 
-# A tree with everything that a file system can hold.
+# A tree with everything that a filesystem can hold.
 fill() {
 	file_tree "$1/tree" 12 files
 	mkdir -p "$1/etc/deep/er" "$1/empty" "$1/sticky"
@@ -50,11 +50,11 @@ fill() {
 	touch -h -d '2001-02-03 04:05:06.789' "$1/etc/name" "$1/etc/deep"
 }
 
-# check_image NAME LOCATION: compares what is copied from LOCATION with the file system mounted on $MNT
+# check_image NAME LOCATION: compares what is copied from LOCATION with the filesystem mounted on $MNT
 check_image() {
 	local name=$1 location=$2
 	check "$name: cp of everything" platter cp --recursive "$location/" "$WORK/copy"
-	check "$name: the copy is as the mounted file system" trees_equal "$MNT" "$WORK/copy"
+	check "$name: the copy is as the mounted filesystem" trees_equal "$MNT" "$WORK/copy"
 	check "$name: holes stay holes" test "$(du -k "$WORK/copy/sparse" | cut -f 1)" -lt 1000
 	check "$name: one file has both names" test "$WORK/copy/etc/hostname" -ef "$WORK/copy/etc/deep/second-name"
 	rm -rf "$WORK/copy"

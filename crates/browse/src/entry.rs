@@ -55,7 +55,7 @@ impl From<FileKind> for FileType {
 /// A name in a directory, and the file to which it refers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileEntry {
-    /// The name (`list`), or the path from the root of the file system (`find`). Bytes that are not UTF-8 are replaced.
+    /// The name (`list`), or the path from the root of the filesystem (`find`). Bytes that are not UTF-8 are replaced.
     pub name: String,
     /// The type.
     pub kind: FileType,
@@ -105,9 +105,9 @@ pub struct PartitionEntry {
     pub offset: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// The file system in it, or the meaning of its type.
+    /// The filesystem in it, or the meaning of its type.
     pub filesystem: String,
-    /// The label of the file system.
+    /// The label of the filesystem.
     pub label: Option<String>,
     /// Whether the files in it can be read.
     pub is_readable: bool,

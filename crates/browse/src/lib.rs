@@ -1,11 +1,11 @@
 //! A look at the files inside a version, without installing it: partitions, names, contents, copies of trees.
 //!
-//! It reads the version as a disk, through the same stack of sources as a live disk, and the file system on it with the readers
+//! It reads the version as a disk, through the same stack of sources as a live disk, and the filesystem on it with the readers
 //! of `filesystem`; it never mounts anything. Only blocks with the wanted directories, inodes and contents are read. It is a
 //! crate of its own because it writes files that a stranger named: everything that guards against hostile names and links is
 //! here ([`copy_out`]).
 //!
-//! Must never follow a symbolic link outside of the file system in which it is stored, and never overwrite a file.
+//! Must never follow a symbolic link outside of the filesystem in which it is stored, and never overwrite a file.
 
 mod copy;
 mod entry;

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use platter_image::{Error, Result};
 
-/// A version, a partition of it, and a path in its file system.
+/// A version, a partition of it, and a path in its filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLocation {
     /// The version: `NAME`, `NAME@NUMBER` or a score.
     pub version: String,
-    /// The number of the partition; `None`: the only one with a file system that can be read.
+    /// The number of the partition; `None`: the only one with a filesystem that can be read.
     pub partition: Option<u32>,
     /// The path; `None` if only a version was named. It begins with `/`.
     pub path: Option<String>,
@@ -33,7 +33,7 @@ impl FromStr for FileLocation {
             number => Some(number.parse().ok().filter(|number| *number > 0).ok_or_else(|| {
                 Error::refused(format!(
                     "{text:?}: {number:?} is no partition number: write NAME:2/etc, or NAME:/etc if the image has \
-                     only one file system"
+                     only one filesystem"
                 ))
             })?),
         };

@@ -1,4 +1,4 @@
-//! A version opened for looking into it: its partitions, and the names in its file systems.
+//! A version opened for looking into it: its partitions, and the names in its filesystems.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use crate::path::{resolve, shown};
 const CACHE_BYTES: u64 = 64 << 20;
 /// Directories deeper than this are not entered.
 pub(crate) const DEPTH_MAX: usize = 4096;
-/// The only file system whose files can be read.
+/// The only filesystem whose files can be read.
 const READABLE: Found = Found::Filesystem("ext");
 
 /// Opens a version as a disk, and runs `work` with it.
@@ -36,7 +36,7 @@ fn with_disk<T>(
     work(&DiskView { device: &disk, sector_size })
 }
 
-/// Opens the file system of a location, and runs `work` with the disk, its files and the path.
+/// Opens the filesystem of a location, and runs `work` with the disk, its files and the path.
 pub(crate) fn with_files<T>(
     store: &StoreLocation,
     location: &FileLocation,
@@ -92,7 +92,7 @@ fn describe(
     Ok(PartitionEntry { number, offset, length, filesystem, label, is_readable })
 }
 
-/// Returns the place of the file system that a location names.
+/// Returns the place of the filesystem that a location names.
 fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Extent> {
     let place = |found: &PartitionEntry| Extent::new(found.offset, found.length);
     let listed = || {
@@ -120,11 +120,11 @@ fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Exte
     match readable[..] {
         [only] => Ok(place(only)),
         [] => Err(Error::refused(format!(
-            "{version} has no ext2, ext3 or ext4 file system, whose files could be read; it has {}",
+            "{version} has no ext2, ext3 or ext4 filesystem, whose files could be read; it has {}",
             listed()
         ))),
         _ => Err(Error::refused(format!(
-            "{version} has several file systems: write {version}:NUMBER/PATH; it has {}",
+            "{version} has several filesystems: write {version}:NUMBER/PATH; it has {}",
             listed()
         ))),
     }

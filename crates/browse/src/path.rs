@@ -1,4 +1,4 @@
-//! Paths in a file system: from the root to an inode, through symbolic links.
+//! Paths in a filesystem: from the root to an inode, through symbolic links.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ const LINKS_MAX: usize = 40;
 /// The most parts of a path, counting those of links.
 const PARTS_MAX: usize = 4096;
 
-/// Returns the inode at `path`. Links are followed inside the file system: `/` is its root. `follow`: the last part, too.
+/// Returns the inode at `path`. Links are followed inside the filesystem: `/` is its root. `follow`: the last part, too.
 ///
 /// # Errors
 /// `Missing` if there is none; `Refused` for too many links, or a file that is used as a directory; those of reading.

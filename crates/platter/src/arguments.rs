@@ -85,7 +85,8 @@ pub(crate) enum Command {
     ///
     /// Reads the partition table and the filesystems, and stores only blocks that are in use: free space, swap contents and
     /// the body of a clean journal are left out. Blocks are cut along files; blocks that the store already has are not stored
-    /// again. Platter understands ext2, ext3, ext4, XFS, btrfs and swap. Everything else is stored in full, minus zero sectors.
+    /// again. Platter understands ext2, ext3, ext4, XFS, btrfs, FAT, exFAT, NTFS and swap. Everything else is stored in full,
+    /// minus zero sectors.
     Capture(Capture),
     /// List the images with their newest versions
     Images(Images),
@@ -109,8 +110,8 @@ pub(crate) enum Command {
     /// List the partitions of an image, or the files in a directory of it
     ///
     /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. The number may be
-    /// left out (`lab/debian12:/etc`) if only one partition has a file system that can be read: ext2, ext3 or ext4. Nothing is
-    /// mounted. Symbolic links are followed inside the file system.
+    /// left out (`lab/debian12:/etc`) if only one partition has a filesystem that can be read: ext2, ext3 or ext4. Nothing is
+    /// mounted. Symbolic links are followed inside the filesystem.
     Ls(Ls),
     /// List everything below a directory of an image, one path in each line
     Find(Find),

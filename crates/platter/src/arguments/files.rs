@@ -16,7 +16,7 @@ pub(crate) struct Ls {
 
 #[derive(Args, Debug)]
 pub(crate) struct Find {
-    /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a file system that can be read
+    /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a filesystem that can be read
     pub(crate) location: FileLocation,
     /// Only files whose name matches; `*` and `?` as in a shell
     #[arg(long, value_name = "PATTERN")]
@@ -25,13 +25,13 @@ pub(crate) struct Find {
 
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
-    /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a file system that can be read
+    /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a filesystem that can be read
     pub(crate) location: FileLocation,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
-    /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a file system that can be read
+    /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a filesystem that can be read
     pub(crate) location: FileLocation,
     /// File or directory to create on this machine; an existing directory receives the copy under its own name
     pub(crate) target: PathBuf,
