@@ -240,8 +240,11 @@ mod tests {
         }
         let mut found = Vec::new();
         untyped(&Arguments::command(), "platter", &mut found);
-        // The last one is a path, or a name that `parse` checks.
+        // The last one is a path, or a name that `parse` checks. Other stores are directories or addresses.
         let others = [
+            "platter follow origin",
+            "platter pull other",
+            "platter push other",
             "platter serve token add name",
             "platter serve token remove id",
             "platter key distrust id",
