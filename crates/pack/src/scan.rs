@@ -8,8 +8,8 @@ use platter_image::frame::{
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Result};
 use platter_vfs::VfsFile;
 
-use super::format::{FrameRow, HEADER_LENGTH};
-use super::reader::{read, read_frame};
+use super::format::{FrameRow, HEADER_LENGTH, PackDirectory};
+use super::reader::{ids, read, read_frame};
 
 /// Bytes that the search for the next frame reads at once.
 const SEARCH_LENGTH: usize = 1 << 20;
@@ -46,6 +46,19 @@ pub fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// Builds the directory of a pack whose footer is damaged from its frames.
+///
+/// # Errors
+/// `Io`.
+pub fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
+    let mut directory = PackDirectory::default();
+    scan(file, &mut |frame| {
+        directory.push(frame.row, ids(frame.blocks));
+        Ok(())
+    })?;
+    Ok(directory)
 }
 
 fn prove_frame(

@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
     /// Directory of the store [default: $PLATTER_STORE, else /var/lib/platter for root, else ~/.local/share/platter]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
+    /// Memory in MiB for filters of the block index of a local store
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "MIB", hide_short_help = true, default_value_t = 128)]
+    pub(crate) index_memory: u32,
     #[command(flatten)]
     pub(crate) server: ServerArguments,
     /// Print results as JSON: one object, or one object per line for lists

@@ -27,7 +27,8 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
     };
     let Some(address) = of_node.or_else(|| server.server.clone()).or_else(from_environment) else {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
-        return Ok(StorePlace::on_system(dir).with_actor(local_actor()).into());
+        let place = StorePlace::on_system(dir).with_actor(local_actor());
+        return Ok(place.with_index_memory(u64::from(arguments.index_memory) << 20).into());
     };
     Ok(server_at(&address, server)?.into())
 }

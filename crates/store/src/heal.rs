@@ -116,15 +116,15 @@ impl Store {
     }
 
     /// Returns whether a block is in a frame that is not known to be bad.
-    fn is_sound(&self, id: &BlockId) -> bool {
-        self.0.index.read().locate_sound(id).is_some()
+    fn is_sound(&self, id: &BlockId) -> Result<bool> {
+        Ok(self.0.locate_sound(id)?.is_some())
     }
 
     /// Reads back the frames of blocks that were just stored.
     fn prove_all<'a>(&self, ids: impl Iterator<Item = &'a BlockId>) -> Result<()> {
         let mut frames: BTreeSet<FrameAddress> = BTreeSet::new();
         for id in ids {
-            let place = self.0.index.read().locate_sound(id);
+            let place = self.0.locate_sound(id)?;
             let place = place.ok_or_else(|| Error::bug(format!("block {id} was stored and is not found")))?;
             frames.insert(place.frame);
         }
@@ -176,7 +176,7 @@ impl Healing<'_> {
         for entry in recipe.readable_entries(whole, &|_, _| {}) {
             let entry = entry?;
             let EntryState::Data { block, offset } = entry.state else { continue };
-            if self.store.is_sound(&block) {
+            if self.store.is_sound(&block)? {
                 continue;
             }
             let found = wanted.entry(block).or_insert_with(|| WantedBlock {
@@ -217,10 +217,10 @@ impl Healing<'_> {
 
     /// Reads an object, and heals it if that fails. `None` if nobody has it.
     fn read_or_heal(&self, wanted: &WantedBlock) -> Result<Option<Vec<u8>>> {
-        if self.store.is_sound(&wanted.id) {
+        if self.store.is_sound(&wanted.id)? {
             match self.store.read_block(wanted.kind, &wanted.id) {
                 // The reader has quarantined the frame.
-                Err(_) if !self.store.is_sound(&wanted.id) => {}
+                Err(_) if !self.store.is_sound(&wanted.id)? => {}
                 read => return read.map(Some),
             }
         }

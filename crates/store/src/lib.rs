@@ -1,13 +1,14 @@
 //! Stores frames and names: packs, an index over them, and a catalog of versions and edit locks.
 //!
-//! Packs are authoritative (design: packs): append-only files of frames, each with a footer that lists its blocks. The index is
-//! built from the footers each time the store is opened. The catalog (SQLite) records which packs are valid and which versions
+//! Packs are authoritative (design: packs): append-only files of frames, each with a footer that lists its blocks. The index
+//! is a cache on disk that footers recreate. The catalog (SQLite) records which packs are valid and which versions
 //! exist; `rebuild` recreates it from the packs alone. Nothing is reported done before it is durable (design: durable). After the
 //! first failed write the store accepts no more writes until it is opened again.
 //!
 //! A separate crate because it depends on a database. It reaches all files through [`platter_vfs::Vfs`], except those of
 //! SQLite. SQLite is given the name of an SQLite VFS, so that both can run on a simulated disk.
 
+mod block_index;
 mod block_lengths;
 mod catalog;
 mod check;
@@ -21,7 +22,6 @@ mod health;
 mod history;
 mod hoard;
 mod import;
-mod index;
 mod known;
 mod mend;
 mod pack_set;
@@ -55,7 +55,6 @@ pub use followers::FollowLock;
 pub use heal::{HealReport, HealSource, HealedFrom, PieceOnDisk, WantedBlock};
 pub use health::{Condition, Observation, Observations, decode_health};
 pub use hoard::{Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
-pub use index::Index;
 pub use known::KnownCheck;
 pub use place::{PACK_LENGTH_TARGET, StorePlace};
 pub use platter_collection::{CollectRequest, RetentionPolicy, RetentionVerdict};

@@ -8,6 +8,7 @@ use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
 use serde::{Deserialize, Serialize};
 
+use platter_index::IndexLimits;
 use platter_records::{Actor, PackId, StoreId};
 
 /// A pack that reaches this many bytes is sealed, and a new one is begun.
@@ -28,6 +29,7 @@ pub struct StorePlace {
     dir: PathBuf,
     sqlite_vfs: Option<String>,
     pack_length_target: u64,
+    index_limits: IndexLimits,
     catalog: CatalogFiles,
     actor: Arc<Actor>,
 }
@@ -73,8 +75,16 @@ impl StorePlace {
     /// A directory in `vfs`. The catalog is a file of the system unless [`StorePlace::with_sqlite_vfs`] is called.
     pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
         let (sqlite_vfs, catalog) = (None, CatalogFiles::IN_USE);
-        let actor = Arc::new(Actor::new("", "local"));
-        Self { vfs, dir: dir.into(), sqlite_vfs, pack_length_target: PACK_LENGTH_TARGET, catalog, actor }
+        let (actor, index_limits) = (Arc::new(Actor::new("", "local")), IndexLimits::USUAL);
+        Self {
+            vfs,
+            dir: dir.into(),
+            sqlite_vfs,
+            pack_length_target: PACK_LENGTH_TARGET,
+            index_limits,
+            catalog,
+            actor,
+        }
     }
 
     /// Sets who makes the changes of stores that are opened here, unless a store says otherwise ([`crate::Store::acting_as`]).
@@ -105,6 +115,24 @@ impl StorePlace {
     pub fn with_pack_length_target(mut self, bytes: u64) -> Self {
         self.pack_length_target = bytes.min(PACK_LENGTH_TARGET);
         self
+    }
+
+    /// Sets the memory for the fences and filters of the block index, in bytes.
+    #[must_use]
+    pub fn with_index_memory(mut self, bytes: u64) -> Self {
+        self.index_limits.memory = bytes;
+        self
+    }
+
+    /// Adds new packs to the index on disk once they have so many blocks. Usually that many are worth it.
+    #[must_use]
+    pub fn with_index_blocks(mut self, blocks: u64) -> Self {
+        self.index_limits.blocks = blocks;
+        self
+    }
+
+    pub(crate) fn index_limits(&self) -> IndexLimits {
+        self.index_limits
     }
 
     pub(crate) fn pack_length_target(&self) -> u64 {
@@ -161,6 +189,10 @@ impl StorePlace {
 
     pub(crate) fn health_dir(&self) -> PathBuf {
         self.dir.join("health")
+    }
+
+    pub(crate) fn index_dir(&self) -> PathBuf {
+        self.dir.join("index")
     }
 
     pub(crate) fn readers_dir(&self) -> PathBuf {

@@ -16,8 +16,8 @@ use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 
 use crate::health::{BadPlace, Condition, Health, Observation};
-use crate::index::Index;
 use crate::store::{Shared, Store, WRITER_LOCK_TRIES, take_lock};
+use platter_index::Index;
 use platter_records::PackId;
 
 /// The result of reading a frame again.
@@ -75,7 +75,7 @@ impl Shared {
 
     /// Returns whether a sound frame other than `(pack, offset)` has that block.
     pub(crate) fn is_sound_elsewhere(&self, id: &BlockId, (pack, offset): BadPlace) -> bool {
-        let place = self.index.read().locate_sound(id);
+        let place = self.locate_sound(id).ok().flatten();
         place.is_some_and(|place| {
             let is_there = self.packs.get(place.frame.pack).is_ok_and(|found| found.id == pack);
             !(is_there && place.frame.offset == offset)
@@ -84,7 +84,14 @@ impl Shared {
 
     /// As [`Store::quarantined`].
     pub(crate) fn unsound(&self) -> Vec<BlockId> {
-        self.index.read().unsound()
+        let bad = self.index.read().bad();
+        let listed = bad.into_iter().filter_map(|(pack, offset)| self.ids_from(pack, offset).ok().flatten());
+        // In doubt a block is stored again.
+        let is_sound = |id: &BlockId| self.locate_sound(id).is_ok_and(|place| place.is_some());
+        let mut unsound: Vec<BlockId> = listed.flatten().filter(|id| !is_sound(id)).collect();
+        unsound.sort_unstable();
+        unsound.dedup();
+        unsound
     }
 
     /// Reads all known frames of a pack that could not be opened, and quarantines those that cannot be read. Returns their number.
@@ -93,10 +100,7 @@ impl Shared {
         let Some(ordinal) = ordinal.map(|ordinal| ordinal as u32) else { return 0 };
         // A file that is kept open can be read although its name is gone.
         self.packs.close(ordinal);
-        let addresses: Vec<FrameAddress> = {
-            let index = self.index.read();
-            index.frames().map(|(address, _)| address).filter(|address| address.pack == ordinal).collect()
-        };
+        let addresses = self.addresses_of(ordinal).unwrap_or_default();
         let new = addresses.into_iter().filter(|address| !self.is_bad(*address));
         new.filter(|address| self.examine(*address) == Examined::Bad).count() as u64
     }
@@ -104,8 +108,7 @@ impl Shared {
     /// Reads a frame completely, decodes it and hashes its blocks.
     pub(crate) fn prove(&self, address: FrameAddress) -> Result<FrameHeader> {
         let mut stored = Vec::new();
-        let blocks = self.lay_ids(address, address.length as usize, &mut stored);
-        let blocks = blocks.ok_or_else(|| Error::bug("the frame is not in the index"))?;
+        let blocks = self.lay_ids(address, address.length as usize, &mut stored)?;
         self.packs.read_frame(address, blocks, &mut stored)?;
         self.with_decoder(|decoder| decoder.decode(&stored, Verify::Hashes).map(|(header, _)| header))
     }
@@ -155,13 +158,12 @@ impl Shared {
             return;
         }
         let packs = self.packs.all();
-        let mut index = self.index.write();
-        let addresses = places.iter().filter_map(|(pack, offset)| {
+        let places = places.iter().filter_map(|(pack, offset)| {
             let ordinal = packs.iter().position(|known| known.id == *pack)?;
-            index.address_at(ordinal as u32, *offset)
+            Some((ordinal as u32, *offset))
         });
-        let addresses: Vec<FrameAddress> = addresses.collect();
-        index.condemn(&addresses);
+        let places: Vec<(u32, u64)> = places.collect();
+        self.index.write().condemn(&places);
     }
 
     /// Lifts the quarantine of frames that were read, hashed and found good. Only observations in `files` are lifted. Other

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
+use platter_index::IndexFolder;
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{
@@ -91,6 +92,8 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
     finish_interrupted(place)?;
+    // A cache of the footers, which are read again.
+    remove_index(place, store)?;
     let mut sources = Sources::read(place)?;
     if sources.needs_packed() {
         sources.add_packed(read_packs(place, store, &packs)?.changes);
@@ -117,6 +120,11 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
         place.sync_dir(&place.pack_dir(pack))?;
     }
     Ok(report)
+}
+
+/// Removes the block index.
+fn remove_index(place: &StorePlace, store: StoreId) -> Result<()> {
+    IndexFolder::new(place.vfs(), &place.index_dir(), store, 0).remove()
 }
 
 /// Replaces the old catalog and log by the new ones. No process has the new catalog open.

@@ -70,7 +70,7 @@ impl Store {
             }
             VersionQuery::Score(score) => {
                 let version = self.catalog()?.versions_of(score)?.into_iter().next();
-                if version.is_none() && !self.has(&score.0) {
+                if version.is_none() && !self.has(&score.0)? {
                     return Err(Error::missing(format!("no disk in the store has the score {score}")));
                 }
                 Ok(Resolved { score, version })

@@ -12,7 +12,9 @@ impl Store {
     /// When the catalog cannot be read.
     pub fn forgotten(&self) -> Result<Vec<Version>> {
         let mut forgotten = self.catalog()?.forgotten()?;
-        forgotten.retain(|version| self.has(&version.record.score.0));
+        let here = forgotten.iter().map(|version| self.has(&version.record.score.0));
+        let mut here = here.collect::<Result<Vec<bool>>>()?.into_iter();
+        forgotten.retain(|_| here.next().unwrap_or(false));
         Ok(forgotten)
     }
 

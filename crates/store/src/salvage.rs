@@ -23,12 +23,12 @@ use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Resu
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{Change, PackState};
-use crate::index::Index;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::session::Session;
 use crate::store::Store;
+use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::PackId;
 use platter_records::VersionRecord;

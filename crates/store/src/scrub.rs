@@ -163,7 +163,7 @@ impl Store {
             found.all_read_since_unix_ms = found.oldest_read_back_unix_ms;
         }
         let is_recorded = |id: &&BlockId| {
-            let frame = self.0.locate(id).map(|place| place.frame);
+            let frame = self.0.locate(id).ok().flatten().map(|place| place.frame);
             frame.is_some_and(|frame| {
                 self.pack_id(frame).is_ok_and(|pack| recorded.bad(pack, frame.offset).is_some())
             })

@@ -23,13 +23,13 @@ use crate::catalog::{
     Change, PackState, Register, change_blocks, encode_changes, read_all_texts, read_texts,
 };
 use crate::health::Observation;
-use crate::index::Index;
 use crate::known::{KnownCheck, KnownFrames};
 use crate::pack_writer::{PackWriter, SealedPack};
 use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
 use crate::standing::refusal;
 use crate::store::{Shared, Store, page_of};
+use platter_index::Index;
 use platter_pack::ids;
 use platter_pack::lay_ids;
 use platter_records::PackChange;
@@ -203,6 +203,17 @@ impl Session {
     /// Runs `last`, which may append frames, then seals, syncs and commits the session. `last` may refuse with an inner error
     /// before it changes anything: the session is then unchanged, and the store stays usable.
     pub(crate) fn commit<T>(
+        &self,
+        last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,
+    ) -> Result<T> {
+        let done = self.commit_packs(last);
+        if done.is_ok() {
+            self.shared.cover_packs();
+        }
+        done
+    }
+
+    fn commit_packs<T>(
         &self,
         last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,
     ) -> Result<T> {
@@ -401,7 +412,8 @@ impl FrameSource for Session {
 
 impl FrameIndex for Session {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        Ok(self.state().index.locate(id).or_else(|| self.shared.locate(id)))
+        let own = self.state().index.locate(id);
+        own.map_or_else(|| self.shared.locate(id), |own| Ok(Some(own)))
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {

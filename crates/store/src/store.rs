@@ -4,8 +4,8 @@
 //! it last read the catalog. Every question to the catalog first looks for newer changes.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::collections::{BTreeSet, HashMap};
-use std::sync::mpsc::sync_channel;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use platter_image::{
 };
 use platter_vfs::VfsFile;
 
+use crate::block_index::BlockIndex;
 use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_catalog};
 use crate::collect::set_aside;
 use crate::health::Health;
-use crate::index::Index;
 use crate::pack_set::{Pack, PackSet};
 use crate::place::StorePlace;
 use crate::readers::Registration;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
 use platter_collection::{LookupAnswer, lookup};
-use platter_pack::ids;
-use platter_pack::{PackDirectory, lay_ids, read_directory, scan};
+use platter_index::{Directories, Index};
+use platter_pack::lay_ids;
 use platter_records::{Action, Actor, PackId, StoreId};
 
 /// How often to try a lock that is held. Writers try for half a second: a change of an edit lock is shorter than that. Changes of
@@ -52,7 +52,10 @@ pub(crate) struct Shared {
     pub(crate) id: StoreId,
     pub(crate) packs: PackSet,
     /// A pin is taken under the read lock, so collection must hold the write lock when it condemns a pack (design: pins).
-    pub(crate) index: RwLock<Index>,
+    pub(crate) index: RwLock<BlockIndex>,
+    pub(crate) directories: Directories,
+    /// The index on disk is damaged: a writer makes a new one.
+    pub(crate) index_is_broken: AtomicBool,
     catalog: Mutex<CatalogView>,
     decoders: Mutex<Decoders>,
     /// Damage that was found when packs were opened, one message each.
@@ -82,6 +85,8 @@ pub(crate) struct Writer {
     pub(crate) rescued: Mutex<BTreeSet<PackId>>,
     /// Held by the one collection.
     pub(crate) collecting: Mutex<()>,
+    /// Held by the one that adds packs to the index on disk.
+    pub(crate) indexing: Mutex<()>,
     _lock: Arc<dyn VfsFile>,
 }
 
@@ -158,6 +163,7 @@ impl Store {
             interrupted: Mutex::default(),
             rescued: Mutex::default(),
             collecting: Mutex::default(),
+            indexing: Mutex::default(),
             _lock: lock,
         };
         let store = Self::open(place, Some(writer))?;
@@ -165,6 +171,7 @@ impl Store {
         let salvaged = salvage(&store, adopt)?;
         store.0.writer()?.salvaged.get_or_init(|| salvaged);
         store.refresh()?;
+        store.0.cover_packs();
         Ok(store)
     }
 
@@ -176,7 +183,9 @@ impl Store {
             place: place.clone(),
             id,
             packs: PackSet::new(place.clone()),
-            index: RwLock::new(Index::new()),
+            index: RwLock::default(),
+            directories: Directories::default(),
+            index_is_broken: AtomicBool::new(false),
             catalog: Mutex::new(CatalogView { catalog, data_version: None }),
             decoders: Mutex::default(),
             damage: Mutex::default(),
@@ -238,7 +247,7 @@ impl Store {
         self.0.id
     }
 
-    /// Returns the number of distinct blocks that can be read.
+    /// Returns the number of blocks that can be read. A block that several packs have may count several times.
     pub fn blocks(&self) -> usize {
         self.0.index.read().len()
     }
@@ -279,8 +288,8 @@ impl Store {
 
     /// Returns whether a block can be located. For messages only: deduplication uses
     /// [`platter_image::FrameStore::lookup_and_pin`].
-    pub(crate) fn has(&self, id: &BlockId) -> bool {
-        self.0.locate(id).is_some()
+    pub(crate) fn has(&self, id: &BlockId) -> Result<bool> {
+        Ok(self.0.locate(id)?.is_some())
     }
 
     /// Returns the catalog for reading, after opening packs that are new in it.
@@ -323,7 +332,7 @@ impl FrameSource for Store {
 
 impl FrameIndex for Store {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        Ok(self.0.locate(id))
+        self.0.locate(id)
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
@@ -365,14 +374,27 @@ impl Shared {
         Ok(CatalogGuard(seen))
     }
 
+    /// Returns the catalog's packs.
+    pub(crate) fn packs_of_catalog(&self) -> Result<Vec<PackRow>> {
+        self.fresh_catalog()?.packs()
+    }
+
     /// Returns where a block is stored. If only a pack of an interrupted session has it and the store is open for writing, that
     /// pack becomes part of the store. A block whose only pack was deleted is stored nowhere.
-    pub(crate) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
+    pub(crate) fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         let is_there = |place: &BlockPlace| {
             self.packs.get(place.frame.pack).is_ok_and(|pack| pack.state() != PackState::Deleted)
         };
-        let listed = || self.index.read().locate(id).filter(is_there);
-        listed().or_else(|| if self.refer_to_interrupted_with(id) { listed() } else { None })
+        let listed = || Ok(self.asked(|index| index.locate(id))?.filter(is_there));
+        match listed()? {
+            None if self.refer_to_interrupted_with(id) => listed(),
+            found => Ok(found),
+        }
+    }
+
+    /// Returns where a block is stored in a frame that was not found bad.
+    pub(crate) fn locate_sound(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        self.asked(|index| index.locate_sound(id))
     }
 
     /// Adds all entries of another index.
@@ -389,9 +411,12 @@ impl Shared {
     }
 
     fn pin_sound(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
-        let index = self.index.read();
-        let Some(place) = index.locate_sound(id) else { return Ok(None) };
-        Ok(self.pin_pack(place.frame.pack)?.map(|pin| (place, pin)))
+        // Both under the index lock.
+        self.asked(|index| {
+            let place = index.locate_sound(id)?;
+            Ok(place.map(|place| Ok(self.pin_pack(place.frame.pack)?.map(|pin| (place, pin)))))
+        })?
+        .unwrap_or(Ok(None))
     }
 
     /// Pins a pack if new data may refer to it. The caller holds the index lock, so no collection changes the pack's state.
@@ -415,9 +440,9 @@ impl Shared {
 
     /// Returns a pin for a block whose pack may be referred to, even if its frame is bad.
     pub(crate) fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
-        let index = self.index.read();
-        let Some(place) = index.locate(id) else { return Ok(None) };
-        self.pin_pack(place.frame.pack)
+        // Both under the index lock.
+        self.asked(|index| Ok(index.locate(id)?.map(|place| self.pin_pack(place.frame.pack))))?
+            .unwrap_or(Ok(None))
     }
 
     /// As [`FrameSource::read_frame`].
@@ -433,11 +458,10 @@ impl Shared {
         stored: &mut Vec<u8>,
     ) -> Result<()> {
         let laid = self.lay_ids(address, length, stored);
-        let blocks = laid.ok_or_else(|| {
-            Error::bug(format!(
-                "no frame is known at offset {} of pack number {}",
-                address.offset, address.pack
-            ))
+        let blocks = laid.inspect_err(|error| {
+            if error.kind() != ErrorKind::Bug {
+                self.examine(address);
+            }
         })?;
         match self.packs.read_frame(address, blocks, stored) {
             Ok(()) => self.note_read(address)?,
@@ -484,29 +508,44 @@ impl Shared {
         stored: &mut Vec<u8>,
         error: Error,
     ) -> Result<()> {
-        let twin = {
-            let index = self.index.read();
-            let twin = index.twin_of(address);
-            twin.and_then(|twin| {
-                Some((twin, lay_ids(index.ids_at(twin)?, length.min(twin.length as usize), stored)))
-            })
-        };
-        let Some((twin, blocks)) = twin else {
+        let Some(twin) = self.twin_of(address)? else {
             let what = "the frame was planned before its pack was collected: look its blocks up again";
             return Err(Error::transient(what).with_source(error));
         };
+        let blocks = self.lay_ids(twin, length.min(twin.length as usize), stored)?;
         self.packs.read_frame(twin, blocks, stored)
     }
 
-    /// As [`lay_ids`] for the frame at `address`, or `None` if it is not known. Does no I/O.
+    /// Returns another frame with exactly the blocks of this one, in a pack that is not given up. Compaction moves frames verbatim,
+    /// so such a frame has the same bytes.
+    fn twin_of(&self, address: FrameAddress) -> Result<Option<FrameAddress>> {
+        let Some(ids) = self.with_ids(address, <[BlockId]>::to_vec)? else { return Ok(None) };
+        for id in &ids {
+            let Some(BlockPlace { frame: twin, .. }) = self.locate(id)? else { continue };
+            let may_be_twin = twin.pack != address.pack && twin.length == address.length;
+            if may_be_twin && self.with_ids(twin, |others| others == ids)? == Some(true) {
+                return Ok(Some(twin));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`lay_ids`] for the frame at `address`.
+    ///
+    /// # Errors
+    /// `Bug` when there is no such frame; `Corrupt` if the index on disk named it; when the pack's directory cannot be read.
     pub(crate) fn lay_ids(
         &self,
         address: FrameAddress,
         length: usize,
         stored: &mut Vec<u8>,
-    ) -> Option<usize> {
-        let index = self.index.read();
-        index.ids_at(address).map(|ids| lay_ids(ids, length.min(address.length as usize), stored))
+    ) -> Result<usize> {
+        let lay = |ids: &[BlockId]| lay_ids(ids, length.min(address.length as usize), stored);
+        self.with_ids(address, lay)?.ok_or_else(|| {
+            let (offset, pack) = (address.offset, address.pack);
+            let what = format!("no frame is known at offset {offset} of pack number {pack}");
+            if self.index.read().covers(pack) { Error::corrupt(what) } else { Error::bug(what) }
+        })
     }
 
     /// Reads a block from `source`, which is this store or one of its sessions, and verifies its hash.
@@ -535,109 +574,9 @@ impl Shared {
         decoded
     }
 
-    /// Opens the packs that are new in the catalog. Live packs come first: of a block's copies, one in a live pack is found.
-    /// Opened packs stay open under their ordinals. Dead packs are opened, too: what was forgotten can be read until their files are
-    /// deleted.
-    fn open_packs(&self, rows: &[PackRow]) -> Result<()> {
-        let mut known: Vec<PackId> = self.packs.all().iter().map(|pack| pack.id).collect();
-        known.sort_unstable();
-        for state in [PackState::Live, PackState::Condemned, PackState::Dead] {
-            let mut new: Vec<&PackRow> = rows.iter().filter(|row| row.state == state).collect();
-            new.retain(|row| known.binary_search(&row.id).is_err());
-            if state == PackState::Dead {
-                let is_there =
-                    |row: &&PackRow| self.place.vfs().exists(&self.place.pack(row.id)).unwrap_or(false);
-                new.retain(is_there);
-            }
-            if new.is_empty() {
-                continue;
-            }
-            let (blocks, frames) =
-                new.iter().fold((0, 0), |sum, row| (sum.0 + row.blocks, sum.1 + row.frames));
-            let mut index = self.index.write();
-            // The catalog's counts are only a hint, so they are limited.
-            index.reserve(blocks.min(RESERVE_MAX) as usize, frames.min(RESERVE_MAX) as usize);
-            thread::scope(|scope| {
-                let (directory_out, directories) = sync_channel(DIRECTORIES_WAITING);
-                // Sending fails only if the receiver stopped early. The receiver then returns the error.
-                scope.spawn(move || {
-                    new.iter().try_for_each(|row| directory_out.send(self.open_pack(row)).ok())
-                });
-                directories.iter().try_for_each(|(ordinal, directory)| {
-                    index_pack(ordinal, &directory, &mut index)?;
-                    self.condemn_known_bad(ordinal, &mut index)
-                })
-            })?;
-        }
-        self.follow_states(rows)
-    }
-
-    /// Takes over the states of packs that another process changed, and finds blocks in packs that stay. A writer knows better than
-    /// the catalog: what it has rescued is not committed yet.
-    fn follow_states(&self, rows: &[PackRow]) -> Result<()> {
-        let packs = self.packs.all();
-        let ordinals: HashMap<PackId, u32> =
-            packs.iter().enumerate().map(|(number, pack)| (pack.id, number as u32)).collect();
-        let mut given_up = BTreeSet::new();
-        let mut index = self.index.write();
-        for (row, ordinal) in rows.iter().filter_map(|row| Some((row, *ordinals.get(&row.id)?))) {
-            let pack = self.packs.get(ordinal)?;
-            if self.writer.is_none() {
-                pack.set_state(row.state);
-            }
-            match pack.state() {
-                PackState::Open | PackState::Live => index.promote(ordinal),
-                PackState::Condemned | PackState::Dead | PackState::Deleted => {
-                    given_up.insert(ordinal);
-                }
-            }
-            if pack.state() == PackState::Deleted {
-                self.packs.close(ordinal);
-            }
-        }
-        index.demote(&given_up);
-        Ok(())
-    }
-
-    /// Adds a pack. Returns its ordinal and its directory, as far as that could be read.
-    fn open_pack(&self, row: &PackRow) -> (u32, PackDirectory) {
-        let ordinal = self.packs.add(row.id, row.state);
-        let directory = self.packs.file(ordinal).and_then(|file| {
-            let read = read_directory(&*file, row.id, self.id);
-            read.or_else(|error| {
-                self.note_damage(format!("pack {}: {}", row.id, error.with_causes()));
-                scanned_directory(&*file)
-            })
-        });
-        let directory = directory.unwrap_or_else(|error| {
-            self.note_damage(format!("pack {} is unreadable: {}", row.id, error.with_causes()));
-            PackDirectory::default()
-        });
-        (ordinal, directory)
-    }
-
     pub(crate) fn note_damage(&self, what: String) {
         self.damage.lock().push(what);
     }
-}
-
-fn index_pack(ordinal: u32, directory: &PackDirectory, index: &mut Index) -> Result<()> {
-    directory.iter().try_for_each(|(row, ids)| index.push_frame(row.address(ordinal), ids.iter().copied()))
-}
-
-/// Maximum number of pack directories that were read and wait to be indexed.
-const DIRECTORIES_WAITING: usize = 2;
-/// Maximum number of blocks for which the catalog's counts may reserve space in the index.
-const RESERVE_MAX: u64 = 1 << 26;
-
-/// Builds the directory of a pack whose footer is damaged from its frames.
-fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
-    let mut directory = PackDirectory::default();
-    scan(file, &mut |frame| {
-        directory.push(frame.row, ids(frame.blocks));
-        Ok(())
-    })?;
-    Ok(directory)
 }
 
 impl Writer {

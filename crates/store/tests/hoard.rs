@@ -16,12 +16,13 @@ use platter_image::{
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
+use platter_index::Index;
 use platter_records::{BootBlock, BootSet, BootSetRecord};
 use platter_records::{HoardMember, HoardSnapshot};
 use platter_records::{ImageName, VersionRecord};
 use platter_records::{Registered, VersionName};
 use platter_store::{
-    Added, DailyReport, DailyRequest, Hoard, HoardWriter, Index, ReplicaFacts, Store, StorePlace, rebuild,
+    Added, DailyReport, DailyRequest, Hoard, HoardWriter, ReplicaFacts, Store, StorePlace, rebuild,
 };
 
 const DAY_MS: i64 = 24 * 3600 * 1000;

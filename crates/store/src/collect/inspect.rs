@@ -76,7 +76,7 @@ impl<'a> Inspection<'a> {
             return Ok(());
         }
         // Preferred: a sound frame in a pack that stays.
-        let place = self.store.0.locate(id);
+        let place = self.store.0.locate(id)?;
         let pack = place.map(|place| self.store.0.packs.get(place.frame.pack)).transpose()?;
         match (place, pack.map(|pack| pack.state())) {
             (Some(place), Some(PackState::Live)) => {

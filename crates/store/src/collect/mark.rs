@@ -12,7 +12,8 @@ use crate::store::Store;
 
 /// Duplicates are removed when this many ids were added.
 const DEDUPLICATED_MIN: usize = 1 << 20;
-/// Maximum number of live blocks: 8 GiB of ids. The index of a store in memory needs more for as many.
+/// Maximum number of live blocks. A collection needs 32 bytes of memory for each while it runs: 8 GiB for that many. The index does
+/// not.
 const LIVE_MAX: usize = 1 << 28;
 
 /// A growing set of ids.
@@ -148,7 +149,7 @@ impl<'a> Marking<'a> {
 
     /// Returns whether a block is in a pack that was not collected.
     fn is_kept(&self, id: &BlockId) -> Result<bool> {
-        let place = self.store.0.locate(id);
+        let place = self.store.0.locate(id)?;
         let pack = place.map(|place| self.store.0.packs.get(place.frame.pack)).transpose()?;
         Ok(pack.is_some_and(|pack| !pack.is_collected()))
     }

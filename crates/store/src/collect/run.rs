@@ -66,8 +66,11 @@ impl Store {
         if request.dry_run {
             run.pass(None)?;
         } else {
-            let _space = reserve::lend(self.place());
-            run.collect()?;
+            let space = reserve::lend(self.place());
+            let done = run.collect();
+            drop(space);
+            self.0.cover_packs();
+            done?;
         }
         run.count_trash()?;
         Ok(run.report)
@@ -225,6 +228,8 @@ impl Run<'_> {
             }
         }
         self.commit_states(&mut catalog, &[(&dead, PackState::Dead), (&saved, PackState::Live)])?;
+        // Their files may be deleted next, but whoever planned their frames looks for the blocks' other places.
+        dead.iter().try_for_each(|ordinal| shared.take_into_memory(*ordinal))?;
         inspected.map_err(|error| error.within("nothing was given up"))?;
         Ok(dead)
     }
@@ -305,7 +310,7 @@ impl Run<'_> {
     fn delete_copies(&mut self) -> Result<()> {
         let (store, place) = (self.store, self.store.place());
         let is_elsewhere = |id: &BlockId| {
-            let place = store.0.index.read().locate_sound(id);
+            let place = store.0.locate_sound(id).ok().flatten();
             let pack = place.and_then(|place| store.0.packs.get(place.frame.pack).ok());
             pack.is_some_and(|pack| pack.state() == PackState::Live)
         };

@@ -127,12 +127,11 @@ impl Store {
         set: &BootSet,
         time_unix_ms: i64,
     ) -> Result<Registered> {
-        let absent = set.pages.iter().chain(&set.blocks).find(|block| !self.has(&block.id));
-        if let Some(absent) = absent {
-            return Err(Error::refused(format!(
-                "the boot set names {}, which is not in the store",
-                absent.id
-            )));
+        for block in set.pages.iter().chain(&set.blocks) {
+            if !self.has(&block.id)? {
+                let what = format!("the boot set names {}, which is not in the store", block.id);
+                return Err(Error::refused(what));
+            }
         }
         if set.record.boots > 0 && set.length() > OBSERVED_BYTES_MAX {
             return Err(Error::refused(format!(

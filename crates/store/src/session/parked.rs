@@ -12,10 +12,10 @@ use platter_vfs::OpenMode;
 
 use super::Session;
 use crate::catalog::PackState;
-use crate::index::Index;
 use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
 use crate::store::Store;
+use platter_index::Index;
 use platter_pack::read_directory;
 use platter_records::PackId;
 

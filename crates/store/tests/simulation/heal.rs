@@ -192,6 +192,8 @@ fn repeated_io_errors_quarantine() {
     for (persistent, quarantined) in [(false, false), (true, true)] {
         let store = Store::open_reader(&machine.place).unwrap();
         let place = store.locate(&first).unwrap().unwrap();
+        // The pack's footer is in memory from now on.
+        store.read_frame(place.frame, &mut Vec::new()).unwrap();
         let only = Some(Operation::Read);
         machine.disk().set_fault(Some(Fault { call: 1, kind: FaultKind::Io, persistent, only }));
         let error = store.read_frame(place.frame, &mut Vec::new()).unwrap_err();

@@ -12,6 +12,7 @@ mod fault;
 mod forged;
 mod heal;
 mod heal_from;
+mod index;
 mod rebuild;
 mod replica;
 mod scrub;

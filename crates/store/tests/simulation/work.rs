@@ -76,7 +76,9 @@ impl Machine {
         let sqlite_vfs = sqlite::register(bay.clone());
         let place = StorePlace::new(bay.clone(), "/srv/store")
             .with_sqlite_vfs(&sqlite_vfs)
-            .with_pack_length_target(12 << 10);
+            .with_pack_length_target(12 << 10)
+            // The index on disk is written at every commit.
+            .with_index_blocks(1);
         Self { bay, sqlite_vfs, place }
     }
 

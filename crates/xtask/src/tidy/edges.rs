@@ -59,9 +59,22 @@ const RULES: &[Rule] = &[
         own: &["platter-image", "platter-pack", "platter-records", "platter-vfs"],
         foreign: Some(&["hashbrown", "parking_lot", "serde", "serde_json", "twox-hash"]),
     },
+    // The index of blocks has no database.
+    Rule {
+        name: "platter-index",
+        own: &["platter-image", "platter-pack", "platter-records", "platter-vfs"],
+        foreign: Some(&["hashbrown", "parking_lot", "twox-hash"]),
+    },
     Rule {
         name: "platter-store",
-        own: &["platter-collection", "platter-image", "platter-pack", "platter-records", "platter-vfs"],
+        own: &[
+            "platter-collection",
+            "platter-image",
+            "platter-index",
+            "platter-pack",
+            "platter-records",
+            "platter-vfs",
+        ],
         foreign: None,
     },
     // The protocol is pure: nothing in its manifest can open a socket or file, or read a clock.
@@ -189,6 +202,7 @@ const RULES: &[Rule] = &[
             "platter-filesystem",
             "platter-store",
             "platter-pack",
+            "platter-index",
             "platter-cache",
             "platter-transport",
             "platter-cast",

@@ -1,8 +1,8 @@
-//! The index: where each block is stored. It is built in memory from the footers of packs when a store is opened.
+//! An index in memory: where blocks are stored. A session has one for its own blocks, a hoard for all, and a store for the packs that
+//! its index on disk does not cover.
 //!
 //! It takes about 45 bytes per block: 32 for the id, 4 and some slack in a hash table of ordinals, and a share of the 16 bytes
-//! of its frame. The ids of a frame are consecutive in one list, so a block's ordinal determines its frame and slot. The
-//! interface is small enough that an index on disk could replace it.
+//! of its frame. The ids of a frame are consecutive in one list, so a block's ordinal determines its frame and slot.
 //!
 //! A frame that was found bad stays in the index, so that reading its blocks reports damage and not a missing block. If a sound
 //! frame has a copy of the block, that copy is found instead. The packs that collection gives up stay in the index as well, so
@@ -132,7 +132,7 @@ impl Index {
 
     /// Marks frames as bad. Their blocks are then located in sound frames, where such copies exist. Returns how many frames were
     /// newly marked.
-    pub(crate) fn condemn(&mut self, frames: &[FrameAddress]) -> usize {
+    pub fn condemn(&mut self, frames: &[FrameAddress]) -> usize {
         let numbers = frames.iter().filter_map(|address| self.number_at(*address));
         let new: Vec<usize> = numbers.filter(|number| !self.bad.contains(number)).collect();
         self.bad.extend(&new);
@@ -142,7 +142,7 @@ impl Index {
     }
 
     /// Marks packs as being given up. Their blocks are then located in other packs, where sound copies exist.
-    pub(crate) fn demote(&mut self, packs: &BTreeSet<u32>) {
+    pub fn demote(&mut self, packs: &BTreeSet<u32>) {
         let new: BTreeSet<u32> = packs.difference(&self.demoted).copied().collect();
         self.demoted.extend(&new);
         let frames = self.frames().filter(|(address, _)| new.contains(&address.pack));
@@ -151,7 +151,7 @@ impl Index {
     }
 
     /// Marks a pack as staying. Blocks that other packs have as well can still be located there.
-    pub(crate) fn promote(&mut self, pack: u32) {
+    pub fn promote(&mut self, pack: u32) {
         self.demoted.remove(&pack);
     }
 
@@ -172,19 +172,24 @@ impl Index {
         }
     }
 
-    /// Returns the blocks that only bad frames have, sorted.
-    pub(crate) fn unsound(&self) -> Vec<BlockId> {
-        let listed = self.bad.iter().flat_map(|number| self.ids_of(*number));
-        let mut unsound: Vec<BlockId> =
-            listed.filter(|id| self.locate_sound(id).is_none()).copied().collect();
-        unsound.sort_unstable();
-        unsound.dedup();
-        unsound
+    /// Returns the frames that were found bad.
+    pub fn bad_frames(&self) -> impl Iterator<Item = FrameAddress> {
+        self.bad.iter().map(|number| self.address(*number))
     }
 
-    /// Returns whether the frame at that address was found bad.
-    pub(crate) fn is_bad(&self, address: FrameAddress) -> bool {
-        !self.bad.is_empty() && self.number_at(address).is_some_and(|number| self.bad.contains(&number))
+    /// Returns the packs of all frames, some of them several times.
+    pub fn packs(&self) -> impl Iterator<Item = u32> {
+        self.by_pack.iter().map(|run| run.pack)
+    }
+
+    /// Removes the frames of other packs than those that `keeps` names. Forgets which frames are bad and which packs are demoted.
+    pub fn retain_packs(&mut self, keeps: impl Fn(u32) -> bool) {
+        let mut kept = Self::new();
+        for (address, ids) in self.frames().filter(|(address, _)| keeps(address.pack)) {
+            // It has fewer blocks than before, so it is not full.
+            let _ = kept.push_frame(address, ids.iter().copied());
+        }
+        *self = kept;
     }
 
     /// Adds all entries of another index. The smaller of the two is copied into the larger, so a block in both gets the place
@@ -225,16 +230,6 @@ impl Index {
         Some((number, ordinal - self.frames[number].first_block))
     }
 
-    /// Returns another frame with exactly the blocks of this one, in a pack that is not demoted. Compaction moves frames verbatim,
-    /// so such a frame has the same bytes.
-    pub(crate) fn twin_of(&self, address: FrameAddress) -> Option<FrameAddress> {
-        let ids = self.ids_at(address)?;
-        let is_twin = |twin: &FrameAddress| {
-            twin.pack != address.pack && twin.length == address.length && self.ids_at(*twin) == Some(ids)
-        };
-        ids.iter().filter_map(|id| self.locate(id)).map(|place| place.frame).find(is_twin)
-    }
-
     /// Returns the blocks of the frame at that address, in order.
     pub fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
         self.number_at(address).map(|number| self.ids_of(number))
@@ -254,7 +249,7 @@ impl Index {
     }
 
     /// Returns the address of the frame that begins at that offset of a pack.
-    pub(crate) fn address_at(&self, pack: u32, offset: u64) -> Option<FrameAddress> {
+    pub fn address_at(&self, pack: u32, offset: u64) -> Option<FrameAddress> {
         self.number_from(pack, offset).map(|number| self.address(number))
     }
 
@@ -419,9 +414,9 @@ mod tests {
                 let place = index.locate(&id(block));
                 prop_assert_eq!(place.is_some(), has(block, true) || has(block, false));
                 prop_assert_eq!(index.locate_sound(&id(block)).is_some(), has(block, false));
-                let is_bad = place.is_some_and(|place| index.is_bad(place.frame));
+                let is_bad = place.is_some_and(|place| index.bad_frames().any(|bad| bad == place.frame));
                 prop_assert_eq!(is_bad, place.is_some() && !has(block, false));
-                prop_assert_eq!(index.unsound().contains(&id(block)), is_bad);
+                prop_assert_eq!(place.is_some() && index.locate_sound(&id(block)).is_none(), is_bad);
             }
         }
     }
