@@ -13,7 +13,7 @@ if [ ! -x "$SCHEMATHESIS" ]; then
 	finish
 	exit 0
 fi
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + SRANDOM % 12000))
 ORIGIN=
 RELAY=
 suite_cleanup() {

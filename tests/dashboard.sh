@@ -9,7 +9,7 @@ if ! { type -P chromium || type -P chromium-browser || type -P google-chrome; } 
 	finish
 	exit 0
 fi
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + SRANDOM % 12000))
 WATCHED=
 ROOM=$ROOT/lab/room
 export PLATTER_ROOM=$WORK/room

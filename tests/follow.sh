@@ -199,8 +199,8 @@ end "follow b" KILL
 "$PLATTER" --store "$WORK/a" serve token add follower --role admin --images '*' --json | jq -r .secret >"$WORK/token"
 "$PLATTER" --store "$WORK/a" serve token add reader --role write --images '*' --json | jq -r .secret >"$WORK/token-write"
 end "serve a" TERM
-tls=$((20000 + $$ % 10000))
-slow=$((30001 + $$ % 10000))
+tls=$((20000 + SRANDOM % 6000))
+slow=$((26000 + SRANDOM % 6000))
 serve a --listen "127.0.0.1:$tls"
 fingerprint=$(openssl s_client -connect "127.0.0.1:$tls" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1)
 timeout 120 python3 "$ROOT/lab/relay" link --seconds 110 --delay-ms 100 --mbit 100 "$slow=$tls" >"$WORK/relay.log" 2>&1 &

@@ -216,7 +216,7 @@ boots_to_marker() {
 # Then `afar` and `afar_tls` (with TOKEN and FINGERPRINT) run `platter` on the store of that origin.
 ORIGIN=
 SOCKET=$WORK/origin.sock
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + SRANDOM % 12000))
 start_origin() {
 	local tries=0
 	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "127.0.0.1:$PORT" >>"$WORK/origin.log" 2>&1 &

@@ -8,7 +8,7 @@ SERVER=
 KILLS=20
 # Seconds that a client's request waits for a server that is down.
 RECONNECT=60
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + SRANDOM % 12000))
 suite_cleanup() {
 	[ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null
 	touch "$WORK/enough"

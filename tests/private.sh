@@ -104,7 +104,7 @@ for mask in 000 022; do
 done
 
 # TCP ports have no file mode: a client must be of the same user, or root.
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + SRANDOM % 12000))
 STORE=$WORK/made-022/store
 # The script is passed on standard input, because another user may not read the tests.
 is_refused() { ! stranger "$@" && "$@"; }

@@ -6,7 +6,7 @@
 
 SERVER=
 case ${PLATTER_SIZE:-quick} in full) IDLE=10000 ;; *) IDLE=2000 ;; esac
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + SRANDOM % 12000))
 SOCKET=$STORE/serve.sock
 LOAD=()
 suite_cleanup() {
