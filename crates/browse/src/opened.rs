@@ -151,11 +151,11 @@ pub fn list(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMu
     })
 }
 
-/// Calls `visit` with everything below a location, and the location itself first. Returns the number of directories that could
-/// not be read.
+/// Calls `visit` with everything below a location, and the location itself first. Ends at the first file that
+/// cannot be read.
 ///
 /// # Errors
-/// `Missing` if there is no such version or path; those of reading the disk.
+/// `Missing` if there is no such version or path; those of reading.
 pub fn find(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMut(FileEntry)) -> Result<()> {
     with_files(store, location, |_, files, path| {
         let root = resolve(files, path, true)?;

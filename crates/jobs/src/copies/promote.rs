@@ -97,13 +97,11 @@ impl Promoting<'_> {
         let options = self.options()?;
         let origin = OriginStore::open(&options)?;
         let id = self.store.id().to_string();
-        let unreachable = |error: Error| {
-            match error.kind() {
+        let unreachable = |error: Error| match error.kind() {
             ErrorKind::Transient => error.within(
-                "the origin cannot be told, so nothing was changed; if it is lost, --without-origin promotes this store all the same",
+                "the origin cannot be told, so nothing was changed; if it is lost, use --without-origin",
             ),
             _ => error,
-        }
         };
         let told = origin.standing().map_err(unreachable)?;
         self.check(&told)?;
