@@ -136,6 +136,10 @@ machine_is_at_origin() {
 	platter export "lab/boot-$1" "$WORK/machine" && nbdcopy "$(uri "lab/boot-$1")" "$WORK/machine-live" &&
 		cmp "$WORK/machine" "$WORK/machine-live" && rm "$WORK/machine" "$WORK/machine-live"
 }
+# knows_peers: the node is connected with both peers, as it told the origin
+knows_peers() {
+	curl -sf --unix-socket "$SOCKET" http://origin/api/v1/nodes | jq -e 'any(.nodes[]; .name == "node" and .counters.peers_connected == 2)'
+}
 threads() { awk '$1 == "Threads:" { print $2 }' "/proc/$NODE/status"; }
 memory_mib() { awk '$1 == "VmRSS:" { print int($2 / 1024) }' "/proc/$NODE/status"; }
 # note_size PHASE: a row of the table of threads and memory
@@ -170,6 +174,7 @@ PEER=$!
 check "the node starts" whole_node
 before=$(threads)
 check "the node has synced the hoard" until_true 30 grep -q 'hoard: revision' "$WORK/node.log"
+check "and is connected with both peers" until_true 60 knows_peers
 note_size "no disks"
 check "it attaches $disks disks, half of them writable" all attach_one
 check "and lists them" of_node "length == $disks and (map(select(.writable)) | length) == ([range($disks)] | map(select(. % 8 < 4)) | length)"

@@ -439,7 +439,11 @@ impl Served {
         // First, so that no acknowledged write comes after the published state and is removed with the overlay.
         disk.disk.set_open(false);
         let publish = then == OnDetach::Publish && disk.disk.is_writable() && disk.disk.state()?.1 > 0;
-        let last = publish.then(|| self.publish(disk, words)).transpose();
+        let last = match publish.then(|| self.publish(disk, words)).transpose() {
+            // Meanwhile `--publish-every` published everything, and nothing was left for this one.
+            Err(error) if error.kind() == ErrorKind::Refused && disk.disk.state()?.1 == 0 => Ok(None),
+            last => last,
+        };
         // Before the overlay is removed, because a remembered disk needs one.
         let report = last.and_then(|report| self.forget(disk.name()).map(|()| report));
         let report = report.inspect_err(|_| disk.disk.set_open(true))?;
