@@ -192,6 +192,12 @@ impl VersionRecord {
         VersionName { image: self.image.clone(), number: self.number }
     }
 
+    /// Returns whether a record of the same name is of the same version. A restricted access token does not see all of a record, and
+    /// signatures are added later, so other fields may differ.
+    pub fn is_same_version(&self, other: &Self) -> bool {
+        (self.score, self.time_unix_ms) == (other.score, other.time_unix_ms)
+    }
+
     /// Returns the draft with the longest possible value in every field that publishing sets. If this fits in a block, the draft
     /// fits.
     pub fn longest(&self) -> Self {

@@ -62,14 +62,14 @@ fn decide(change: &Change<'_>, version: &Version, restore: bool) -> Result<Resul
         ))))
     };
     if let Some(here) = version_named(change, name)? {
-        return match is_same(&here.record, &version.record) {
+        return match here.record.is_same_version(&version.record) {
             false => conflict(),
             true if lacking(&here.record, &version.record).is_empty() => Ok(Ok(Imported::Present)),
             true => Ok(Ok(Imported::SignaturesAdded)),
         };
     }
     if let Some(former) = change.former_record(name)? {
-        if !is_same(&former, &version.record) {
+        if !former.is_same_version(&version.record) {
             return conflict();
         }
         if !restore {
@@ -84,12 +84,6 @@ fn decide(change: &Change<'_>, version: &Version, restore: bool) -> Result<Resul
 
 fn version_named(change: &Change<'_>, name: &VersionName) -> Result<Option<Version>> {
     Ok(change.versions_below(&name.image)?.into_iter().find(|version| version.name == *name))
-}
-
-/// Returns whether two records of that name are of the same version. A restricted access token does not see all of a record, so
-/// other fields may differ.
-fn is_same(a: &VersionRecord, b: &VersionRecord) -> bool {
-    (a.score, a.time_unix_ms) == (b.score, b.time_unix_ms)
 }
 
 /// Returns the signatures that `here` lacks, as far as there is room for them.

@@ -22,8 +22,8 @@ impl Store {
     /// do not return to the hoard.
     ///
     /// # Errors
-    /// `Missing` when a version was not forgotten or its recipe is gone; `Refused` when its image is being edited, or the store
-    /// was opened for reading; `Io`.
+    /// `Missing` when a version was not forgotten or its recipe is gone; `Refused` when its image is being edited, another version has
+    /// its name, or the store was opened for reading; `Io`.
     pub fn resurrect(&self, names: &[VersionName]) -> Result<Vec<VersionName>> {
         let mut chosen = self.forgotten()?;
         let unknown = names.iter().find(|name| !chosen.iter().any(|version| version.name == **name));
@@ -37,7 +37,12 @@ impl Store {
             held.map_err(|error| error.within(format!("restoring {}", version.name)))?;
         }
         session.commit(|change, _, _| {
-            for Version { name, .. } in &chosen {
+            for Version { name, record_id, .. } in &chosen {
+                let is_taken = change.has_name(name)? && !change.has_version(name, record_id)?;
+                if is_taken && !names.is_empty() {
+                    let what = format!("another version has the name {name} now: rename its image first");
+                    return Ok(Err(Error::refused(what)));
+                }
                 if let Some(refusal) =
                     edit_lock_refusal(&name.image, None, change.edit_lock(&name.image)?.as_ref())
                 {

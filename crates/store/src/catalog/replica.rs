@@ -1,7 +1,7 @@
 //! Rows as followers exchange them: those of images, versions, locks and the hoard, but not of packs and of the store itself.
 
 use platter_image::{BlockId, Error, Result};
-use platter_records::{ChangeRecord, Standing, Version};
+use platter_records::{ChangeRecord, ImageName, Standing, Version, VersionRecord};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -101,6 +101,32 @@ impl RowChange {
         version(&Row::unverified(values)).map(Some)
     }
 
+    /// The record of a version that was forgotten or renamed, if it lists one as such.
+    pub fn former(&self) -> Option<VersionRecord> {
+        match &self.put[..] {
+            [_, _, _, _, _, Cell::Text(record)] if self.table == FORMER.name => {
+                VersionRecord::from_json(record).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// The key of the version that this row lists as former.
+    pub fn version_key(former: &RowKey) -> RowKey {
+        (VERSIONS.name.to_owned(), former.1.clone())
+    }
+
+    /// Whether a store keeps this row although its origin does not have it: which numbers were assigned, and which versions were
+    /// forgotten or renamed. Records in packs have these numbers and names.
+    pub fn outlives_origin(&self) -> bool {
+        match self.table.as_str() {
+            name if name == META.name => {
+                matches!(self.key().1.first(), Some(Cell::Text(key)) if key == LAST_EDIT_LOCK)
+            }
+            name => name == IMAGES.name || name == FORMER.name,
+        }
+    }
+
     /// The boot set that it enters, with the name of its version, if it does that.
     pub fn boot_set(&self) -> Option<(BlockId, String)> {
         match &self.put[..] {
@@ -175,15 +201,44 @@ impl Change<'_> {
         Ok(super::table::read(self.transaction, &IMAGES, "LIMIT 1", &[])?.is_empty())
     }
 
-    /// Writes and removes rows of an origin.
+    /// Writes and removes rows of an origin. Assigned numbers never go down, because records in packs have them. A version that is
+    /// removed, or replaced by another one, without having been forgotten or renamed at the origin is listed as forgotten.
     pub(crate) fn apply(&mut self, rows: &[RowChange]) -> Result<()> {
         for row in rows.iter().filter(|row| row.is_replicated()) {
             let Some(table) = row.table() else { continue };
-            match row.put.is_empty() {
-                false => self.put(table, row.put.iter().map(Value::from).collect())?,
-                true => self.remove(table, &row.gone.iter().map(Value::from).collect::<Vec<_>>())?,
+            match (table.name, &row.put[..]) {
+                (name, [Cell::Text(image), Cell::Number(last)]) if name == IMAGES.name => {
+                    let image: ImageName = image.parse()?;
+                    self.raise_last_number(&image, u64::try_from(*last).unwrap_or(0))?;
+                }
+                (name, [Cell::Text(key), Cell::Text(last)]) if name == META.name && key == LAST_EDIT_LOCK => {
+                    self.raise_last_edit_lock(last.parse().unwrap_or(0))?;
+                }
+                (name, []) if name == IMAGES.name || name == META.name && row.outlives_origin() => {}
+                (name, _) => {
+                    if name == VERSIONS.name {
+                        self.supersede(row)?;
+                    }
+                    match row.put.is_empty() {
+                        false => self.put(table, row.put.iter().map(Value::from).collect())?,
+                        true => self.remove(table, &row.gone.iter().map(Value::from).collect::<Vec<_>>())?,
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Lists the version that this row removes or replaces as forgotten, unless it is listed as former already or stays the same.
+    fn supersede(&mut self, row: &RowChange) -> Result<()> {
+        let key: Vec<Value> = row.key().1.iter().map(Value::from).collect();
+        let Some(here) = self.row(&VERSIONS, &key)? else { return Ok(()) };
+        let here = version(&here)?;
+        let stays = row.version()?.is_some_and(|new| new.record.is_same_version(&here.record));
+        // A row that the origin has written says what became of its own version of that name.
+        if stays || row.is_removal() && self.is_former(&here.name)? {
+            return Ok(());
+        }
+        self.add_forgotten(&here)
     }
 }

@@ -248,6 +248,11 @@ impl<'a> Change<'a> {
         self.put(&VERSIONS, version_row(version)?)
     }
 
+    /// Returns whether a version of that name exists.
+    pub(crate) fn has_name(&self, name: &VersionName) -> Result<bool> {
+        Ok(self.row(&VERSIONS, &[text(&name.image), number(name.number)])?.is_some())
+    }
+
     /// Returns whether a version of that name exists and has exactly that record.
     pub(crate) fn has_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
         let row = self.row(&VERSIONS, &[text(&name.image), number(name.number)])?;

@@ -23,7 +23,7 @@ use super::feed::Feed;
 use crate::Progress;
 use crate::edit_lock::default_holder;
 use entering::{Batch, Entering};
-use net::{check_chain, difference, net_of, vanished};
+use net::{Lost, check_chain, difference, lost, net_of};
 
 /// Longest time between two questions to the origin.
 const POLL: Duration = Duration::from_secs(2);
@@ -236,7 +236,7 @@ impl Followed {
         }
         let changes = parsed(&reply.changes)?;
         let batch = match reply.begins {
-            true => self.batch_of_copy(changes, next, reply.last)?,
+            true => self.batch_of_copy(changes, next, reply.last, progress)?,
             false => {
                 check_chain(&changes, self.following.position.as_ref(), &next)?;
                 let rows = net_of(&changes).into_values().collect();
@@ -319,6 +319,7 @@ impl Followed {
         mut changes: Vec<ReplicatedChange>,
         mut next: platter_records::ReplicaPosition,
         mut last: u64,
+        progress: &dyn Progress,
     ) -> Result<Batch> {
         check_chain(&changes, None, &next)?;
         while next.number < last {
@@ -331,15 +332,19 @@ impl Followed {
             (next, last) = (after, reply.last);
         }
         let own = self.writer()?.replicated_rows()?;
-        let rows = difference(&own, &changes);
-        let lost = vanished(&own, &rows, &changes);
+        let (rows, lost) = (difference(&own, &changes), lost(&own, &changes)?);
         if !lost.is_empty() && !self.accept_loss {
+            let names: Vec<String> = lost.iter().map(Lost::to_string).collect();
             return Err(Error::refused(format!(
-                "the origin does not have {} versions that this store has, and has not forgotten them: {}; nothing was changed \
-                 here; --accept-loss removes them",
+                "the origin lacks versions that only this store has ({}): {}; nothing was changed here. Copy them first \
+                 (`platter push`), or remove them with --accept-loss",
                 lost.len(),
-                lost.join(", ")
+                names.join(", ")
             )));
+        }
+        for Lost { name, .. } in &lost {
+            progress
+                .note(&format!("removed {name}, which the origin does not have; its data stays until `gc`"));
         }
         Ok(Batch { rows, changes: Vec::new(), position: Some(next) })
     }
