@@ -241,6 +241,21 @@ wait "$first" || first_code=$?
 check "one of two writers finishes" bash -c '[ "$0" = 0 ] || [ "$1" = 0 ]' "$code" "$first_code"
 check "the store is sound" platter check --read-data
 
+# Output that cannot be written is no success; a directory that others prepared is no store.
+not_written() { "$PLATTER" --store "$STORE" images >/dev/full; }
+check_exit "$EXIT_FAILED" "images to a full disk" not_written
+check_said "says so" 'No space left'
+mkdir -p "$WORK/prepared" && echo precious >"$WORK/precious"
+for name in reserve lock; do
+	ln -s "$WORK/precious" "$WORK/prepared/$name"
+	"$PLATTER" --store "$WORK/prepared" init >/dev/null 2>&1 || true
+	check "init follows no prepared link $name" [ "$(cat "$WORK/precious")" = precious ]
+	rm -r "${WORK:?}/prepared" && mkdir "$WORK/prepared"
+done
+mkdir -m 777 "$WORK/open-to-all"
+check "init in a directory that is open to all" "$PLATTER" --store "$WORK/open-to-all" init
+check "closes it" [ "$(stat -c %a "$WORK/open-to-all")" = 700 ]
+
 # Text from outside is escaped on the terminal.
 evil=$'evil\e]0;title\a\e[2J\u009b31m\u202e'
 cp --sparse=always "$WORK/disk" "$WORK/labelled"

@@ -150,4 +150,25 @@ check_said "what failed is named" 'FAILED .*bad'
 check_said "also the name with a slash" 'invalid file name'
 check "the others are there" test "$(cat "$WORK/hostile-copy/good")" = good
 check "nothing appeared beside the target" test ! -e "$WORK/yy"
+check_exit "$EXIT_CORRUPT" "find names what it cannot read, and goes on" platter find hostile:/ --name 'good'
+check_said "both" '/bad: '
+check_said "are printed" '^/good$'
+
+# Damaged contents: an error for the file, with the exit code for damage, and the others are copied.
+STORE=$WORK/damaged
+mkdir "$WORK/tree"
+for name in first last; do echo "$name" >"$WORK/tree/$name"; done
+random 12000000 damaged >"$WORK/tree/middle"
+ext4_image "$WORK/disk" 32 "$WORK/tree"
+platter init >/dev/null
+platter capture "$WORK/disk" disk >/dev/null
+pack=$(find "$STORE/packs" -name '*.pack' -size +1M)
+printf 'damaged!' | dd of="$pack" bs=1 seek=$(($(stat -c %s "$pack") / 2)) conv=notrunc status=none
+check_exit "$EXIT_CORRUPT" "cat of a damaged file" platter cat disk:/middle
+check_said "names it" 'disk:/middle'
+check_exit "$EXIT_CORRUPT" "cp of a damaged file" platter cp disk:/middle "$WORK/middle"
+check "leaves nothing that could pass for it" test ! -e "$WORK/middle"
+check_exit "$EXIT_CORRUPT" "cp of the tree" platter cp -r disk:/ "$WORK/damaged-copy"
+check_said "names it" 'FAILED .*middle'
+check "and copies the others" diff -r -x middle -x lost+found "$WORK/tree" "$WORK/damaged-copy"
 finish

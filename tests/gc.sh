@@ -112,6 +112,19 @@ platter capture "$WORK/big" big >/dev/null
 platter forget big --all >/dev/null
 check_exit "$EXIT_REFUSED" "giving up much asks first" platter gc --keep-trash 0
 check_said "and says how to confirm it" '--yes'
+# What compaction drops counts, too.
+collect_partly() {
+	local STORE=$WORK/partly
+	platter init
+	random 3000000 kept >"$WORK/kept-part"
+	cat "$WORK/kept-part" "$WORK/big" >"$WORK/whole"
+	platter capture --raw "$WORK/whole" partly/whole
+	platter capture --raw "$WORK/kept-part" partly/part
+	platter forget partly/whole --all
+	platter gc --dry-run && platter gc </dev/null
+}
+check_exit "$EXIT_REFUSED" "compacting away much asks first" collect_partly
+check_said "and a dry run tells that it would" 'gc then asks'
 
 # An origin collects beside the uploads that it takes.
 check "an origin starts" start_origin

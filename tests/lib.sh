@@ -134,11 +134,14 @@ attach() {
 	shift
 	DEVICE=$(losetup --find --show "$@" "$file")
 	: >"$WORK/loops/${DEVICE##*/}"
+	# The kernel keeps partitions that somebody else added to the device of this number.
+	[ ! -e "${DEVICE}p1" ] || partx -d "$DEVICE" 2>/dev/null || true
 }
 
 # Detaches only devices that are still ours: numbers of loop devices are reused.
 detach_loop() {
 	[ -e "$WORK/loops/${1##*/}" ] || return 0
+	[ ! -e "${1}p1" ] || partx -d "$1" 2>/dev/null || true
 	losetup -d "$1" || true
 	rm -f "$WORK/loops/${1##*/}"
 }

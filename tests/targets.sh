@@ -119,8 +119,9 @@ check "both together overwrite it" platter install lab/plain "$WORK/hosts" --for
 check "a new file needs no confirmation" platter install lab/plain "$WORK/new"
 truncate -s 30M "$WORK/hole"
 check "nor does a file without data" platter install lab/plain "$WORK/hole" --verify
-truncate -s 100000000 "$WORK/odd"
-check "a file of 100,000,000 bytes" platter install lab/plain "$WORK/odd" --free zero --verify
+head -c 100000000 /dev/zero | tr '\0' '\252' >"$WORK/odd"
+check "a file of 100,000,000 bytes" platter install lab/plain "$WORK/odd" --free zero --verify --yes --force not-a-disk
+check "--free zero also clears what is behind the image" [ "$(tail -c +$((24 * MIB + 1)) "$WORK/odd" | tr -d '\0' | wc -c)" = 0 ]
 check "keeps its length" [ "$(stat -c %s "$WORK/odd")" = 100000000 ]
 check "and holds the disk" cmp -n $((24 * MIB)) "$WORK/odd" "$WORK/new"
 ln -s "$WORK/nowhere" "$WORK/dangling"

@@ -108,7 +108,7 @@ sound_btrfs() { btrfs check --readonly --check-data-csum "$1"; }
 
 # take NAME: captures $DISK and installs it over other bytes
 take() {
-	platter_json capture "$DISK" "$1" >"$WORK/report" || return 1
+	platter_json capture "$DISK" "$1" --audit >"$WORK/report" || return 1
 	rm -f "$TARGET"
 	head -c "$(stat -c %s "$DISK")" /dev/zero | tr '\0' '\252' >"$TARGET"
 	attach "$TARGET"

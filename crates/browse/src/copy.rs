@@ -117,7 +117,9 @@ impl Copy<'_, '_, '_> {
         let mut path = name.as_bytes().to_vec();
         let mut stack = Vec::new();
         if inode.metadata().kind != FileKind::Directory {
-            return self.file(parent.as_fd(), name.as_bytes(), &inode);
+            return self
+                .file(parent.as_fd(), name.as_bytes(), &inode)
+                .map_err(|error| error.within(shown(&path)));
         }
         stack.push(self.enter(parent.as_fd(), name.as_bytes(), inode, 0)?);
         while let Some(level) = stack.last_mut() {

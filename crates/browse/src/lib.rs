@@ -17,5 +17,5 @@ mod read;
 pub use copy::{CopyReport, copy_out};
 pub use entry::{FileEntry, FileType, PartitionEntry};
 pub use location::FileLocation;
-pub use opened::{find, list, partitions};
+pub use opened::{Visit, find, list, partitions};
 pub use read::read_file;

@@ -130,37 +130,41 @@ fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Exte
     }
 }
 
+/// Receives each file that is found, or the reason why one cannot be read.
+pub type Visit<'v> = &'v mut dyn FnMut(Result<FileEntry>);
+
 /// Calls `visit` with each name in the directory at a location, sorted; with the file itself if it is no directory.
 ///
 /// # Errors
-/// `Missing` if there is no such version or path; those of reading.
-pub fn list(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMut(FileEntry)) -> Result<()> {
+/// `Missing` if there is no such version or path; those of reading the directory itself.
+pub fn list(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) -> Result<()> {
     with_files(store, location, |_, files, path| {
         let inode = resolve(files, path, true)?;
         if inode.metadata().kind != FileKind::Directory {
-            visit(entry(files, path.to_owned(), &inode)?);
+            visit(Ok(entry(files, path.to_owned(), &inode)?));
             return Ok(());
         }
         let listing = open_directory(files, &inode)?;
         for place in 0..listing.len() {
             let Some((name, number)) = listing.get(place) else { break };
-            let child = files.inode(number)?;
-            visit(entry(files, shown(name), &child)?);
+            let name = shown(name);
+            let child = files.inode(number).and_then(|child| entry(files, name.clone(), &child));
+            visit(child.map_err(|error| error.within(name)));
         }
         Ok(())
     })
 }
 
-/// Calls `visit` with everything below a location, and the location itself first. Ends at the first file that
-/// cannot be read.
+/// Calls `visit` with everything below a location, and the location itself first. What cannot be read is left out after `visit`
+/// got the reason.
 ///
 /// # Errors
-/// `Missing` if there is no such version or path; those of reading.
-pub fn find(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMut(FileEntry)) -> Result<()> {
+/// `Missing` if there is no such version or path; those of reading the location itself.
+pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) -> Result<()> {
     with_files(store, location, |_, files, path| {
         let root = resolve(files, path, true)?;
         let base = path.trim_end_matches('/').to_owned();
-        visit(entry(files, if base.is_empty() { "/".into() } else { base.clone() }, &root)?);
+        visit(Ok(entry(files, if base.is_empty() { "/".into() } else { base.clone() }, &root)?));
         let mut seen = HashSet::from([root.number()]);
         let mut stack: Vec<(String, Listing, usize)> = Vec::new();
         if root.metadata().kind == FileKind::Directory {
@@ -173,12 +177,28 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: &mut dyn FnMu
             };
             *next += 1;
             let path = format!("{directory}/{}", shown(name));
-            let inode = files.inode(number)?;
-            visit(entry(files, path.clone(), &inode)?);
-            let is_new = inode.metadata().kind == FileKind::Directory && seen.insert(number);
-            if is_new && stack.len() < DEPTH_MAX {
-                let listing = open_directory(files, &inode)?;
-                stack.push((path, listing, 0));
+            let found =
+                files.inode(number).and_then(|inode| Ok((entry(files, path.clone(), &inode)?, inode)));
+            let inode = match found {
+                Ok((entry, inode)) => {
+                    visit(Ok(entry));
+                    inode
+                }
+                Err(error) => {
+                    visit(Err(error.within(path)));
+                    continue;
+                }
+            };
+            if inode.metadata().kind != FileKind::Directory || !seen.insert(number) {
+                continue;
+            }
+            let opened = match stack.len() < DEPTH_MAX {
+                true => open_directory(files, &inode),
+                false => Err(Error::refused(format!("deeper than {DEPTH_MAX} directories"))),
+            };
+            match opened {
+                Ok(listing) => stack.push((path, listing, 0)),
+                Err(error) => visit(Err(error.within(path))),
             }
         }
         Ok(())

@@ -23,10 +23,11 @@ pub fn read_file(store: &StoreLocation, location: &FileLocation, output: &mut dy
         if inode.metadata().kind != FileKind::Regular {
             return Err(Error::refused(format!("{location} is no regular file")));
         }
-        visit_contents(disk, files, &inode, &mut |_, piece| match piece {
+        let written = visit_contents(disk, files, &inode, &mut |_, piece| match piece {
             Piece::Zeros(length) => write_zeros(output, length),
             Piece::Bytes(bytes) => output.write_all(bytes).context(|| "writing the output".to_owned()),
-        })?;
+        });
+        written.map_err(|error| error.within(location.to_string()))?;
         Ok(inode.metadata().size)
     })
 }

@@ -101,9 +101,13 @@ impl Error {
         Self::new(ErrorKind::Bug, context)
     }
 
-    /// An error of kind `Io`: the operating system failed while doing `context`.
+    /// An error of kind `Io`: the operating system failed while doing `context`. If `source` only carries an [`Error`] through an
+    /// I/O trait, that error's kind stays.
     pub fn io(context: impl Into<String>, source: io::Error) -> Self {
-        Self::new(ErrorKind::Io, context).with_source(source)
+        match source.downcast::<Self>() {
+            Ok(carried) => carried.within(context),
+            Err(source) => Self::new(ErrorKind::Io, context).with_source(source),
+        }
     }
 
     /// Sets the error's source.
@@ -172,7 +176,7 @@ impl error::Error for Error {
 
 /// Adds a context to I/O errors: what was done to what, and where.
 pub trait IoContext<T> {
-    /// Turns an error into an [`Error`] of kind [`ErrorKind::Io`] with that context.
+    /// Turns an error into an [`Error`] with that context, as [`Error::io`] does.
     fn context(self, context: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -196,5 +200,15 @@ mod tests {
         assert_eq!(travelled.kind(), ErrorKind::Io);
         assert_eq!(travelled.messages(), full.messages());
         assert!(full.messages().len() >= 2);
+    }
+
+    #[test]
+    fn an_error_carried_by_an_io_error_keeps_its_kind() {
+        let carried: io::Result<()> = Err(io::Error::other(Error::corrupt("bad checksum")));
+        let error = carried.context(|| "reading a file".into()).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.with_causes().as_str()),
+            (ErrorKind::Corrupt, "reading a file: bad checksum")
+        );
     }
 }

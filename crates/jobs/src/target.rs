@@ -10,7 +10,10 @@ use platter_disk::install::{EdgesLast, FreeSpace, TargetState};
 use platter_disk::refusal::{CheckedTarget, Consent, ImageGeometry, Reason, TargetCheck, check_target};
 use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::Root;
-use platter_image::{DiskWrite, Error, Result};
+use platter_image::{DiskWrite, Error, ErrorKind, IoContext, Result};
+
+/// Bytes behind the image that are zeroed by one call.
+const ZEROED_AT_ONCE: u64 = 1 << 30;
 
 /// The request to write a target.
 #[derive(Clone, Debug)]
@@ -84,7 +87,22 @@ impl TargetRequest {
         if DiskWrite::length(&target) < root.disk_length {
             return Err(Error::bug("an opened target is too short"));
         }
-        EdgesLast::begin(target, root.disk_length, self.state.clone()).map_err(|error| self.explain(error))
+        let begun = EdgesLast::begin(target, root.disk_length, self.state.clone());
+        begun
+            .and_then(|target| self.clear_behind(&target, root.disk_length).map(|()| target))
+            .map_err(|error| self.explain(error))
+    }
+
+    /// A longer target has more free space behind the image.
+    fn clear_behind(&self, target: &dyn DiskWrite, mut position: u64) -> Result<()> {
+        while self.free == FreeSpace::Zero && position < target.length() {
+            let length = (target.length() - position).min(ZEROED_AT_ONCE);
+            target
+                .write_zeroes(position, length)
+                .context(|| format!("writing {length} zeros at offset {position}, behind the image"))?;
+            position += length;
+        }
+        Ok(())
     }
 
     /// Adds the state of the target to an error. If nothing was written, the error is unchanged.
@@ -93,6 +111,13 @@ impl TargetRequest {
         if self.state.phase() == Phase::Untouched {
             return error;
         }
-        error.within(self.state.abandon())
+        let state = self.state.abandon();
+        let kind = error.kind();
+        error.within(match kind {
+            ErrorKind::Corrupt => {
+                format!("{state}, once `platter check --read-data` and `platter heal` repaired the store")
+            }
+            _ => state,
+        })
     }
 }

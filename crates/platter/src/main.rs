@@ -89,7 +89,7 @@ fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCod
         Command::Completions(options) => command::completions::run(options),
     };
     match result {
-        Ok(code) => code,
+        Ok(code) => output.end(code),
         Err(error) => output.fail(&error),
     }
 }

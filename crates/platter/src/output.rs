@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use platter_jobs::{Error, ErrorKind};
 use serde::Serialize;
@@ -13,6 +14,9 @@ use crate::visible;
 pub(crate) const EXIT_CORRUPT: u8 = 4;
 /// Exit code when two compared versions differ.
 pub(crate) const EXIT_DIFFERENT: u8 = 6;
+
+/// Why a fact could not be printed.
+static NOT_PRINTED: OnceLock<String> = OnceLock::new();
 
 /// Output format and verbosity.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +47,21 @@ impl Output {
         } else {
             visible::lines(&text()).into_owned()
         };
-        // The reader may have closed the pipe (`| head`).
-        let _ = writeln!(io::stdout().lock(), "{}", line.trim_end());
+        match writeln!(io::stdout().lock(), "{}", line.trim_end()) {
+            // The reader may have closed the pipe (`| head`).
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                let _ = NOT_PRINTED.set(error.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    /// The exit code of a command that succeeded with this one, unless not all of its output could be written.
+    pub(crate) fn end(self, code: ExitCode) -> ExitCode {
+        match NOT_PRINTED.get() {
+            Some(error) => self.fail(&Error::new(ErrorKind::Io, format!("writing standard output: {error}"))),
+            None => code,
+        }
     }
 
     /// Prints a note to standard error.

@@ -29,6 +29,9 @@ pub struct CollectReport {
     pub live_bytes: u64,
     /// The packs that the run gave up, or would give up.
     pub given_up: PackCount,
+    /// Bytes that the run gives up in whole packs or by compaction, as estimated at its start.
+    #[serde(default)]
+    pub unneeded_bytes: u64,
     /// The packs that compaction emptied, or would empty; part of `given_up` once they were given up.
     pub compacted: PackCount,
     /// Wasteful packs that were kept because the disk has no space for copies of what is needed of them.

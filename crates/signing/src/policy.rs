@@ -77,6 +77,12 @@ impl TrustedKeys {
     /// # Errors
     /// `Refused` when by none of them; the message says why.
     pub fn verify<'a>(&self, record: &'a VersionRecord) -> Result<(SignedBy, &'a Signature)> {
+        if self.keys().is_empty() {
+            return Err(Error::refused(format!(
+                "no key is trusted in {}: `platter key trust FILE` adds one",
+                self.directory().display()
+            )));
+        }
         let mut others = Vec::new();
         for signature in &record.signatures {
             let statement = Statement::of(signature.store, record);

@@ -297,7 +297,16 @@ impl Check<'_> {
         }
     }
 
+    /// Whether a collection gave the pack up after the check had begun.
+    fn was_given_up(&self, row: &PackRow) -> Result<bool> {
+        let rows = self.store.catalog()?.packs()?;
+        Ok(!rows.iter().any(|now| now.id == row.id && is_readable(now)))
+    }
+
     fn unopened(&mut self, row: &PackRow, error: &Error) {
+        if self.was_given_up(row).unwrap_or(false) {
+            return;
+        }
         self.report.packs += 1;
         self.report.pack_bytes += row.length;
         let what = error.with_causes();

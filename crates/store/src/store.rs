@@ -5,6 +5,7 @@
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -106,16 +107,22 @@ impl Store {
     /// `Refused` when it is a store already or holds other files; `Io`.
     pub fn init(place: &StorePlace) -> Result<StoreId> {
         place.create_dirs(place.dir())?;
+        refuse_others(place, place.dir())?;
         // Checked before the lock is taken, because the lock is a file: an unsuitable directory stays untouched.
         if !place.is_store()? {
             refuse_strangers(place)?;
         }
         let _lock = take_lock(place, WRITER_LOCK_TRIES)?;
+        if !place.is_store()? {
+            let closing = || format!("closing {} to other users", place.dir().display());
+            place.vfs().close_to_others(place.dir()).context(closing)?;
+        }
         if place.is_store()? {
             return Err(Error::refused(format!("{} is already a store", place.dir().display())));
         }
         refuse_strangers(place)?;
         place.create_dirs(&place.packs_dir())?;
+        refuse_others(place, &place.packs_dir())?;
         let id = StoreId(place.vfs().random_id().context(|| "choosing the store's id".into())?);
         remove_catalog(place, &place.catalog())?;
         place.remove_if_there(&place.change_log())?;
@@ -650,6 +657,17 @@ fn lock_holder(place: &StorePlace) -> String {
         Some(pid) => format!("process {pid}"),
         None => "another process".into(),
     }
+}
+
+/// Returns an error if a directory belongs to another user.
+fn refuse_others(place: &StorePlace, dir: &Path) -> Result<()> {
+    let dir_name = dir.display();
+    if place.vfs().is_ours(dir).context(|| format!("looking at {dir_name}"))? {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "{dir_name} belongs to another user, who could replace what is in it: choose a directory of your own"
+    )))
 }
 
 /// Returns an error if a directory holds anything that an interrupted init does not leave.

@@ -89,6 +89,14 @@ pub trait Vfs: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether the file or directory belongs to the user of this process.
+    ///
+    /// # Errors
+    /// `NotFound`; other system errors.
+    fn is_ours(&self, _path: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// Makes the names in a directory durable.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, fallocate, fchmod, flock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::{Entry, OTHERS, OpenMode, Vfs, VfsFile, write_zeros};
 
@@ -27,7 +28,9 @@ impl Vfs for OsVfs {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != OpenMode::Read).mode(FILE_MODE);
         options.create(mode == OpenMode::Create).create_new(mode == OpenMode::CreateNew);
-        Ok(Box::new(OsFile(open_regular(&mut options, path)?)))
+        // Somebody may have put a link there before the directory became ours.
+        let links = if mode == OpenMode::Read { OFlags::empty() } else { OFlags::NOFOLLOW };
+        Ok(Box::new(OsFile(open_regular(&mut options, path, links)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -54,6 +57,10 @@ impl Vfs for OsVfs {
         restrict(&OpenOptions::new().read(true).custom_flags(flags).open(path)?)
     }
 
+    fn is_ours(&self, path: &Path) -> io::Result<bool> {
+        Ok(path.metadata()?.uid() == geteuid().as_raw())
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }
@@ -77,7 +84,7 @@ impl Vfs for OsVfs {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-        let file = open_regular(&mut options, path)?;
+        let file = open_regular(&mut options, path, OFlags::NOFOLLOW)?;
         // Anyone who can open a file can lock it and so block its owner. Only the owner can change the mode.
         if file.metadata()?.mode() & OTHERS != 0 {
             let _ = restrict(&file);
@@ -102,8 +109,8 @@ impl Vfs for OsVfs {
 }
 
 /// Opens a regular file. Does not block if someone has put a pipe there.
-fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+fn open_regular(options: &mut OpenOptions, path: &Path, links: OFlags) -> io::Result<File> {
+    let file = options.custom_flags((OFlags::NONBLOCK | links).bits().cast_signed()).open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
         return Ok(file);

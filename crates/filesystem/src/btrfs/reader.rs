@@ -25,7 +25,7 @@ pub(crate) struct Btrfs<'d> {
 
 impl<'d> Reader<'d> for Btrfs<'d> {
     const NAME: &'static str = "btrfs";
-    const REMEDY: &'static str = "Mount and unmount it, or run btrfs rescue zero-log on it";
+    const REMEDY: &'static str = "Mount and unmount it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         Ok(Self { volume: Volume::open(disk, extent)? })

@@ -26,10 +26,10 @@ pub(super) struct Entry {
 
 /// The entries in use, each with its offset in the directory, without those of the directory itself and its parent.
 pub(super) fn entries(bytes: &[u8], is_32: bool) -> impl Iterator<Item = (usize, Entry)> + '_ {
-    let raw = bytes.chunks_exact(ENTRY_LENGTH).enumerate().take_while(|(_, entry)| entry[0] != 0);
-    let named = raw.filter(|(_, entry)| {
+    let named = bytes.chunks_exact(ENTRY_LENGTH).enumerate().filter(|(_, entry)| {
         let is_itself = entry.starts_with(b".          ") || entry.starts_with(b"..         ");
-        entry[0] != 0xe5 && entry[11] & ATTRIBUTE_LABEL == 0 && !is_itself
+        // Some systems end at a name of 0. Others read on, and use what follows.
+        !matches!(entry[0], 0 | 0xe5) && entry[11] & ATTRIBUTE_LABEL == 0 && !is_itself
     });
     named.map(move |(number, entry)| {
         let high = if is_32 { u64::from(le16(entry, 20)) } else { 0 };
@@ -70,7 +70,7 @@ mod tests {
         .concat();
         let file = Entry { is_directory: false, cluster: 0x1_0002, length: 3 };
         let folder = Entry { is_directory: true, ..file };
-        assert_eq!(entries(&directory, true).collect::<Vec<_>>(), [(160, file), (192, folder)]);
+        assert_eq!(entries(&directory, true).collect::<Vec<_>>(), [(160, file), (192, folder), (256, file)]);
         assert_eq!(entries(&directory, false).next(), Some((160, Entry { cluster: 2, ..file })));
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Ntfs<'d> {
 impl<'d> Reader<'d> for Ntfs<'d> {
     const NAME: &'static str = "ntfs";
     const REMEDY: &'static str =
-        "Start Windows and shut it down completely (`shutdown /s /t 0`), or run `chkdsk /f` on it";
+        "Start Windows, let it check the volume (`chkdsk`), and shut it down completely (`shutdown /s /t 0`)";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let mut bytes = [0; BOOT_SECTOR_LENGTH];

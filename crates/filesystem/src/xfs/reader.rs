@@ -15,7 +15,7 @@ pub(crate) struct Xfs<'d> {
 
 impl<'d> Reader<'d> for Xfs<'d> {
     const NAME: &'static str = "xfs";
-    const REMEDY: &'static str = "Mount and unmount it, or run xfs_repair on it";
+    const REMEDY: &'static str = "Mount and unmount it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         Ok(Self { volume: Volume::open(disk, extent)? })

@@ -12,13 +12,21 @@ use crate::visible;
 
 pub(crate) fn run(store: &StoreLocation, options: &Find, output: &Output) -> Outcome {
     let pattern: Option<Vec<char>> = options.name.as_ref().map(|name| name.chars().collect());
-    find(store, &options.location, &mut |entry| {
+    let mut code = ExitCode::SUCCESS;
+    find(store, &options.location, &mut |found| {
+        let entry = match found {
+            Ok(entry) => entry,
+            Err(error) => {
+                code = output.fail(&error);
+                return;
+            }
+        };
         let name: Vec<char> = entry.name.rsplit('/').next().unwrap_or_default().chars().collect();
         if pattern.as_ref().is_none_or(|pattern| matches(pattern, &name)) {
             output.fact(&entry, || visible::words(&entry.name).into_owned());
         }
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// Whether a name matches a pattern with `*` and `?`. Takes at most the product of both lengths.

@@ -42,7 +42,7 @@ fn run_once(store: &StoreLocation, request: &CollectRequest, output: &Output) ->
 fn confirm(report: &CollectReport) -> Result<()> {
     let what = format!(
         "nothing needs {} of {} in {}",
-        bytes(report.given_up.bytes),
+        bytes(report.unneeded_bytes),
         bytes(report.before.bytes),
         count(report.before.packs as u64, "pack")
     );
@@ -69,6 +69,14 @@ fn text(report: &CollectReport, is_dry: bool) -> String {
     if is_dry {
         lines.push(format!("would give up {}", packs(report.given_up)));
         lines.push(format!("would compact {}", packs(report.compacted)));
+        if report.needs_confirmation {
+            lines.push(format!(
+                "{} of {} would be given up, more than {} %: gc then asks, or needs --yes",
+                bytes(report.unneeded_bytes),
+                bytes(report.before.bytes),
+                CollectRequest::BRAKE_PERCENT
+            ));
+        }
     } else {
         lines.push(format!("gave up {}", packs(report.given_up)));
         if report.copied_bytes > 0 {

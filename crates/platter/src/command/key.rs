@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Key, output: &Output) -> Outcome {
             let key = keys.add(file)?;
             output.fact(&facts(&key), || {
                 format!(
-                    "trusted: {} ({})\nthis machine uses only versions that a key in {} signed",
+                    "trusted: {} ({})\nthis machine installs, receives and attaches only versions that a key in {} signed",
                     key.id,
                     key.path.display(),
                     keys.directory().display()

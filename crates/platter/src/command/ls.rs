@@ -22,12 +22,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Ls, output: &Output) -> Outco
         }
         return Ok(ExitCode::SUCCESS);
     }
-    list(store, &options.location, &mut |entry| {
-        output.fact(&entry, || {
+    let mut code = ExitCode::SUCCESS;
+    list(store, &options.location, &mut |found| match found {
+        Ok(entry) => output.fact(&entry, || {
             if options.long { long(&entry) } else { visible::words(&entry.name).into_owned() }
-        });
+        }),
+        Err(error) => code = output.fail(&error),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 fn partition_table(partitions: &[PartitionEntry]) -> String {

@@ -20,22 +20,21 @@ const LENGTH_MIN: u64 = 64 << 10;
 /// Less free space than this many reserves is scarce.
 const SCARCE: u64 = 4;
 
-/// While this exists, the space of the reserve is free. Dropping it fills the reserve again.
-pub(crate) struct Lent<'a>(Option<&'a StorePlace>);
+/// While this exists, the space of the reserve may be used. Dropping it fills the reserve, also after an earlier process could not.
+pub(crate) struct Lent<'a>(&'a StorePlace);
 
 /// Empties the reserve if space is scarce. The caller holds the writer's lock.
 pub(crate) fn lend(place: &StorePlace) -> Lent<'_> {
     let free = place.vfs().free_space(place.dir());
-    if free.is_ok_and(|free| free >= SCARCE * length(place)) {
-        return Lent(None);
+    if !free.is_ok_and(|free| free >= SCARCE * length(place)) {
+        release(place);
     }
-    release(place);
-    Lent(Some(place))
+    Lent(place)
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.0.into_iter().for_each(set_aside);
+        set_aside(self.0);
     }
 }
 

@@ -127,8 +127,8 @@ impl Run<'_> {
             if is_first {
                 self.describe(&survey, &chosen, &partly);
                 let share_max = self.report.before.bytes / 100 * CollectRequest::BRAKE_PERCENT;
-                self.report.needs_confirmation =
-                    self.report.given_up.bytes > share_max && !self.request.is_confirmed;
+                let needs_confirmation = self.report.unneeded_bytes > share_max;
+                self.report.needs_confirmation = needs_confirmation && !self.request.is_confirmed;
                 if self.request.dry_run || self.report.needs_confirmation {
                     return Ok(Pass::Reported);
                 }
@@ -152,6 +152,8 @@ impl Run<'_> {
         report.live_bytes = survey.packs.iter().map(|pack| pack.needed).sum();
         survey.packs.iter().for_each(|pack| report.before.add(pack.length));
         chosen.iter().for_each(|pack| report.given_up.add(pack.length));
+        let dropped = partly.iter().map(|pack| pack.length.saturating_sub(pack.needed));
+        report.unneeded_bytes = report.given_up.bytes + dropped.sum::<u64>();
         if self.request.dry_run {
             partly.iter().for_each(|pack| report.compacted.add(pack.length));
         }
