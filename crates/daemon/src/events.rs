@@ -306,9 +306,9 @@ mod tests {
         let publish = |image: &str| {
             let session = store.session().unwrap();
             let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
-            frame.push(root.score().0, &root.encode());
+            frame.push(root.score().unwrap().0, &root.encode());
             session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
-            session.publish(VersionRecord::draft(name(image), root.score(), 5)).unwrap();
+            session.publish(VersionRecord::draft(name(image), root.score().unwrap(), 5)).unwrap();
         };
         publish("lab/a");
         let reader = Store::open_reader(&place).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(
             events_of(&reader, &changes, Some(3)).unwrap(),
             [
-                What::Version { image: name("lab/b"), number: 1, score: root.score().to_string() },
+                What::Version { image: name("lab/b"), number: 1, score: root.score().unwrap().to_string() },
                 forget(1),
                 What::Rename { from: name("lab/b"), to: name("lab/c"), number: 1 },
                 What::EditLock { image: name("lab/b"), edit_lock: None },

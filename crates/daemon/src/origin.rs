@@ -68,6 +68,7 @@ impl Origin {
     /// `Missing` when there is none; `Corrupt`, `Io`.
     pub(crate) fn open(options: &ServeOptions, ending: watch::Receiver<bool>) -> Result<Self> {
         let store = Store::open_reader(&options.store)?;
+        store.domain().refuse_encrypted("serving to other machines")?;
         Ok(Self {
             writer: SharedWriter::new(store.clone()),
             store,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
-use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
 use platter_records::{Actor, Imported, VersionRecord};
 use platter_store::{KnownCheck, Published, Session, Store};
 
@@ -393,7 +393,7 @@ impl Upload {
             // Only publishing creates version records: a record that a client sent would be a version that nobody
             // published.
             let is_taken = matches!(header.kind, Kind::Data | Kind::Page);
-            if !is_taken || header.domain != Domain::SHARED || header.blocks.is_empty() {
+            if !is_taken || header.domain != session.domain() || header.blocks.is_empty() {
                 return Err(Error::refused(
                     "only frames of blocks and pages of this store's domain are accepted",
                 ));

@@ -71,7 +71,7 @@ impl HoardFirst {
     /// Rebuilds the frame at an address from the source below.
     fn made_anew(&self, address: FrameAddress, why: Error, stored: &mut Vec<u8>) -> Result<()> {
         let Some(ids) = self.hoard.blocks_at(address) else { return Err(why) };
-        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_MAX);
+        let mut frame: Option<(Domain, FrameBuilder)> = None;
         let mut decoder = FrameDecoder::new()?;
         self.below.will_need(&ids);
         for id in &ids {
@@ -79,11 +79,15 @@ impl HoardFirst {
             self.below.read_leased(&lease, stored)?;
             let decoded = decoder.decode_block(stored, Kind::Data, lease.place.slot, id);
             let contents = judged(&*self.below, lease.place.frame, decoded)?;
-            if frame.is_full_for(contents.len()) {
+            let domain = FrameHeader::parse(stored)?.domain;
+            let empty = || (domain, FrameBuilder::new(Kind::Data, domain, RAW_LENGTH_MAX));
+            let (begun, frame) = frame.get_or_insert_with(empty);
+            if *begun != domain || frame.is_full_for(contents.len()) {
                 return Err(why);
             }
             frame.push(*id, contents);
         }
+        let Some((_, frame)) = frame else { return Err(why) };
         *stored = frame.encode(&mut Compressor::new(1)?)?.stored;
         Ok(())
     }
@@ -248,7 +252,7 @@ mod tests {
         let blocks = [1, 2].map(|number| BootBlock::new(block(number).0, 4096)).to_vec();
         let set = BootSet { record: record.clone(), pages: vec![BootBlock::new(page().0, 6)], blocks };
         let mut writer = HoardWriter::open(place).unwrap();
-        writer.add(&set, below).unwrap();
+        writer.add(&set, Domain::SHARED, below).unwrap();
         let member = HoardMember { version, boot_set: set.encode().unwrap().id, added: 1, record };
         let snapshot = HoardSnapshot { epoch: "e".into(), revision: 1, members: vec![member] };
         writer.finish(&snapshot).unwrap();

@@ -29,17 +29,6 @@ impl Kind {
     }
 }
 
-/// The identity domain: ids are valid, and data is deduplicated, only within one domain. All zeros is the
-/// domain of a store whose users trust each other; other values are reserved for keyed identities
-/// (design: identity).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Domain(pub [u8; 16]);
-
-impl Domain {
-    /// The domain of a store that is one trust domain.
-    pub const SHARED: Self = Self([0; 16]);
-}
-
 /// The id of a block, page, record or boot set: 32 bytes of BLAKE3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub [u8; 32]);
@@ -48,7 +37,7 @@ impl BlockId {
     /// Length of an id in bytes.
     pub const LEN: usize = 32;
 
-    /// The id of `contents` as data of that kind.
+    /// The id of `contents` as data of that kind, where ids are not keyed ([`crate::Domain::id_of`]).
     pub fn of(kind: Kind, contents: &[u8]) -> Self {
         Self(match kind {
             Kind::Data => *blake3::hash(contents).as_bytes(),

@@ -12,6 +12,7 @@
 mod block_id;
 pub mod chunking;
 mod device;
+mod domain;
 mod error;
 mod extent;
 pub mod frame;
@@ -21,8 +22,9 @@ pub mod plan;
 pub mod recipe;
 mod source;
 
-pub use block_id::{BlockId, Domain, Kind, Score};
+pub use block_id::{BlockId, Kind, Score};
 pub use device::{DiskRead, DiskWrite, SECTOR};
+pub use domain::{Domain, DomainKeys, MASTER_KEY_LENGTH};
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use extent::{Extent, Extents};
 pub use lease::{HeldFrame, Lease};

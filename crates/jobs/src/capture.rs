@@ -10,7 +10,7 @@ use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, refuse_wrapped, survey};
 use platter_image::chunking::Region;
 use platter_image::recipe::Recipe;
-use platter_image::{BlockId, DiskRead, Error, ErrorKind, FrameStore, Result, Score};
+use platter_image::{BlockId, DiskRead, Domain, Error, ErrorKind, FrameStore, Result, Score};
 use platter_records::{Consistency, FilesystemRecord, ImageName, Version, VersionRecord};
 use platter_store::KnownCheck;
 
@@ -164,7 +164,7 @@ impl Capturing<'_> {
     ) -> Result<(PublishedVersion, CaptureCounts, Option<String>)> {
         store.add(&request.name, request.known, &|why| self.progress.note(why), |session| {
             // The captured pins are held until the version is published.
-            let captured = self.capture(request, &*session)?;
+            let captured = self.capture(request, store.domain(), &*session)?;
             let change = (self.check)()?;
             self.progress.begin("publishing", 0);
             session.finish()?;
@@ -179,7 +179,12 @@ impl Capturing<'_> {
         })
     }
 
-    fn capture<S: FrameStore>(&self, request: &CaptureRequest, store: &S) -> Result<Captured> {
+    fn capture<S: FrameStore>(
+        &self,
+        request: &CaptureRequest,
+        domain: Domain,
+        store: &S,
+    ) -> Result<Captured> {
         let total = self.regions.iter().map(|region| region.allocated.total()).sum();
         self.progress.begin("capturing", total);
         let mut done = 0;
@@ -187,7 +192,7 @@ impl Capturing<'_> {
             self.progress.advance(now - done);
             done = now;
         };
-        let options = request.options;
+        let options = CaptureOptions { domain, ..request.options };
         platter_disk::capture::capture(self.disk, self.regions, None, store, options, &mut advance)
     }
 }

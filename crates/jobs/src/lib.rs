@@ -61,6 +61,7 @@ pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::{FreeSpace, TargetState};
 pub use platter_disk::refusal::{Consent, Reason, TargetContents};
+pub use platter_encryption::{Cost, KeyFile, MasterKey, Secret, SecretKind, SlotFacts, new_key_file_text};
 pub use platter_fetch::{
     CacheLocation, EditLockChoice, OpenStore, OriginLocation, PeerCounts, SharingRequest, StoreLocation,
     default_store_dir, origin_of,

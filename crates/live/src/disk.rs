@@ -137,6 +137,7 @@ impl LiveDisk {
         (image, edit_lock): (ImageName, EditLock),
         score: Score,
     ) -> Result<Self> {
+        sources.store.domain().refuse_encrypted("writing to a live disk")?;
         let layers = open_layers(&overlays, sources, edit_lock.number, score)?;
         Ok(Self {
             name,

@@ -3,7 +3,8 @@
 //! not valid, the search continues for the next one that is.
 
 use platter_image::frame::{
-    FrameDecoder, FrameHeader, HEADER_LENGTH as FRAME_HEADER_LENGTH, ListedBlock, PACKED_MAGIC, peek_packed,
+    FrameDecoder, FrameHeader, HEADER_LENGTH as FRAME_HEADER_LENGTH, ListedBlock, PACKED_MAGIC, domain_in,
+    peek_packed,
 };
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Result};
 use platter_vfs::VfsFile;
@@ -46,6 +47,13 @@ pub fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// Returns whether the first frame of a pack names an encrypted domain. A pack that cannot be read does not.
+pub fn begins_encrypted(file: &dyn VfsFile) -> bool {
+    let mut fixed = [0; FRAME_HEADER_LENGTH];
+    let is_read = read(file, &mut fixed, HEADER_LENGTH, "frame header").is_ok();
+    is_read && peek_packed(&fixed).is_ok() && domain_in(&fixed).is_encrypted()
 }
 
 /// Builds the directory of a pack whose footer is damaged from its frames.

@@ -2,6 +2,7 @@
 
 mod collect;
 mod copies;
+mod encryption;
 mod files;
 mod hoard;
 mod image;
@@ -20,6 +21,7 @@ use clap_complete::Shell;
 
 pub(crate) use collect::{Gc, Images};
 pub(crate) use copies::{Copies, Follow, OtherArguments, Promote, Push};
+pub(crate) use encryption::{Encryption, Init, NewSecret, UnlockArguments};
 pub(crate) use files::{Cat, Cp, Find, Ls};
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Heal, Image, Log, Protect, Rename, Which};
@@ -53,6 +55,8 @@ pub(crate) struct Arguments {
     pub(crate) index_memory: u32,
     #[command(flatten)]
     pub(crate) server: ServerArguments,
+    #[command(flatten)]
+    pub(crate) unlock: UnlockArguments,
     /// Print results as JSON: one object, or one object per line for lists
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
@@ -83,7 +87,18 @@ pub(crate) struct ServerArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create a store
-    Init,
+    ///
+    /// With --encrypt, all data of disks is encrypted with a random key, and blocks are named by keyed hashes. The key is kept in
+    /// keys.json in the store, wrapped by a passphrase that is asked for, or by the secret that --unlock-file or --unlock-command
+    /// names; `platter encryption` adds others. Without keys.json and one of these secrets nothing can be read: keep copies of
+    /// both. Names, dates, labels and sizes of versions are not encrypted.
+    Init(Init),
+    /// Manage the secrets that open an encrypted store
+    ///
+    /// Each key slot has the same key, wrapped by one secret: a passphrase, a key file, or what an external command prints. Adding,
+    /// changing and removing slots rewrites no data. A removed secret still opens an older copy of keys.json.
+    #[command(subcommand)]
+    Encryption(Encryption),
     /// Capture a disk as the next version of an image
     ///
     /// Reads the partition table and the filesystems, and stores only blocks that are in use: free space, swap contents and

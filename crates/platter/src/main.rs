@@ -10,6 +10,7 @@ mod server;
 mod sizes;
 mod target;
 mod terminal;
+mod unlock;
 mod usage;
 mod visible;
 
@@ -38,8 +39,12 @@ fn main() -> ExitCode {
 }
 
 fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCode {
+    if let Err(error) = unlock::for_command(store, arguments, output) {
+        return output.fail(&error);
+    }
     let result = match &arguments.command {
-        Command::Init => command::init::run(store, output),
+        Command::Init(options) => command::init::run(store, options, &arguments.unlock, output),
+        Command::Encryption(options) => command::encryption::run(store, options, &arguments.unlock, output),
         Command::Capture(options) => command::capture::run(store, options, output),
         Command::Images(options) => command::images::run(store, options, output),
         Command::Show(options) => command::show::run(store, options, output),

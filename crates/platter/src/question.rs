@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use platter_jobs::{Error, Result};
+use zeroize::Zeroizing;
 
 /// The answer that confirms; anything else means no.
 const YES: &str = "yes";
@@ -55,4 +56,30 @@ pub(crate) fn new_password() -> Result<String> {
         return Err(Error::refused("the password is empty: --no-password creates a key without one"));
     }
     Ok(password)
+}
+
+/// Asks for the passphrase of an encrypted store, without showing it.
+///
+/// # Errors
+/// `Refused` without a terminal.
+pub(crate) fn ask_passphrase(prompt: &str) -> Result<Zeroizing<Vec<u8>>> {
+    let text = rpassword::prompt_password(prompt).map_err(|error| {
+        Error::refused(
+            "a passphrase is needed, but there is no terminal to ask: use --unlock-file or --unlock-command",
+        )
+        .with_source(error)
+    })?;
+    Ok(Zeroizing::new(text.into_bytes()))
+}
+
+/// Asks for a new passphrase, twice.
+///
+/// # Errors
+/// `Refused` without a terminal, or when the two differ.
+pub(crate) fn new_passphrase() -> Result<Zeroizing<Vec<u8>>> {
+    let passphrase = ask_passphrase("New passphrase: ")?;
+    if *ask_passphrase("The same again: ")? != *passphrase {
+        return Err(Error::refused("the passphrases differ; nothing was changed"));
+    }
+    Ok(passphrase)
 }

@@ -51,6 +51,7 @@ mod targets {
     pub(crate) mod hoard_manifest;
     pub(crate) mod index;
     pub(crate) mod join_message;
+    pub(crate) mod keys;
     pub(crate) mod moved_session;
     pub(crate) mod names;
     pub(crate) mod nbd;
@@ -133,7 +134,7 @@ mod tests {
     }
 
     replays! {
-        boot_set btrfs change_log control datagram directory fat_ntfs filesystem frame frame_stream health hoard_manifest index join_message moved_session names nbd
+        boot_set btrfs change_log control datagram directory fat_ntfs filesystem frame frame_stream health hoard_manifest index join_message keys moved_session names nbd
         ninep overlay pack page partition peer pins recipe_root trace xfs
     }
 

@@ -113,6 +113,8 @@ pub struct CheckReport {
     pub blocks: usize,
     /// Number of versions checked.
     pub versions: usize,
+    /// Whether the store is encrypted and its key was not there: nothing was decrypted, and recipes were not walked.
+    pub locked: bool,
     /// What this check and earlier reads have shown about the packs.
     pub health: StoreHealth,
 }
@@ -156,6 +158,7 @@ impl Store {
             frames: 0,
             blocks: 0,
             versions: 0,
+            locked: !self.domain().is_open(),
             health: StoreHealth::default(),
         };
         let (rows, versions, members, integrity, given) = {
@@ -203,6 +206,9 @@ impl Store {
         match members {
             Ok(members) => members.iter().for_each(|member| check.boot_set(member)),
             Err(error) => check.damage(error.with_causes(), |_| {}),
+        }
+        if let Err(error) = self.place().read_key_file() {
+            check.damage(error.with_causes(), |_| {});
         }
         check.exposure()?;
         Ok(check.report)
@@ -338,7 +344,7 @@ impl Check<'_> {
     fn ended(&mut self, pack: &OpenedPack) {
         let is_urgent = self.seen.iter().any(|seen| seen.condition != Condition::ReadBack);
         self.note(if is_urgent { 1 } else { OBSERVATIONS_TOGETHER });
-        if pack.depth == Depth::Contents {
+        if pack.depth == Depth::Contents && !self.report.locked {
             self.see(pack.row.id, pack.row.length, Condition::ReadBack);
         }
     }
@@ -363,7 +369,7 @@ impl Check<'_> {
                     self.numbers(&*opened.file, row, ids, pack);
                 }
                 match known {
-                    Some(_) if opened.depth == Depth::Contents => {
+                    Some(_) if opened.depth == Depth::Contents && !self.report.locked => {
                         self.recovered.insert((pack, row.offset));
                     }
                     Some(bad) => {
@@ -522,6 +528,12 @@ impl Check<'_> {
     }
 
     fn recipe(&mut self, version: &Version) -> Result<()> {
+        if self.report.locked {
+            let root = version.record.score.0;
+            let is_here = self.store.locate(&root)?.is_some_and(|place| self.is_kept(&place));
+            let is_sound = is_here && !self.damaged.contains(&root);
+            return if is_sound { Ok(()) } else { Err(Error::corrupt("its root is missing or damaged")) };
+        }
         let recipe = Recipe::open(version.record.score, self.store)?;
         let length = recipe.root().disk_length;
         if length != version.record.disk_length {

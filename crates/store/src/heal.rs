@@ -46,12 +46,21 @@ pub struct WantedBlock {
     pub kind: Kind,
     /// Its name, the hash of its contents.
     pub id: BlockId,
+    /// The identity domain of the store.
+    pub domain: Domain,
     /// Recipes that need it, as far as they are kept.
     pub scores: Vec<Score>,
     /// Where it stands on their disks, as far as they are kept.
     pub pieces: Vec<PieceOnDisk>,
     /// The versions that need it.
     pub versions: Vec<VersionName>,
+}
+
+impl WantedBlock {
+    /// Whether these are its contents.
+    pub fn is(&self, contents: &[u8]) -> bool {
+        self.domain.id_of(self.kind, contents).is_ok_and(|id| id == self.id)
+    }
 }
 
 /// Somebody who may have lost blocks.
@@ -182,6 +191,7 @@ impl Healing<'_> {
             let found = wanted.entry(block).or_insert_with(|| WantedBlock {
                 kind: Kind::Data,
                 id: block,
+                domain: self.store.domain(),
                 scores: Vec::new(),
                 pieces: Vec::new(),
                 versions: Vec::new(),
@@ -204,6 +214,7 @@ impl Healing<'_> {
         let wanted = |id: &BlockId| WantedBlock {
             kind: Kind::BootSet,
             id: *id,
+            domain: self.store.domain(),
             scores: Vec::new(),
             pieces: Vec::new(),
             versions: vec![version.clone()],
@@ -260,7 +271,8 @@ struct Pages<'a, 'b> {
 impl PageSource for Pages<'_, '_> {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         let (scores, versions) = (vec![self.score], self.versions.to_vec());
-        let wanted = WantedBlock { kind: Kind::Page, id: *id, scores, pieces: Vec::new(), versions };
+        let (kind, domain) = (Kind::Page, self.healing.store.domain());
+        let wanted = WantedBlock { kind, id: *id, domain, scores, pieces: Vec::new(), versions };
         let page = self.healing.read_or_heal(&wanted)?;
         page.ok_or_else(|| Error::corrupt(format!("page {id} is lost")))
     }
@@ -307,7 +319,7 @@ impl<'a> State<'a> {
     fn find(&mut self, wanted: &WantedBlock) -> Option<Vec<u8>> {
         for (source, contributed) in self.sources.iter_mut().zip(&mut self.contributed[1..]) {
             match source.find(wanted) {
-                Ok(Some(bytes)) if BlockId::of(wanted.kind, &bytes) == wanted.id => {
+                Ok(Some(bytes)) if wanted.is(&bytes) => {
                     contributed.count(&bytes);
                     return Some(bytes);
                 }
@@ -323,7 +335,8 @@ impl<'a> State<'a> {
 
     /// Adds a verified block to the frame under way.
     fn add(&mut self, wanted: &WantedBlock, bytes: &[u8], session: &Session) -> Result<()> {
-        let new = || FrameBuilder::new(wanted.kind, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        let domain = if wanted.kind == Kind::BootSet { Domain::SHARED } else { wanted.domain };
+        let new = || FrameBuilder::new(wanted.kind, domain, RAW_LENGTH_DEFAULT);
         let open = self.open.entry(wanted.kind as u8).or_insert_with(new);
         if open.is_full_for(bytes.len()) {
             let full = open.take();

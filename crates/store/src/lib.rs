@@ -22,6 +22,7 @@ mod health;
 mod history;
 mod hoard;
 mod import;
+mod key_slots;
 mod known;
 mod mend;
 mod pack_set;

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_encryption::{KEY_FILE_LENGTH_MAX, KeyFile};
+use platter_image::{Domain, Error, ErrorKind, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +17,13 @@ pub const PACK_LENGTH_TARGET: u64 = 256 << 20;
 
 /// Format version of directory layout, catalog and packs together.
 const FORMAT_VERSION: u32 = 1;
+/// The same, of an encrypted store: a Platter that knows only the other version must not write to it.
+const ENCRYPTED_VERSION: u32 = 2;
 /// Maximum number of bytes of `store.json` that are read.
 const FORMAT_FILE_LENGTH_MAX: u64 = 4 << 10;
 
 const FORMAT_FILE: &str = "store.json";
+const KEY_FILE: &str = "keys.json";
 const PACK_SUFFIX: &str = ".pack";
 
 /// The directory of a store, or of a future store.
@@ -64,6 +68,18 @@ pub(crate) fn is_full(error: &Error) -> bool {
 struct FormatFile {
     platter_store: u32,
     id: String,
+    /// The identity domain of an encrypted store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
+}
+
+/// What `store.json` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// The store's id.
+    pub(crate) id: StoreId,
+    /// The identity domain of its blocks.
+    pub(crate) domain: Domain,
 }
 
 impl StorePlace {
@@ -246,24 +262,105 @@ impl StorePlace {
     }
 
     /// Writes `store.json`, which makes the directory a store.
-    pub(crate) fn write_format(&self, id: StoreId) -> Result<()> {
-        let text = serde_json::to_string(&FormatFile { platter_store: FORMAT_VERSION, id: id.to_string() })
+    pub(crate) fn write_format(&self, format: Format) -> Result<()> {
+        let Format { id, domain } = format;
+        let file = FormatFile {
+            platter_store: if domain.is_encrypted() { ENCRYPTED_VERSION } else { FORMAT_VERSION },
+            id: id.to_string(),
+            domain: domain.is_encrypted().then(|| domain.to_string()),
+        };
+        let text = serde_json::to_string(&file)
             .map_err(|error| Error::bug("cannot serialize store.json").with_source(error))?;
-        let (new, path) = (self.dir.join("store.json.new"), self.dir.join(FORMAT_FILE));
+        self.replace(FORMAT_FILE, format!("{text}\n").as_bytes())
+    }
+
+    /// Replaces a file of the directory: after a crash it has the old contents or the new ones.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (new, path) = (self.dir.join(format!("{name}.new")), self.dir.join(name));
         self.remove_if_there(&new)?;
         let file =
             self.vfs.open(&new, OpenMode::CreateNew).context(|| format!("making {}", new.display()))?;
-        let written = file.write_all_at(format!("{text}\n").as_bytes(), 0).and_then(|()| file.sync());
+        let written = file.write_all_at(bytes, 0).and_then(|()| file.sync());
         written.context(|| format!("writing {}", new.display()))?;
         self.vfs.rename(&new, &path).context(|| format!("renaming to {}", path.display()))?;
         self.sync_dir(&self.dir)
+    }
+
+    /// The path of the file with the key slots of an encrypted store.
+    pub(crate) fn key_file(&self) -> PathBuf {
+        self.dir.join(KEY_FILE)
+    }
+
+    pub(crate) fn write_key_file(&self, keys: &KeyFile) -> Result<()> {
+        self.replace(KEY_FILE, &keys.encode()?)
+    }
+
+    /// Reads the key slots of an encrypted store; `None` for a store that is not encrypted.
+    ///
+    /// # Errors
+    /// As [`StorePlace::read_format`]; `Missing` when the file is missing; `Corrupt` when it is damaged, or another store's.
+    pub fn read_key_file(&self) -> Result<Option<KeyFile>> {
+        let format = self.read_format()?;
+        if !format.domain.is_encrypted() {
+            return Ok(None);
+        }
+        let keys = self.read_any_key_file()?;
+        if keys.domain() != format.domain {
+            return Err(Error::corrupt(format!("{} belongs to another store", self.key_file().display())));
+        }
+        Ok(Some(keys))
+    }
+
+    /// Reads the key slots of a store whose `store.json` is damaged; `None` if there are none.
+    ///
+    /// # Errors
+    /// As [`StorePlace::read_key_file`].
+    pub fn read_key_file_alone(&self) -> Result<Option<KeyFile>> {
+        match self.read_any_key_file() {
+            Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    /// Reads the key slots, whatever `store.json` says.
+    pub(crate) fn read_any_key_file(&self) -> Result<KeyFile> {
+        let path = self.key_file();
+        let file = match self.vfs.open(&path, OpenMode::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let what = format!(
+                    "{} is missing: the store cannot be read without it; restore it from a copy",
+                    path.display()
+                );
+                return Err(Error::new(ErrorKind::Missing, what).with_source(error));
+            }
+            opened => opened.context(|| format!("opening {}", path.display()))?,
+        };
+        let length = file.length().context(|| format!("reading {}", path.display()))?;
+        let mut bytes = vec![0; length.min(KEY_FILE_LENGTH_MAX + 1) as usize];
+        file.read_exact_at(&mut bytes, 0).context(|| format!("reading {}", path.display()))?;
+        KeyFile::decode(&bytes).map_err(|error| error.within(path.display().to_string()))
+    }
+
+    /// Refuses what needs the key of an encrypted store if this process does not have it.
+    ///
+    /// # Errors
+    /// `Refused`; as [`StorePlace::read_format`].
+    pub(crate) fn need_key(&self, domain: Domain) -> Result<()> {
+        match domain.is_open() {
+            true => Ok(()),
+            false => Err(Error::refused(format!(
+                "the store in {} is encrypted and locked: name a secret of one of its key slots with --unlock-file or \
+                 --unlock-command",
+                self.dir.display()
+            ))),
+        }
     }
 
     /// Reads `store.json`.
     ///
     /// # Errors
     /// `Missing` when there is no store; `Corrupt`; `Refused` when a newer Platter made it.
-    pub(crate) fn read_format(&self) -> Result<StoreId> {
+    pub(crate) fn read_format(&self) -> Result<Format> {
         let path = self.dir.join(FORMAT_FILE);
         let file = match self.vfs.open(&path, OpenMode::Read) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -280,13 +377,19 @@ impl StorePlace {
             || Error::corrupt(format!("{} is invalid: `platter rebuild` restores it", path.display()));
         let format: FormatFile =
             serde_json::from_slice(&bytes).map_err(|error| corrupt().with_source(error))?;
-        if format.platter_store != FORMAT_VERSION {
+        if ![FORMAT_VERSION, ENCRYPTED_VERSION].contains(&format.platter_store) {
             return Err(Error::refused(format!(
-                "the store in {} has format {}, but this Platter supports format {FORMAT_VERSION}: use a newer Platter",
+                "the store in {} has format {}, but this Platter supports format {ENCRYPTED_VERSION}: use a newer Platter",
                 self.dir.display(),
                 format.platter_store
             )));
         }
-        StoreId::from_hex(&format.id).ok_or_else(corrupt)
+        let domain = match (format.platter_store, format.domain.as_deref()) {
+            (FORMAT_VERSION, None) => Some(Domain::SHARED),
+            (ENCRYPTED_VERSION, Some(text)) => Domain::from_hex(text).filter(|domain| domain.is_encrypted()),
+            _ => None,
+        };
+        let id = StoreId::from_hex(&format.id);
+        id.zip(domain).map(|(id, domain)| Format { id, domain }).ok_or_else(corrupt)
     }
 }

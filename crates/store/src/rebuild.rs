@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, Verify};
-use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
+use platter_image::{BlockId, Domain, Error, ErrorKind, IoContext, Kind, Result};
 use platter_index::IndexFolder;
 use platter_vfs::{OpenMode, VfsFile};
 
@@ -30,11 +30,11 @@ use crate::catalog::{
 };
 use crate::health::{Condition, Health, Observation};
 use crate::pack_writer::SealedPack;
-use crate::place::StorePlace;
+use crate::place::{Format, StorePlace};
 use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::store::{Store, WRITER_LOCK_TRIES, take_lock};
-use platter_pack::{read_directory, read_header, read_row};
+use platter_pack::{begins_encrypted, read_directory, read_header, read_row};
 use platter_records::Version;
 use platter_records::VersionName;
 use platter_records::VersionRecord;
@@ -91,6 +91,8 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place, WRITER_LOCK_TRIES)?);
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
+    let domain = if has_format { place.read_format()?.domain } else { domain_of(place, &packs)? };
+    place.need_key(domain)?;
     finish_interrupted(place)?;
     // A cache of the footers, which are read again.
     remove_index(place, store)?;
@@ -105,7 +107,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     Health::default().add(place, store, &found.bad)?;
     make_catalog(place, store, &sources, &mut found)?;
     if !has_format {
-        place.write_format(store)?;
+        place.write_format(Format { id: store, domain })?;
         found.notes.push("store.json was missing or damaged and has been written again".into());
     }
     let opened = Store::open_writer_adopting(&place.unfinished(), Arc::clone(&lock), &adopt)?;
@@ -370,7 +372,7 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
 /// catalog has another one or none, the id that most packs name counts.
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     let named = match place.read_format() {
-        Ok(id) => Some(id),
+        Ok(format) => Some(format.id),
         Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => None,
         Err(error) => return Err(error),
     };
@@ -395,6 +397,27 @@ fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
             place.dir().display()
         ))
     })
+}
+
+/// Returns the identity domain of a store without `store.json`: that of its key slots, if it has any.
+///
+/// # Errors
+/// `Missing` when there are none although a pack begins with an encrypted frame; as [`StorePlace::read_any_key_file`].
+fn domain_of(place: &StorePlace, packs: &[PackId]) -> Result<Domain> {
+    let missing = match place.read_any_key_file() {
+        Ok(keys) => return Ok(keys.domain()),
+        Err(error) if error.kind() == ErrorKind::Missing => error,
+        Err(error) => return Err(error),
+    };
+    for pack in packs {
+        let path = place.pack(*pack);
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+        if begins_encrypted(&*file) {
+            return Err(missing);
+        }
+    }
+    Ok(Domain::SHARED)
 }
 
 fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<PackContents> {

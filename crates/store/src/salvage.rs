@@ -25,7 +25,7 @@ use platter_vfs::{OpenMode, VfsFile};
 use crate::catalog::{Change, PackState};
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
-use crate::place::StorePlace;
+use crate::place::{Format, StorePlace};
 use crate::session::Session;
 use crate::store::Store;
 use platter_index::Index;
@@ -455,7 +455,8 @@ impl Store {
     /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, also when the log of
     /// changes shows that the catalog does not list all packs; `Io`.
     pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
-        let id = place.read_format()?;
+        let Format { id, domain } = place.read_format()?;
+        place.need_key(domain)?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
         let catalog = crate::catalog::Catalog::open_reader(place)?;
         catalog.remove_others(place)?;

@@ -97,6 +97,11 @@ impl Session {
         self
     }
 
+    /// Returns the identity domain of the store's blocks.
+    pub fn domain(&self) -> Domain {
+        self.shared.domain
+    }
+
     /// Sets how many of the frames that the session relies on are read back; by default a sample.
     #[must_use]
     pub fn with_known_check(mut self, check: KnownCheck) -> Self {
@@ -318,6 +323,12 @@ impl Session {
     }
 
     pub(crate) fn append_to(&self, state: &mut State, frame: &EncodedFrame) -> Result<u32> {
+        let is_data = matches!(frame.kind, Kind::Data | Kind::Page);
+        if is_data && frame.domain()? != self.shared.domain {
+            return Err(Error::refused(
+                "the data is of another identity domain: encrypted stores exchange data only with stores that have the same key",
+            ));
+        }
         if state.open.as_ref().is_some_and(|open| open.writer.is_full_for(frame)) {
             state.seal()?;
         }

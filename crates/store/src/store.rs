@@ -14,8 +14,8 @@ use std::time::Duration;
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind, Lease,
-    Pin, Result, judged,
+    BlockId, BlockPlace, Domain, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind,
+    Lease, Pin, Result, judged,
 };
 use platter_vfs::VfsFile;
 
@@ -24,11 +24,12 @@ use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_
 use crate::collect::set_aside;
 use crate::health::Health;
 use crate::pack_set::{Pack, PackSet};
-use crate::place::StorePlace;
+use crate::place::{Format, StorePlace};
 use crate::readers::Registration;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
 use platter_collection::{LookupAnswer, lookup};
+use platter_encryption::KeyFile;
 use platter_index::{Directories, Index};
 use platter_pack::lay_ids;
 use platter_records::{Action, Actor, PackId, StoreId};
@@ -51,6 +52,8 @@ pub struct Store(pub(crate) Arc<Shared>, pub(crate) Arc<Actor>);
 pub(crate) struct Shared {
     pub(crate) place: StorePlace,
     pub(crate) id: StoreId,
+    /// The identity domain of its blocks.
+    pub(crate) domain: Domain,
     pub(crate) packs: PackSet,
     /// A pin is taken under the read lock, so collection must hold the write lock when it condemns a pack (design: pins).
     pub(crate) index: RwLock<BlockIndex>,
@@ -106,6 +109,18 @@ impl Store {
     /// # Errors
     /// `Refused` when it is a store already or holds other files; `Io`.
     pub fn init(place: &StorePlace) -> Result<StoreId> {
+        Self::init_with(place, None)
+    }
+
+    /// As [`Store::init`], for a store whose data is encrypted with the key in these slots.
+    ///
+    /// # Errors
+    /// As [`Store::init`].
+    pub fn init_encrypted(place: &StorePlace, keys: &KeyFile) -> Result<StoreId> {
+        Self::init_with(place, Some(keys))
+    }
+
+    fn init_with(place: &StorePlace, keys: Option<&KeyFile>) -> Result<StoreId> {
         place.create_dirs(place.dir())?;
         refuse_others(place, place.dir())?;
         // Checked before the lock is taken, because the lock is a file: an unsuitable directory stays untouched.
@@ -133,8 +148,12 @@ impl Store {
         })?;
         place.sync_dir(place.dir())?;
         set_aside(place);
+        match keys {
+            Some(keys) => place.write_key_file(keys)?,
+            None => place.remove_if_there(&place.key_file())?,
+        }
         // Last, so that an interrupted init leaves no store and can be repeated.
-        place.write_format(id)?;
+        place.write_format(Format { id, domain: keys.map_or(Domain::SHARED, KeyFile::domain) })?;
         Ok(id)
     }
 
@@ -149,7 +168,8 @@ impl Store {
     /// Opens a store for writing: takes its lock, and takes over the packs that interrupted sessions left.
     ///
     /// # Errors
-    /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, `Io`.
+    /// `Transient` when another process writes the store; `Missing` when there is no store; `Refused` when it is encrypted and
+    /// this process lacks its key; `Corrupt`, `Io`.
     pub fn open_writer(place: &StorePlace) -> Result<Self> {
         place.read_format()?;
         let lock = take_lock(place, WRITER_LOCK_TRIES)?;
@@ -162,6 +182,8 @@ impl Store {
         lock: Arc<dyn VfsFile>,
         adopt: &Adopt,
     ) -> Result<Self> {
+        // Interrupted sessions are proven by their contents, and what is stored is encrypted.
+        place.need_key(place.read_format()?.domain)?;
         let catalog = Catalog::open_writer(place)?;
         let writer = Writer {
             catalog: Mutex::new(catalog),
@@ -183,12 +205,13 @@ impl Store {
     }
 
     fn open(place: &StorePlace, writer: Option<Writer>) -> Result<Self> {
-        let id = place.read_format()?;
+        let Format { id, domain } = place.read_format()?;
         let catalog = Catalog::open_reader(place)?;
         check_store(&catalog, id)?;
         let shared = Arc::new(Shared {
             place: place.clone(),
             id,
+            domain,
             packs: PackSet::new(place.clone()),
             index: RwLock::default(),
             directories: Directories::default(),
@@ -252,6 +275,19 @@ impl Store {
     /// Returns the store's id.
     pub fn id(&self) -> StoreId {
         self.0.id
+    }
+
+    /// Returns the identity domain of the store's blocks.
+    pub fn domain(&self) -> Domain {
+        self.0.domain
+    }
+
+    /// Refuses what needs the key of an encrypted store if this process does not have it.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn need_key(&self) -> Result<()> {
+        self.0.place.need_key(self.0.domain)
     }
 
     /// Returns the number of blocks that can be read. A block that several packs have may count several times.
@@ -672,7 +708,9 @@ fn refuse_others(place: &StorePlace, dir: &Path) -> Result<()> {
 
 /// Returns an error if a directory holds anything that an interrupted init does not leave.
 fn refuse_strangers(place: &StorePlace) -> Result<()> {
-    const OURS: [&str; 9] = [
+    const OURS: [&str; 11] = [
+        "keys.json",
+        "keys.json.new",
         "lock",
         "reserve",
         "readers",

@@ -25,9 +25,9 @@ fn free_disk_root(sectors: u64) -> Root {
 fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
     let root = free_disk_root(sectors);
     let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
-    frame.push(root.score().0, &root.encode());
+    frame.push(root.score().unwrap().0, &root.encode());
     session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
-    Ok(root.score())
+    Ok(root.score().unwrap())
 }
 
 /// A draft for the disk of that many sectors, whose recipe is added to the session.
@@ -181,7 +181,8 @@ fn a_suspended_holder_cannot_publish() {
                             let published = publish(&writer, disk, Some(edit_lock.number));
                             assert_eq!(published.is_ok(), is_good, "seed {seed}: {published:?}");
                             let newest = writer.version(&image(), NumberChoice::Latest).unwrap();
-                            let is_newest = newest.record.score == free_disk_root(disk.into()).score();
+                            let is_newest =
+                                newest.record.score == free_disk_root(disk.into()).score().unwrap();
                             assert_eq!(is_newest, is_good, "seed {seed}");
                             overtaken += u32::from(!is_good);
                         } else {

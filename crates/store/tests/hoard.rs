@@ -366,7 +366,7 @@ fn update(place: &StorePlace, revision: u64, sets: &[&BootSet]) -> Result<Replic
     let memory = Memory::of(&[ONE, TWO, THREE]);
     let mut writer = HoardWriter::open(place)?;
     for set in sets {
-        writer.add(set, &memory)?;
+        writer.add(set, Domain::SHARED, &memory)?;
     }
     writer.finish(&snapshot(revision, sets))
 }
@@ -388,13 +388,13 @@ fn a_replica_is_in_boot_order_and_has_every_block_once() {
     let [one, two, _] = &sets();
     let memory = Memory::of(&[ONE, TWO]);
     let mut writer = HoardWriter::open(&place).unwrap();
-    let first = writer.add(one, &memory).unwrap();
+    let first = writer.add(one, Domain::SHARED, &memory).unwrap();
     assert_eq!(first.blocks, (one.pages.len() + 4) as u64);
     // Another source, with frames at the same addresses.
     let memory = Memory::of(&[TWO, ONE]);
-    let second = writer.add(two, &memory).unwrap();
+    let second = writer.add(two, Domain::SHARED, &memory).unwrap();
     assert_eq!(second.blocks, (two.pages.len() + 2) as u64, "5 and 6 are already in the hoard");
-    assert_eq!(writer.add(two, &memory).unwrap(), Added::default());
+    assert_eq!(writer.add(two, Domain::SHARED, &memory).unwrap(), Added::default());
     let facts = writer.finish(&snapshot(3, &[one, two])).unwrap();
     assert_eq!((facts.revision, facts.members), (3, 2));
     let hoard = Hoard::open(&place).unwrap();
@@ -412,7 +412,7 @@ fn a_sequential_reader_learns_the_following_frames() {
     let numbers: Vec<u16> = (1..=1000).collect();
     let set = boot("long@1", &numbers, &numbers);
     let mut writer = HoardWriter::open(&place).unwrap();
-    writer.add(&set, &Memory::of(&[&numbers])).unwrap();
+    writer.add(&set, Domain::SHARED, &Memory::of(&[&numbers])).unwrap();
     writer.finish(&snapshot(1, &[&set])).unwrap();
     let hoard = Hoard::open(&place).unwrap();
     let frames: Vec<_> =
@@ -441,7 +441,7 @@ fn large_frames_that_are_needed_whole_and_soon_are_kept_unchanged() {
     let set = boot("large@1", &numbers, &read);
     let memory = Memory::in_frames_of(16, &[&numbers]);
     let mut writer = HoardWriter::open(&place).unwrap();
-    let added = writer.add(&set, &memory).unwrap();
+    let added = writer.add(&set, Domain::SHARED, &memory).unwrap();
     assert_eq!(added.blocks, (set.pages.len() + read.len()) as u64);
     writer.finish(&snapshot(1, &[&set])).unwrap();
     let hoard = Hoard::open(&place).unwrap();
@@ -481,8 +481,12 @@ fn an_incomplete_revision_is_not_claimed() {
     let [one, two, three] = &sets();
     let memory = Memory::of(&[ONE, THREE]);
     let mut writer = HoardWriter::open(&place).unwrap();
-    writer.add(one, &memory).unwrap();
-    assert_eq!(writer.add(two, &memory).unwrap_err().kind(), ErrorKind::Missing, "the source lacks it");
+    writer.add(one, Domain::SHARED, &memory).unwrap();
+    assert_eq!(
+        writer.add(two, Domain::SHARED, &memory).unwrap_err().kind(),
+        ErrorKind::Missing,
+        "the source lacks it"
+    );
     assert_eq!(writer.finish(&snapshot(2, &[one, two])).unwrap_err().kind(), ErrorKind::Missing);
     assert_eq!(Hoard::open(&place).unwrap().snapshot().revision, 0);
     let second = HoardWriter::open(&place).unwrap();

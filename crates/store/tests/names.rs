@@ -36,9 +36,9 @@ fn free_disk_root(sectors: u64) -> Root {
 fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
     let root = free_disk_root(sectors);
     let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
-    frame.push(root.score().0, &root.encode());
+    frame.push(root.score().unwrap().0, &root.encode());
     session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
-    Ok(root.score())
+    Ok(root.score().unwrap())
 }
 
 fn publish(store: &Store, image: &str, score: u8) -> Version {
@@ -208,7 +208,7 @@ fn names_can_be_reused_but_numbers_cannot() {
     assert_eq!(back, ["b@1", "e@1", "e@3"]);
     let store = Store::open_writer(&place).unwrap();
     let newest = store.version(&name("e"), NumberChoice::Latest).unwrap();
-    assert_eq!(newest.record.score, free_disk_root(4).score());
+    assert_eq!(newest.record.score, free_disk_root(4).score().unwrap());
 }
 
 /// The new catalog knows all numbers that the old one knew.

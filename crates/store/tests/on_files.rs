@@ -120,10 +120,10 @@ fn a_check_finds_a_recipe_that_refers_past_its_blocks_or_its_disk() {
         };
         let mut pages = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 17);
         pages.push(top.id, &leaf);
-        pages.push(root.score().0, &root.encode());
+        pages.push(root.score().unwrap().0, &root.encode());
         let session = store.session().unwrap();
         session.append(&pages.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
-        session.publish(draft(image, (root.score(), disk_length))).unwrap();
+        session.publish(draft(image, (root.score().unwrap(), disk_length))).unwrap();
         for read_data in [false, true] {
             let report = store.check(CheckOptions { read_data, ..Default::default() }, &mut |_| {}).unwrap();
             assert_eq!(report.verdict, Verdict::Damaged, "{image}");

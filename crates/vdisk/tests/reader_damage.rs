@@ -147,7 +147,7 @@ fn a_cached_page_is_refused_in_the_wrong_place() {
     child.start += 1 << child.span_log2;
     root.disk_length = 1 << 30;
     root.top = Some((level, child));
-    let score = root.score();
+    let score = root.score().unwrap();
     source.pages.lock().insert(score.0, root.encode());
     let hostile = RecipeDisk::open(score, source.clone(), cache).unwrap();
     let error = hostile.read(&mut [0; 512], child.start).unwrap_err();

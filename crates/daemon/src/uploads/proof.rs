@@ -67,7 +67,7 @@ pub(super) fn prove(
     };
     let proven = is_usable(Kind::Page, &draft.score.0).and_then(|()| {
         let recipe = Recipe::open(draft.score, &pages)?;
-        check_record(draft, &recipe)?;
+        check_record(draft, store.domain(), &recipe)?;
         walk(&recipe, &mut |kind, id| is_usable(kind, id))?;
         check_pieces(draft, store, session, &recipe)?;
         let mut in_use = recipe.entries(Extent::new(0, recipe.root().disk_length));
@@ -79,9 +79,9 @@ pub(super) fn prove(
     })
 }
 
-fn check_record(draft: &VersionRecord, recipe: &Recipe<&Pages<'_>>) -> Result<()> {
+fn check_record(draft: &VersionRecord, domain: Domain, recipe: &Recipe<&Pages<'_>>) -> Result<()> {
     let root = recipe.root();
-    if root.domain != Domain::SHARED {
+    if root.domain != domain {
         return Err(Error::corrupt(format!(
             "the recipe {} has another store's identity domain",
             recipe.score()

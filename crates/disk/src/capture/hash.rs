@@ -2,7 +2,7 @@
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::{BLOCK_LENGTH_MAX, Cut};
-use platter_image::{BlockId, FrameStore, Kind, Pin, Result, SECTOR};
+use platter_image::{BlockId, Domain, FrameStore, Kind, Pin, Result, SECTOR};
 
 use super::look_up::look_up;
 use super::read::Loaded;
@@ -50,6 +50,7 @@ impl Hashed {
 /// Hashes batches until there are no more, or no one takes the results. Queries a near store as well.
 pub(super) fn hash_batches<S: FrameStore>(
     near: Option<&S>,
+    domain: Domain,
     loaded: &Receiver<Loaded>,
     hashed: &Sender<Hashed>,
 ) -> Result<()> {
@@ -63,7 +64,7 @@ pub(super) fn hash_batches<S: FrameStore>(
             let block = if contents.is_empty() {
                 Block::Zero
             } else {
-                Block::Named { id: BlockId::of(Kind::Data, contents), place, known: None }
+                Block::Named { id: domain.id_of(Kind::Data, contents)?, place, known: None }
             };
             hashed_batch.blocks.push(block);
         }

@@ -134,7 +134,8 @@ pub fn capture<S: FrameStore>(
             let near = (!is_far).then_some(store);
             let hashed_out = if is_far { hashed_out.clone() } else { looked_up_out.clone() };
             let batch_in = batch_in.clone();
-            workers.push(scope.spawn(move || hash::hash_batches(near, &batch_in, &hashed_out)));
+            workers
+                .push(scope.spawn(move || hash::hash_batches(near, options.domain, &batch_in, &hashed_out)));
             let (full_in, encoded_out) = (full_in.clone(), encoded_out.clone());
             workers.push(scope.spawn(move || compress::encode_frames(options.level, &full_in, &encoded_out)));
         }

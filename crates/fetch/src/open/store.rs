@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use platter_client::Watch;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, Error, ErrorKind, Result, Score};
+use platter_image::{BlockId, Domain, Error, ErrorKind, Result, Score};
 use platter_records::{
     BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Resolved, Signature, StoreId,
     Version, VersionName, edit_lock_refusal,
@@ -83,6 +83,14 @@ impl OpenStore {
             },
         };
         missing.map_or(Ok(()), |missing| Err(missing.refuse()))
+    }
+
+    /// Returns the identity domain of the store's blocks.
+    pub fn domain(&self) -> Domain {
+        match &self.0 {
+            Opened::Local(store) => store.domain(),
+            Opened::Remote(_) => Domain::SHARED,
+        }
     }
 
     /// Returns every image that has versions, by name: the newest version of each.

@@ -2,7 +2,7 @@
 
 use zstd_safe::CCtx;
 
-use super::format::{Codec, FrameHeader, ListedBlock, may_have_length};
+use super::format::{Cipher, Codec, FrameHeader, ListedBlock, domain_in, may_have_length};
 use super::{BLOCKS_MAX, RAW_LENGTH_MAX};
 use crate::{BlockId, Domain, Error, Kind, Result};
 
@@ -27,6 +27,17 @@ pub struct EncodedFrame {
     pub blocks: Vec<ListedBlock>,
     /// Bytes of its blocks before compression.
     pub raw_length: u32,
+}
+
+impl EncodedFrame {
+    /// The identity domain that its header names.
+    ///
+    /// # Errors
+    /// `Corrupt` when it has no header.
+    pub fn domain(&self) -> Result<Domain> {
+        let fixed = self.stored.first_chunk().ok_or_else(|| Error::corrupt("frame: it has no header"))?;
+        Ok(domain_in(fixed))
+    }
 }
 
 impl FrameBuilder {
@@ -64,17 +75,27 @@ impl FrameBuilder {
         std::mem::replace(self, Self::new(self.kind, self.domain, self.target))
     }
 
-    /// Encodes the frame; compresses it if that makes it smaller.
+    /// Encodes the frame; compresses it if that makes it smaller, then encrypts it in an encrypted domain.
     ///
     /// # Errors
-    /// `Bug` when the compressor fails, or its output does not decompress to the input (design: frames).
+    /// `Bug` when the compressor fails, or its output does not decompress to the input (design: frames); `Refused` when this
+    /// process lacks the key of the domain.
     pub fn encode(self, compressor: &mut Compressor) -> Result<EncodedFrame> {
         let compressed = compressor.compress(&self.raw)?;
         let (codec, payload) = match compressed {
             Some(payload) => (Codec::Zstd, payload),
             None => (Codec::Raw, &self.raw[..]),
         };
-        let header = FrameHeader::new(self.kind, codec, self.domain, self.blocks, payload);
+        let mut header = FrameHeader::new(self.kind, codec, self.domain, self.blocks, payload.len());
+        let sealed = match header.cipher {
+            Cipher::None => None,
+            Cipher::XChaCha20Poly1305 => {
+                let ids: Vec<u8> = header.blocks.iter().flat_map(|block| block.id.0).collect();
+                Some(self.domain.keys()?.seal(&header.binding(), &ids, payload)?)
+            }
+        };
+        let payload = sealed.as_deref().unwrap_or(payload);
+        header.set_payload(payload);
         let mut stored = Vec::with_capacity(header.stored_length());
         header.write(&mut stored);
         stored.extend_from_slice(payload);

@@ -2,22 +2,25 @@
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
-use crate::{BlockId, Error, Kind, Result, SECTOR};
+use super::format::{Cipher, Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
+use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
 /// How much of a frame is verified (design: verify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
     /// Hash every block and compare with its id: for frames from a device, an object store or the network.
     Hashes,
-    /// Check only the checksum: for frames whose blocks this machine has hashed before.
+    /// Check only the checksum: for frames whose blocks this machine has hashed before. Encrypted frames are hashed all the
+    /// same.
     Checksum,
 }
 
-/// A zstd context and a buffer for one decoded frame, reused from frame to frame.
+/// A zstd context and buffers for one frame, reused from frame to frame.
 pub struct FrameDecoder {
     context: DCtx<'static>,
     raw: Vec<u8>,
+    /// The decrypted payload.
+    opened: Vec<u8>,
 }
 
 impl FrameDecoder {
@@ -30,7 +33,7 @@ impl FrameDecoder {
         context
             .set_parameter(DParameter::WindowLogMax(RAW_LENGTH_MAX.ilog2()))
             .map_err(|code| Error::bug(format!("zstd: {}", zstd_safe::get_error_name(code))))?;
-        Ok(Self { context, raw: Vec::new() })
+        Ok(Self { context, raw: Vec::new(), opened: Vec::new() })
     }
 
     /// Decodes and verifies a whole frame. Returns its header and the contents of its blocks, concatenated.
@@ -40,11 +43,11 @@ impl FrameDecoder {
     pub fn decode(&mut self, stored: &[u8], verify: Verify) -> Result<(FrameHeader, &[u8])> {
         let header = FrameHeader::parse(stored)?;
         self.decode_upto(&header, stored, header.raw_length as usize)?;
-        if verify == Verify::Hashes {
+        if verify == Verify::Hashes || header.cipher != Cipher::None {
             let mut start = 0;
             for block in &header.blocks {
                 let end = start + block.length as usize;
-                check(header.kind, block.id, &self.raw[start..end])?;
+                check(header.domain, header.kind, block.id, &self.raw[start..end])?;
                 start = end;
             }
         }
@@ -66,7 +69,7 @@ impl FrameDecoder {
         let start = end - header.blocks[slot as usize].length as usize;
         self.decode_upto(&header, stored, end)?;
         let contents = &self.raw[start..end];
-        check(kind, *id, contents)?;
+        check(header.domain, kind, *id, contents)?;
         Ok(contents)
     }
 
@@ -101,7 +104,7 @@ impl FrameDecoder {
         for (block, id) in header.blocks.iter().zip(ids_mut(stored, header.blocks.len())) {
             let (contents, after) = rest.split_at(block.length as usize);
             rest = after;
-            let name = BlockId::of(header.kind, contents);
+            let name = header.domain.id_of(header.kind, contents)?;
             check_end(header.kind, name, contents)?;
             id.copy_from_slice(&name.0);
         }
@@ -121,6 +124,19 @@ impl FrameDecoder {
     /// Fills `self.raw` with the first `wanted` bytes of the blocks.
     fn decode_upto(&mut self, header: &FrameHeader, stored: &[u8], wanted: usize) -> Result<()> {
         let payload = header.payload(stored)?;
+        if header.cipher == Cipher::None {
+            return self.decompress(header, payload, wanted);
+        }
+        let keys = header.domain.keys()?;
+        let mut opened = std::mem::take(&mut self.opened);
+        let done = keys
+            .open(&header.binding(), payload, &mut opened)
+            .and_then(|()| self.decompress(header, &opened, wanted));
+        self.opened = opened;
+        done
+    }
+
+    fn decompress(&mut self, header: &FrameHeader, payload: &[u8], wanted: usize) -> Result<()> {
         if header.codec == Codec::Raw {
             self.raw.clear();
             self.raw.extend_from_slice(&payload[..wanted]);
@@ -172,13 +188,15 @@ impl UnverifiedBlocks<'_> {
         self.header.blocks.iter().map_while(move |block| {
             let (contents, after) = rest.split_at_checked(block.length as usize)?;
             rest = after;
-            Some(UnverifiedBlock { kind: self.header.kind, id: block.id, contents })
+            let (domain, kind) = (self.header.domain, self.header.kind);
+            Some(UnverifiedBlock { domain, kind, id: block.id, contents })
         })
     }
 }
 
 /// A block that was decoded but not hashed yet.
 pub struct UnverifiedBlock<'a> {
+    domain: Domain,
     kind: Kind,
     id: BlockId,
     contents: &'a [u8],
@@ -195,13 +213,13 @@ impl<'a> UnverifiedBlock<'a> {
     /// # Errors
     /// `Corrupt` when the hash does not match the id.
     pub fn verify(self) -> Result<&'a [u8]> {
-        check(self.kind, self.id, self.contents)?;
+        check(self.domain, self.kind, self.id, self.contents)?;
         Ok(self.contents)
     }
 }
 
-fn check(kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
-    if BlockId::of(kind, contents) != id {
+fn check(domain: Domain, kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
+    if domain.id_of(kind, contents)? != id {
         return Err(Error::corrupt(format!("{kind:?} {id}: the contents do not match the hash")));
     }
     check_end(kind, id, contents)

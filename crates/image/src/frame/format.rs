@@ -6,6 +6,7 @@ use twox_hash::XxHash3_64;
 
 use super::packed::packed_length;
 use crate::chunking::BLOCK_LENGTH_MAX;
+use crate::domain::SEAL_LENGTH;
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
 /// The first bytes of every frame.
@@ -21,7 +22,8 @@ pub const RAW_LENGTH_MAX: usize = 256 << 10;
 /// The most blocks in one frame.
 pub const BLOCKS_MAX: usize = RAW_LENGTH_MAX / SECTOR as usize;
 /// The most bytes of one stored frame.
-pub const STORED_LENGTH_MAX: usize = HEADER_LENGTH + BLOCKS_MAX * LISTED_LENGTH + RAW_LENGTH_MAX;
+pub const STORED_LENGTH_MAX: usize =
+    HEADER_LENGTH + BLOCKS_MAX * LISTED_LENGTH + RAW_LENGTH_MAX + SEAL_LENGTH;
 
 /// How the payload is encoded. The values are stored in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,26 @@ pub enum Codec {
     Raw = 0,
     /// One zstd frame (RFC 8878).
     Zstd = 1,
+}
+
+/// Whether the encoded payload is encrypted. The values are stored in headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cipher {
+    /// Not encrypted.
+    None = 0,
+    /// XChaCha20-Poly1305: nonce, ciphertext, tag.
+    XChaCha20Poly1305 = 1,
+}
+
+impl Cipher {
+    /// Bytes by which it makes a payload longer.
+    fn overhead(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::XChaCha20Poly1305 => SEAL_LENGTH as u32,
+        }
+    }
 }
 
 /// A block as listed in its frame's header.
@@ -49,36 +71,56 @@ pub struct FrameHeader {
     pub kind: Kind,
     /// How the payload is encoded.
     pub codec: Codec,
+    /// How it is encrypted, after it was encoded.
+    pub cipher: Cipher,
     /// Identity domain of the ids.
     pub domain: Domain,
     /// Total bytes of all blocks; at most [`RAW_LENGTH_MAX`].
     pub raw_length: u32,
-    /// Bytes of the stored payload; at most `raw_length`.
+    /// Bytes of the stored payload; without the overhead of encryption at most `raw_length`.
     pub payload_length: u32,
     /// Checksum of the stored payload.
-    payload_checksum: u64,
+    pub(super) payload_checksum: u64,
     /// The blocks, in the order of the payload.
     pub blocks: Vec<ListedBlock>,
 }
 
 impl FrameHeader {
-    /// The header of a frame with that payload.
+    /// The header of a frame whose payload will have that length after encoding, before encryption. Its checksum is set by
+    /// [`FrameHeader::set_payload`].
     pub(super) fn new(
         kind: Kind,
         codec: Codec,
         domain: Domain,
         blocks: Vec<ListedBlock>,
-        payload: &[u8],
+        encoded_length: usize,
     ) -> Self {
+        let cipher = if domain.encrypts(kind) { Cipher::XChaCha20Poly1305 } else { Cipher::None };
         Self {
             kind,
             codec,
+            cipher,
             domain,
             raw_length: blocks.iter().map(|block| block.length).sum(),
-            payload_length: payload.len() as u32,
-            payload_checksum: checksum(&[payload]),
+            payload_length: encoded_length as u32 + cipher.overhead(),
+            payload_checksum: 0,
             blocks,
         }
+    }
+
+    /// Sets the checksum of the payload as stored.
+    pub(super) fn set_payload(&mut self, payload: &[u8]) {
+        self.payload_checksum = checksum(&[payload]);
+    }
+
+    /// What encryption authenticates with the payload: all fields of the header before the checksums, and the lengths of the
+    /// blocks. The ids are not part of it, because a pack without a footer does not have them. They are keyed hashes of
+    /// the contents, and every block of an encrypted frame is hashed when it is decoded.
+    pub(super) fn binding(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(40 + 4 * self.blocks.len());
+        self.write_fields(&mut out);
+        self.blocks.iter().for_each(|block| out.extend_from_slice(&block.length.to_le_bytes()));
+        out
     }
 
     /// Bytes of the header, including the list.
@@ -99,13 +141,7 @@ impl FrameHeader {
     /// Appends the encoded header to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[FORMAT_VERSION, self.kind as u8, self.codec as u8, 0]);
-        out.extend_from_slice(&self.raw_length.to_le_bytes());
-        out.extend_from_slice(&self.payload_length.to_le_bytes());
-        out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&self.domain.0);
+        self.write_fields(out);
         out.extend_from_slice(&self.payload_checksum.to_le_bytes());
         let checksum_at = out.len();
         out.extend_from_slice(&[0; 8]);
@@ -115,6 +151,17 @@ impl FrameHeader {
         }
         let sum = checksum(&[&out[start..checksum_at], &out[checksum_at + 8..]]);
         out[checksum_at..checksum_at + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Appends the fields before the checksums.
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[FORMAT_VERSION, self.kind as u8, self.codec as u8, self.cipher as u8]);
+        out.extend_from_slice(&self.raw_length.to_le_bytes());
+        out.extend_from_slice(&self.payload_length.to_le_bytes());
+        out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.domain.0);
     }
 
     /// From the fixed part alone: the length of header and list, needed before [`FrameHeader::parse`], and
@@ -153,10 +200,12 @@ impl FrameHeader {
             1 => Codec::Zstd,
             other => return Err(corrupt(format!("unknown codec {other}"))),
         };
+        let cipher = cipher_of(header)?;
         let (raw_length, payload_length) = (u32_at(header, 8), u32_at(header, 12));
-        if codec == Codec::Raw && raw_length != payload_length {
+        let encoded_length = payload_length.saturating_sub(cipher.overhead());
+        if codec == Codec::Raw && raw_length != encoded_length {
             return Err(corrupt(format!(
-                "{raw_length} raw bytes, but {payload_length} stored without compression"
+                "{raw_length} raw bytes, but {encoded_length} stored without compression"
             )));
         }
         let blocks: Vec<ListedBlock> =
@@ -172,6 +221,7 @@ impl FrameHeader {
         Ok(Self {
             kind,
             codec,
+            cipher,
             domain,
             raw_length,
             payload_length,
@@ -211,12 +261,31 @@ pub(super) fn peek(fixed: &[u8], magic: [u8; 4]) -> Result<(usize, usize)> {
         return Err(corrupt(format!("format version {}, supported is {FORMAT_VERSION}", fixed[4])));
     }
     let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
-    if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX {
+    let overhead = cipher_of(fixed)?.overhead();
+    let fits = raw_length as usize <= RAW_LENGTH_MAX
+        && (overhead..=raw_length.saturating_add(overhead)).contains(&payload_length);
+    if !fits || blocks as usize > BLOCKS_MAX {
         return Err(corrupt(format!(
             "lengths out of bounds: {raw_length} raw, {payload_length} stored, {blocks} blocks"
         )));
     }
     Ok((blocks as usize, payload_length as usize))
+}
+
+/// The cipher that a header of at least [`HEADER_LENGTH`] bytes names.
+fn cipher_of(header: &[u8]) -> Result<Cipher> {
+    match header[7] {
+        0 => Ok(Cipher::None),
+        1 => Ok(Cipher::XChaCha20Poly1305),
+        other => Err(Error::corrupt(format!("frame header: unknown cipher {other}"))),
+    }
+}
+
+/// The identity domain in the fixed part of a header, of a whole frame or one in a pack. Nothing is verified.
+pub fn domain_in(fixed: &[u8; HEADER_LENGTH]) -> Domain {
+    let mut domain = Domain::SHARED;
+    domain.0.copy_from_slice(&fixed[24..40]);
+    domain
 }
 
 /// The ids in a whole frame's list, for writing.

@@ -8,12 +8,15 @@ mod builder;
 mod decode;
 mod format;
 mod packed;
+#[cfg(test)]
+mod sealed_tests;
 pub mod stream;
 
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
 pub use decode::{FrameDecoder, UnverifiedBlock, UnverifiedBlocks, Verify};
 pub use format::{
-    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
+    BLOCKS_MAX, Cipher, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
+    domain_in,
 };
 pub use packed::{PACKED_MAGIC, make_whole, packed_length, peek_packed, to_packed, whole_header_length};
 

@@ -91,7 +91,7 @@ mod tests {
 
     /// A frame of blocks with these numbers of sectors.
     fn frame(sectors: &[usize]) -> Vec<u8> {
-        let mut builder = FrameBuilder::new(Kind::Data, Domain([7; 16]), 256 << 10);
+        let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, 256 << 10);
         for (number, sectors) in sectors.iter().enumerate() {
             let contents: Vec<u8> = (0..sectors * 512).map(|at| (at / 3 + number * 11) as u8 | 1).collect();
             builder.push(BlockId::of(Kind::Data, &contents), &contents);

@@ -117,7 +117,7 @@ impl<S: PageSink> RecipeBuilder<S> {
             self.close_branch(level)?;
         }
         let bytes = self.root.encode();
-        let score = self.root.score();
+        let score = self.root.score()?;
         self.sink.page(score.0, &bytes)?;
         Ok((score, self.sink))
     }
@@ -195,7 +195,7 @@ impl<S: PageSink> RecipeBuilder<S> {
     }
 
     fn add_page(&mut self, level: u8, range: Extent, bytes: &[u8]) -> Result<()> {
-        let id = BlockId::of(Kind::Page, bytes);
+        let id = self.root.domain.id_of(Kind::Page, bytes)?;
         self.sink.page(id, bytes)?;
         let child = Child { start: range.offset, span_log2: range.length.trailing_zeros() as u8, id };
         let parent = level + 1;

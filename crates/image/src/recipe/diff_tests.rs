@@ -185,8 +185,8 @@ fn an_entry_past_the_end_is_corrupt() {
     let good = Recipe::open(build(&pages, 1 << 20, &[entry(0, 8, data(1, 0))]), &pages).unwrap();
     let mut root = *good.root();
     root.disk_length = 512;
-    pages.pages.borrow_mut().insert(root.score().0, root.encode());
-    let bad = Recipe::open(root.score(), &pages).unwrap();
+    pages.pages.borrow_mut().insert(root.score().unwrap().0, root.encode());
+    let bad = Recipe::open(root.score().unwrap(), &pages).unwrap();
     let empty = Recipe::open(build(&pages, 1 << 20, &[]), &pages).unwrap();
     let error = diff(&bad, &empty, &mut |_| Ok(())).unwrap_err();
     assert_eq!(error.kind(), crate::ErrorKind::Corrupt);

@@ -64,8 +64,11 @@ impl Root {
     }
 
     /// The score of this root.
-    pub fn score(&self) -> Score {
-        Score(BlockId::of(Kind::Page, &self.encode()))
+    ///
+    /// # Errors
+    /// `Refused` when this process lacks the key of the domain.
+    pub fn score(&self) -> Result<Score> {
+        self.domain.id_of(Kind::Page, &self.encode()).map(Score)
     }
 
     /// Refuses a page with contents past the end of the disk. The page's range may reach past the end,

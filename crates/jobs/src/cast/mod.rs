@@ -61,6 +61,7 @@ pub fn cast(
     on_event: &mut dyn FnMut(&SendEvent),
 ) -> Result<CastReport> {
     let store = Store::open_reader(&request.store)?;
+    store.domain().refuse_encrypted("a cast")?;
     let resolved = store.resolve(&request.version)?;
     progress.begin("planning", 0);
     let (description, source) = describe(&store, &resolved, request.segment_data_max)?;

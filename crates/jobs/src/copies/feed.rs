@@ -9,7 +9,7 @@ use platter_image::frame::stream::{FramesRequest, REQUEST_IDS_MAX};
 use platter_image::frame::{
     Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, Verify,
 };
-use platter_image::{BlockId, BlockPlace, Domain, Error, ErrorKind, FrameIndex, Kind, Result, Score, judged};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameIndex, Kind, Result, Score, judged};
 use platter_store::Store;
 
 /// How long a request is repeated while the origin is down, and the pause between two attempts.
@@ -76,7 +76,7 @@ impl Feed {
             let mut was_taken = true;
             let answer = remote.origin().frames(&request, &mut |header, stored| {
                 let wanted = header.blocks.iter().filter(|block| left.remove(&block.id)).count();
-                if header.kind != kind || header.domain != Domain::SHARED || wanted == 0 {
+                if header.kind != kind || header.domain != self.store.domain() || wanted == 0 {
                     return Err(Error::corrupt("the origin sent a frame that was not requested"));
                 }
                 let taken = take(frame_of(header.clone(), stored.to_vec()));
@@ -117,7 +117,7 @@ impl Feed {
         let mut places = ids.iter().map(|id| place_of(store, kind, id)).collect::<Result<Vec<_>>>()?;
         places.sort_unstable();
         places.dedup();
-        let mut rest = FrameBuilder::new(kind, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        let mut rest = FrameBuilder::new(kind, store.domain(), RAW_LENGTH_DEFAULT);
         let mut at = 0;
         while at < places.len() {
             let frame = places[at].0.frame;

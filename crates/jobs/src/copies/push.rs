@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use platter_fetch::{OpenStore, Opened, StoreLocation};
 use platter_image::recipe::Recipe;
-use platter_image::{Error, ErrorKind, Result, Score};
+use platter_image::{Domain, Error, ErrorKind, Result, Score};
 use platter_records::{ImageName, Imported, NumberChoice, Version, VersionName, VersionQuery, VersionRecord};
 use platter_store::{KnownCheck, missing_blocks};
 use serde::Serialize;
@@ -104,6 +104,7 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
     let from = OpenStore::open_reader(&request.from)?;
     let versions = chosen(&from, &request.what)?;
     let to = OpenStore::open_reader(&request.to)?;
+    refuse_other_key(from.domain(), to.domain())?;
     let to = to.when_unlocked(|| OpenStore::open_writer(&request.to))?;
     let mut pushing =
         Pushing { request, feed: Feed::new(from)?, to, progress, report: PushReport::default() };
@@ -119,6 +120,25 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
         }
     }
     Ok(pushing.report)
+}
+
+/// Refuses to copy between stores whose blocks have different names.
+///
+/// # Errors
+/// `Refused`.
+pub(super) fn refuse_other_key(from: Domain, to: Domain) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    let what = match (from.is_encrypted(), to.is_encrypted()) {
+        (true, true) => "both stores are encrypted, with different keys",
+        (true, false) => "the source is encrypted, and the other store is not",
+        _ => "the source is not encrypted, and the other store is",
+    };
+    Err(Error::refused(format!(
+        "{what}: the same disk has other block ids and another score there, so nothing was copied. \
+         `platter init --same-key-as DIR/keys.json` creates a store with the same key"
+    )))
 }
 
 /// Returns the versions, of each image the oldest first.

@@ -159,7 +159,7 @@ impl HealSource for OnDisk {
         for piece in &wanted.pieces {
             let Some(start) = piece.disk_offset.checked_sub(piece.block_offset) else { continue };
             if tried.insert(start)
-                && let Some(block) = self.block_at(start, &wanted.id)?
+                && let Some(block) = self.block_at(start, wanted)?
             {
                 return Ok(Some(block));
             }
@@ -171,7 +171,7 @@ impl HealSource for OnDisk {
 impl OnDisk {
     /// Looks for a block that begins at that offset. Recipes do not say how long blocks are, so every length is tried that does not
     /// end in a zero sector.
-    fn block_at(&self, start: u64, id: &BlockId) -> Result<Option<Vec<u8>>> {
+    fn block_at(&self, start: u64, wanted: &WantedBlock) -> Result<Option<Vec<u8>>> {
         let length = BLOCK_LENGTH_MAX.min(self.disk.length().saturating_sub(start));
         let mut bytes = vec![0; length as usize];
         let read = self.disk.read_exact_at(&mut bytes, start);
@@ -179,7 +179,7 @@ impl OnDisk {
         let sector = SECTOR as usize;
         while bytes.len() >= sector {
             let last = bytes.len() - sector;
-            if bytes[last..].iter().any(|byte| *byte != 0) && BlockId::of(Kind::Data, &bytes) == *id {
+            if bytes[last..].iter().any(|byte| *byte != 0) && wanted.is(&bytes) {
                 return Ok(Some(bytes));
             }
             bytes.truncate(last);

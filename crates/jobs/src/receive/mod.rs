@@ -128,7 +128,7 @@ impl Offered {
             return None;
         };
         let (time, signatures) = decode_offer(&self.offer).unwrap_or_default();
-        let draft = VersionRecord::draft(image, root.score(), time);
+        let draft = VersionRecord::draft(image, root.score().ok()?, time);
         Some(VersionRecord { number, signatures, ..draft })
     }
 }

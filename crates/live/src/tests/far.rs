@@ -287,9 +287,9 @@ fn the_commit_itself_compares_the_number() {
                 Root { disk_length: 512, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None };
             let session = store.session().unwrap();
             let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
-            frame.push(root.score().0, &root.encode());
+            frame.push(root.score().unwrap().0, &root.encode());
             session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
-            let (score, disk_length) = (root.score(), 512);
+            let (score, disk_length) = (root.score().unwrap(), 512);
             let another = VersionRecord { source: "another".into(), score, disk_length, ..draft.clone() };
             session.publish(another).unwrap();
         }

@@ -216,6 +216,7 @@ impl ImageTree {
         if state.spools.len() >= SPOOLS_MAX {
             return Err(Error::refused(format!("{SPOOLS_MAX} files are being imported already")));
         }
+        self.keep.sources.store.domain().refuse_encrypted("importing through the file tree")?;
         // Checked early, before a disk is copied in vain; publishing checks again.
         self.keep.sources.store.check_edit_lock(&image, EditLockChoice::Free)?;
         let spool = Arc::new(Spool::create(self.keep.clone(), image, format!("import/{path}"))?);

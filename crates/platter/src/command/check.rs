@@ -80,6 +80,7 @@ fn json(report: &CheckReport) -> Value {
         "frames": report.frames,
         "blocks": report.blocks,
         "versions": report.versions,
+        "locked": report.locked,
         "all_read_since_unix_ms": report.health.all_read_since_unix_ms,
         "quarantined_frames": report.health.quarantined_frames,
         "quarantined_blocks": report.health.quarantined_blocks,
@@ -152,6 +153,10 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         count(report.blocks as u64, "block"),
         verdict(report),
     );
+    if report.locked {
+        text += "\nthe store is encrypted and locked: recipes were not read, and of contents only checksums were verified; \
+                 --unlock-file or --unlock-command opens it";
+    }
     if report.verdict == Verdict::Clean && !read_data {
         text += " (contents were not read; --read-data reads them)";
     }

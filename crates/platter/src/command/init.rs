@@ -2,16 +2,51 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Store, StoreLocation};
+use platter_jobs::{Cost, Error, KeyFile, MasterKey, Store, StoreLocation};
 use serde_json::json;
 
 use super::Outcome;
+use crate::arguments::{Init, UnlockArguments};
 use crate::output::Output;
+use crate::unlock::{first_secret, master};
 
-pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+pub(crate) fn run(
+    store: &StoreLocation,
+    options: &Init,
+    unlock: &UnlockArguments,
+    output: &Output,
+) -> Outcome {
     let place = store.local("creating a store")?;
-    Store::init(place)?;
+    if place.is_store()? {
+        return Err(Error::refused(format!("{} is already a store", place.dir().display())));
+    }
+    let keys = match &options.same_key_as {
+        Some(file) => {
+            let bytes = std::fs::read(file)
+                .map_err(|error| Error::io(format!("reading {}", file.display()), error))?;
+            let keys = KeyFile::decode(&bytes).map_err(|error| error.within(file.display().to_string()))?;
+            // Proves that somebody can open the new store.
+            master(place, &keys, unlock, output)?;
+            Some(keys)
+        }
+        None if options.encrypt => {
+            let master = MasterKey::random()?;
+            let mut keys = KeyFile::new(&master);
+            keys.add(&master, "", &first_secret(unlock, output)?, Cost::USUAL)?;
+            Some(keys)
+        }
+        None => None,
+    };
+    match &keys {
+        Some(keys) => Store::init_encrypted(place, keys)?,
+        None => Store::init(place)?,
+    };
     let dir = place.dir().display();
-    output.fact(&json!({ "store": dir.to_string() }), || format!("created a store in {dir}"));
+    output.fact(&json!({ "store": dir.to_string(), "encrypted": keys.is_some() }), || match keys.is_some() {
+        true => format!(
+            "created an encrypted store in {dir}\nkeep a copy of {dir}/keys.json elsewhere: without it nothing can be read"
+        ),
+        false => format!("created a store in {dir}"),
+    });
     Ok(ExitCode::SUCCESS)
 }

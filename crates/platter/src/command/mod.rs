@@ -20,6 +20,7 @@ pub(crate) mod diff;
 pub(crate) mod discard;
 pub(crate) mod discard_interrupted;
 pub(crate) mod disks;
+pub(crate) mod encryption;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod follow;

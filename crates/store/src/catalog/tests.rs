@@ -25,9 +25,9 @@ fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
     let disk_length = sectors * 512;
     let root = Root { disk_length, sector_size: 512, cut_policy, domain: Domain::SHARED, top: None };
     let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 10);
-    frame.push(root.score().0, &root.encode());
+    frame.push(root.score().unwrap().0, &root.encode());
     session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
-    Ok(root.score())
+    Ok(root.score().unwrap())
 }
 
 fn publish(store: &Store, name: &str, score: u8) -> platter_image::Result<Version> {

@@ -104,11 +104,16 @@ impl HoardWriter {
         &self.hoard
     }
 
-    /// Adds a boot set. Missing pages and blocks are read from `source` and stored in boot order.
+    /// Adds a boot set. Missing pages and blocks are read from `source`, whose blocks are of `domain`, and stored in boot order.
     ///
     /// # Errors
     /// Errors of `source`; `Corrupt` when it returns wrong contents; `Io`.
-    pub fn add(&mut self, set: &BootSet, source: &(impl FrameSource + PageSource + ?Sized)) -> Result<Added> {
+    pub fn add(
+        &mut self,
+        set: &BootSet,
+        domain: Domain,
+        source: &(impl FrameSource + PageSource + ?Sized),
+    ) -> Result<Added> {
         let mut added = Added::default();
         let missing = |rows: &[BootBlock]| -> Vec<BlockId> {
             let ids = rows.iter().map(|row| row.id);
@@ -116,10 +121,10 @@ impl HoardWriter {
         };
         let (pages, blocks) = (missing(&set.pages), missing(&set.blocks));
         source.will_need_pages(&pages);
-        let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        let mut frame = FrameBuilder::new(Kind::Page, domain, RAW_LENGTH_DEFAULT);
         for id in &pages {
             let contents = source.page(id)?;
-            if BlockId::of(Kind::Page, &contents) != *id {
+            if domain.id_of(Kind::Page, &contents)? != *id {
                 return Err(Error::corrupt(format!("page {id}: its contents do not match its hash")));
             }
             self.push(&mut frame, *id, &contents, &mut added)?;
@@ -127,7 +132,7 @@ impl HoardWriter {
         self.flush(frame, &mut added)?;
         // Only after the pages were read: a source with peers needs the pages that name the blocks.
         source.will_need(&blocks);
-        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        let mut frame = FrameBuilder::new(Kind::Data, domain, RAW_LENGTH_DEFAULT);
         // A new cache for each call: addresses are valid for one source only.
         let mut decoded = DecodedFrames::new()?;
         let mut left = RemainingBlocks(blocks.iter().copied().zip(0..).collect());
@@ -135,7 +140,7 @@ impl HoardWriter {
             if !left.0.contains_key(id) {
                 continue;
             }
-            match decoded.find(source, id, &left)? {
+            match decoded.find(source, id, domain, &left)? {
                 SourceBlock::Frame(whole) => {
                     let full = frame.take();
                     self.flush(full, &mut added)?;
@@ -171,7 +176,7 @@ impl HoardWriter {
     pub fn add_frame(&mut self, stored: &[u8]) -> Result<Added> {
         let mut decoder = FrameDecoder::new()?;
         let (header, contents) = decoder.decode(stored, Verify::Hashes)?;
-        if header.kind == Kind::Version || header.domain != Domain::SHARED {
+        if header.kind == Kind::Version {
             return Err(Error::corrupt("a frame of this kind or domain does not belong in a hoard"));
         }
         let mut added = Added::default();
@@ -285,7 +290,8 @@ impl HoardWriter {
         let file = file.context(|| format!("opening {}", path.display()))?;
         let (mut decoder, mut stored, mut added) = (FrameDecoder::new()?, Vec::new(), Added::default());
         for kind in [Kind::Page, Kind::Data, Kind::BootSet] {
-            let mut frame = FrameBuilder::new(kind, Domain::SHARED, RAW_LENGTH_DEFAULT);
+            let empty = |domain| FrameBuilder::new(kind, domain, RAW_LENGTH_DEFAULT);
+            let (mut frame, mut domain) = (empty(Domain::SHARED), Domain::SHARED);
             for (row, ids) in directory.iter().filter(|(row, _)| row.kind == kind) {
                 let address = row.address(ordinal);
                 if !ids.iter().any(|id| needed.contains(id)) {
@@ -293,6 +299,10 @@ impl HoardWriter {
                 }
                 read_row(&*file, row, ids, &mut stored)?;
                 let (header, contents) = decoder.decode(&stored, Verify::Hashes)?;
+                if header.domain != domain {
+                    self.flush(std::mem::replace(&mut frame, empty(header.domain)), &mut added)?;
+                    domain = header.domain;
+                }
                 let mut start = 0;
                 for block in &header.blocks {
                     let end = start + block.length as usize;
@@ -392,7 +402,6 @@ impl RemainingBlocks {
         let Some(at) = self.0.get(id) else { return false };
         let is_soon = |id: &BlockId| self.0.get(id).is_some_and(|place| *place < at + NEAR);
         header.kind == Kind::Data
-            && header.domain == Domain::SHARED
             && header.raw_length >= RAW_LENGTH_KEPT_MIN
             && header.blocks.iter().any(|block| block.id == *id)
             && header.blocks.iter().all(|block| is_soon(&block.id))
@@ -426,6 +435,7 @@ impl DecodedFrames {
         &mut self,
         source: &(impl FrameSource + ?Sized),
         id: &BlockId,
+        domain: Domain,
         left: &RemainingBlocks,
     ) -> Result<SourceBlock<'_>> {
         let lease = lease(source, id)?;
@@ -435,6 +445,9 @@ impl DecodedFrames {
             let within = |error: Error| error.within(format!("block {id}"));
             let decoded = self.decoder.decode(&self.stored, Verify::Hashes);
             let (header, raw) = judged(source, address, decoded).map_err(within)?;
+            if header.domain != domain {
+                return Err(within(Error::corrupt("its frame is of another identity domain")));
+            }
             if left.is_worth_keeping(&header, id) {
                 let (stored, raw_length) = (std::mem::take(&mut self.stored), header.raw_length);
                 let blocks = header.blocks;

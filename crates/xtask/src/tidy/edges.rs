@@ -18,7 +18,11 @@ const TESTS_ONLY: &[&str] = &["platter-testbed"];
 
 /// One row per crate; every crate must be listed.
 const RULES: &[Rule] = &[
-    Rule { name: "platter-image", own: &[], foreign: Some(&["blake3", "twox-hash", "zstd-safe"]) },
+    Rule {
+        name: "platter-image",
+        own: &[],
+        foreign: Some(&["blake3", "chacha20poly1305", "parking_lot", "twox-hash", "zeroize", "zstd-safe"]),
+    },
     Rule { name: "platter-vfs", own: &[], foreign: None },
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
@@ -34,6 +38,12 @@ const RULES: &[Rule] = &[
         name: "platter-signing",
         own: &["platter-image", "platter-records", "platter-transport"],
         foreign: Some(&["minisign", "rustix", "serde_json"]),
+    },
+    // Keys of encrypted stores: no files, no terminal; random bytes from the system.
+    Rule {
+        name: "platter-encryption",
+        own: &["platter-image"],
+        foreign: Some(&["argon2", "chacha20poly1305", "getrandom", "serde", "serde_json", "zeroize"]),
     },
     // Metadata, and the types of the API: no database, no sockets.
     Rule {
@@ -69,6 +79,7 @@ const RULES: &[Rule] = &[
         name: "platter-store",
         own: &[
             "platter-collection",
+            "platter-encryption",
             "platter-image",
             "platter-index",
             "platter-pack",
@@ -126,6 +137,7 @@ const RULES: &[Rule] = &[
             "platter-cast",
             "platter-client",
             "platter-disk",
+            "platter-encryption",
             "platter-export",
             "platter-fetch",
             "platter-filesystem",
@@ -199,6 +211,7 @@ const RULES: &[Rule] = &[
             "platter-image",
             "platter-vfs",
             "platter-disk",
+            "platter-encryption",
             "platter-filesystem",
             "platter-store",
             "platter-pack",

@@ -20,6 +20,7 @@ use platter_records::{Action, Follower, Following, OriginAccess, Standing};
 use platter_store::{ReplicatedChange, RowChange, StandingChange, Store, StorePlace};
 
 use super::feed::Feed;
+use super::push::refuse_other_key;
 use crate::Progress;
 use crate::edit_lock::default_holder;
 use entering::{Batch, Entering};
@@ -196,8 +197,10 @@ impl Followed {
         options: &ServerOptions,
         following: Following,
     ) -> Result<Self> {
-        let id = Store::open_reader(&place)?.id().to_string();
+        let here = Store::open_reader(&place)?;
+        let id = here.id().to_string();
         let source = OpenStore::open_reader(&StoreLocation::from(options.clone()))?;
+        refuse_other_key(source.domain(), here.domain())?;
         Ok(Self {
             place,
             writer: None,

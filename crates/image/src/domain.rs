@@ -1,0 +1,289 @@
+//! Identity domains: how blocks are named and whether they are encrypted (design: encryption).
+//!
+//! A domain without a key is the plain one. Every other domain has a random master key, from which one key for the ids of
+//! data, one for the ids of pages, and one for frames are derived. This file alone holds such keys, names blocks
+//! with them, and encrypts and decrypts payloads of frames.
+//!
+//! The keys of a process are in one list, because frames are decoded in many places, and the header of each says which
+//! key it needs. A key in the list gives no permission that its process does not have: whoever holds it has the
+//! secret. Nothing here reads files or asks the system for randomness; whoever adds a key brings a random seed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chacha20poly1305::aead::inout::InOutBuf;
+use chacha20poly1305::{AeadInOut, KeyInit, Tag, XChaCha20Poly1305, XNonce};
+use parking_lot::RwLock;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::{BlockId, Error, Kind, Result};
+
+/// Bytes of a master key.
+pub const MASTER_KEY_LENGTH: usize = 32;
+/// Bytes of a nonce.
+const NONCE_LENGTH: usize = 24;
+/// Bytes of an authentication tag.
+const TAG_LENGTH: usize = 16;
+/// Bytes by which encryption makes a payload longer: nonce and tag.
+pub(crate) const SEAL_LENGTH: usize = NONCE_LENGTH + TAG_LENGTH;
+/// The most keys that one process holds.
+const KEYS_MAX: usize = 64;
+
+/// The keys of this process.
+static KEYRING: RwLock<Vec<Arc<DomainKeys>>> = RwLock::new(Vec::new());
+
+/// The identity domain: ids are valid, and data is deduplicated, only within one domain. All zeros is the
+/// domain of stores that are not encrypted; any other value is derived from the master key of an encrypted store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Domain(pub [u8; 16]);
+
+impl Domain {
+    /// The domain of stores that are not encrypted: the ids are plain hashes.
+    pub const SHARED: Self = Self([0; 16]);
+
+    /// The domain of a master key.
+    pub fn of(master: &[u8; MASTER_KEY_LENGTH]) -> Self {
+        let mut domain = Self::SHARED;
+        let digest = blake3::derive_key("platter 2026-11-25 identity domain", master);
+        domain.0.copy_from_slice(&digest[..16]);
+        domain
+    }
+
+    /// Parses 32 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 32 {
+            return None;
+        }
+        let mut domain = Self::SHARED;
+        for (byte, pair) in domain.0.iter_mut().zip(digits.chunks_exact(2)) {
+            let high = char::from(pair[0]).to_digit(16)?;
+            let low = char::from(pair[1]).to_digit(16)?;
+            *byte = (high * 16 + low) as u8;
+        }
+        Some(domain)
+    }
+
+    /// Whether blocks and pages of this domain are encrypted, and their ids keyed.
+    pub fn is_encrypted(self) -> bool {
+        self != Self::SHARED
+    }
+
+    /// Refuses an encrypted domain, for what would store or send its data without encryption.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn refuse_encrypted(self, doing: &str) -> Result<()> {
+        match self.is_encrypted() {
+            true => Err(Error::refused(format!(
+                "{doing} is not supported for an encrypted store yet: nothing may leave it without encryption"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether this process can read and write the domain.
+    pub fn is_open(self) -> bool {
+        !self.is_encrypted() || self.keys().is_ok()
+    }
+
+    /// The id of `contents` in this domain. Keyed are the ids of data and pages; records, boot sets and changes contain no
+    /// data of disks.
+    ///
+    /// # Errors
+    /// `Refused` when this process lacks the key.
+    pub fn id_of(self, kind: Kind, contents: &[u8]) -> Result<BlockId> {
+        if !self.encrypts(kind) {
+            return Ok(BlockId::of(kind, contents));
+        }
+        Ok(self.keys()?.id_of(kind, contents))
+    }
+
+    /// Whether frames of that kind are encrypted in this domain.
+    pub(crate) fn encrypts(self, kind: Kind) -> bool {
+        self.is_encrypted() && matches!(kind, Kind::Data | Kind::Page)
+    }
+
+    /// The keys of the domain.
+    ///
+    /// # Errors
+    /// `Refused` when this process lacks them.
+    pub fn keys(self) -> Result<Arc<DomainKeys>> {
+        let ring = KEYRING.read();
+        ring.iter().find(|keys| keys.domain == self).map(Arc::clone).ok_or_else(|| {
+            Error::refused(format!(
+                "the data is encrypted, and this process does not have the key of domain {self}: name its secret with \
+                 --unlock-file or --unlock-command"
+            ))
+        })
+    }
+}
+
+impl std::fmt::Display for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The keys of an encrypted domain.
+#[derive(ZeroizeOnDrop)]
+pub struct DomainKeys {
+    #[zeroize(skip)]
+    domain: Domain,
+    data_id: [u8; 32],
+    page_id: [u8; 32],
+    nonce: [u8; 32],
+    overlay: [u8; 32],
+    // Erases its key by itself.
+    #[zeroize(skip)]
+    frames: XChaCha20Poly1305,
+    #[zeroize(skip)]
+    sealed: AtomicU64,
+}
+
+impl DomainKeys {
+    /// Derives the keys of a master key. `seed` is random and new: nonces are derived from it.
+    pub fn derive(master: &[u8; MASTER_KEY_LENGTH], seed: &[u8; 32]) -> Self {
+        let key = |context| Zeroizing::new(blake3::derive_key(context, master));
+        let frames = key("platter 2026-11-25 frame key");
+        Self {
+            domain: Domain::of(master),
+            data_id: *key("platter 2026-11-25 block id key"),
+            page_id: *key("platter 2026-11-25 page id key"),
+            nonce: *Zeroizing::new(blake3::derive_key("platter 2026-11-25 nonces of a process", seed)),
+            overlay: *key("platter 2026-11-25 overlay key"),
+            frames: XChaCha20Poly1305::new((&*frames).into()),
+            sealed: AtomicU64::new(0),
+        }
+    }
+
+    /// The domain that they belong to.
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Adds them to the keys of this process, for as long as it runs.
+    ///
+    /// # Errors
+    /// `Refused` when it has too many keys.
+    pub fn add_to_process(self) -> Result<()> {
+        let mut ring = KEYRING.write();
+        if ring.iter().any(|keys| keys.domain == self.domain) {
+            return Ok(());
+        }
+        if ring.len() == KEYS_MAX {
+            return Err(Error::refused(format!("this process already has {KEYS_MAX} keys of stores")));
+        }
+        ring.push(Arc::new(self));
+        Ok(())
+    }
+
+    /// The key of one overlay.
+    pub fn overlay_key(&self, overlay: &[u8; 16], out: &mut [u8; 64]) {
+        let mut hasher = blake3::Hasher::new_keyed(&self.overlay);
+        hasher.update(overlay);
+        hasher.finalize_xof().fill(out);
+        hasher.zeroize();
+    }
+
+    fn id_of(&self, kind: Kind, contents: &[u8]) -> BlockId {
+        let key = if kind == Kind::Page { &self.page_id } else { &self.data_id };
+        BlockId(*blake3::keyed_hash(key, contents).as_bytes())
+    }
+
+    /// Encrypts a payload: nonce, ciphertext and tag. `binding` is authenticated with it.
+    ///
+    /// The nonce is derived from the random seed of the process, a counter, and the ids and lengths in `about`. So two
+    /// payloads of one process never share a nonce, nor do those of two processes that a snapshot of a virtual
+    /// machine gave the same seed, unless they have the same blocks.
+    pub(crate) fn seal(&self, binding: &[u8], about: &[u8], payload: &[u8]) -> Result<Vec<u8>> {
+        let mut nonce = [0; NONCE_LENGTH];
+        let mut hasher = blake3::Hasher::new_keyed(&self.nonce);
+        hasher.update(&self.sealed.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+        hasher.update(binding).update(about).update(&xxh3(payload).to_le_bytes());
+        hasher.finalize_xof().fill(&mut nonce);
+        let mut sealed = vec![0; payload.len() + SEAL_LENGTH];
+        let (head, rest) = sealed.split_at_mut(NONCE_LENGTH);
+        let (text, end) = rest.split_at_mut(payload.len());
+        head.copy_from_slice(&nonce);
+        let failed = || Error::bug("a frame cannot be encrypted");
+        let buffer = InOutBuf::new(payload, text).map_err(|_| failed())?;
+        let tag = self.frames.encrypt_inout_detached(&XNonce::from(nonce), binding, buffer);
+        end.copy_from_slice(&tag.map_err(|_| failed())?);
+        Ok(sealed)
+    }
+
+    /// Replaces `payload` by the decrypted contents of `sealed`.
+    ///
+    /// # Errors
+    /// `Corrupt` when it was not encrypted with this key and `binding`.
+    pub(crate) fn open(&self, binding: &[u8], sealed: &[u8], payload: &mut Vec<u8>) -> Result<()> {
+        let short = || Error::corrupt("frame: shorter than nonce and tag");
+        let (nonce, rest) = sealed.split_first_chunk::<NONCE_LENGTH>().ok_or_else(short)?;
+        let (text, tag) = rest.split_last_chunk::<TAG_LENGTH>().ok_or_else(short)?;
+        payload.resize(text.len(), 0);
+        let buffer = InOutBuf::new(text, payload).map_err(|_| Error::bug("two lengths of one payload"))?;
+        self.frames.decrypt_inout_detached(&XNonce::from(*nonce), binding, buffer, &Tag::from(*tag)).map_err(
+            |_| Error::corrupt("frame: it was not encrypted with the key of this store, or was changed"),
+        )
+    }
+}
+
+impl std::fmt::Debug for DomainKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "keys of domain {}", self.domain)
+    }
+}
+
+fn xxh3(bytes: &[u8]) -> u64 {
+    twox_hash::XxHash3_64::oneshot(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    /// Golden vectors: what is derived from a master key is frozen.
+    #[test]
+    fn derived_keys_are_frozen() {
+        let keys = DomainKeys::derive(&[7; 32], &[1; 32]);
+        assert_eq!(keys.domain().to_string(), include_str!("../golden/domain.hex").trim());
+        let ids = [Kind::Data, Kind::Page].map(|kind| keys.id_of(kind, b"platter").to_string());
+        assert_eq!(ids.join("\n"), include_str!("../golden/keyed-ids.hex").trim());
+        assert_ne!(ids[0], BlockId::of(Kind::Data, b"platter").to_string());
+    }
+
+    #[test]
+    fn a_payload_is_opened_only_with_its_key_and_binding() {
+        let (keys, other) = (DomainKeys::derive(&[7; 32], &[1; 32]), DomainKeys::derive(&[8; 32], &[1; 32]));
+        let sealed = keys.seal(b"header", b"ids", b"contents").unwrap();
+        assert_ne!(sealed, keys.seal(b"header", b"ids", b"contents").unwrap(), "nonces are new each time");
+        let mut opened = Vec::new();
+        keys.open(b"header", &sealed, &mut opened).unwrap();
+        assert_eq!(opened, b"contents");
+        let refused = |keys: &DomainKeys, binding: &[u8], sealed: &[u8]| {
+            keys.open(binding, sealed, &mut Vec::new()).unwrap_err().kind() == ErrorKind::Corrupt
+        };
+        assert!(refused(&other, b"header", &sealed) && refused(&keys, b"Header", &sealed));
+        for at in 0..sealed.len() {
+            let mut bad = sealed.clone();
+            bad[at] ^= 1;
+            assert!(refused(&keys, b"header", &bad) && refused(&keys, b"header", &sealed[..at]), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_process_without_the_key_says_so() {
+        let domain = Domain::of(&[33; 32]);
+        assert!(domain.is_encrypted() && !domain.is_open());
+        let error = domain.id_of(Kind::Data, b"x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains(&domain.to_string()));
+        assert_eq!(domain.id_of(Kind::Version, b"x").unwrap(), BlockId::of(Kind::Version, b"x"));
+        DomainKeys::derive(&[33; 32], &[1; 32]).add_to_process().unwrap();
+        assert!(domain.is_open());
+        assert_eq!(Domain::from_hex(&domain.to_string()), Some(domain));
+        assert_eq!(Domain::from_hex("0"), None);
+    }
+}

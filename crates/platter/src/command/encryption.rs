@@ -1,0 +1,64 @@
+//! `platter encryption`.
+
+use std::process::ExitCode;
+
+use platter_jobs::{Cost, Error, KeyFile, StoreLocation};
+use serde_json::json;
+
+use super::Outcome;
+use crate::arguments::{Encryption, UnlockArguments};
+use crate::output::{Output, table};
+use crate::unlock::{master, new_secret};
+
+pub(crate) fn run(
+    store: &StoreLocation,
+    options: &Encryption,
+    unlock: &UnlockArguments,
+    output: &Output,
+) -> Outcome {
+    let place = store.local("managing key slots")?;
+    let not_encrypted = || Error::refused(format!("the store in {} is not encrypted", place.dir().display()));
+    let keys = place.read_key_file()?.ok_or_else(not_encrypted)?;
+    if matches!(options, Encryption::List) {
+        list(&keys, output);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Whoever changes slots proves that he can open the store, also to remove one.
+    let (master, opened) = master(place, &keys, unlock, output)?;
+    let (done, slot) = match options {
+        Encryption::List => return Ok(ExitCode::SUCCESS),
+        Encryption::Add { secret, label } => {
+            let secret = new_secret(secret, output)?;
+            ("added", place.change_key_file(|keys| keys.add(&master, label, &secret, Cost::USUAL))?)
+        }
+        Encryption::Change { slot, secret } => {
+            let secret = new_secret(secret, output)?;
+            place.change_key_file(|keys| keys.change(&master, *slot, &secret, Cost::USUAL))?;
+            ("changed", *slot)
+        }
+        Encryption::Remove { slot } => {
+            place.change_key_file(|keys| keys.remove(*slot))?;
+            ("removed", *slot)
+        }
+    };
+    let fact = json!({ "slot": slot, "done": done, "opened_with": opened });
+    output.fact(&fact, || format!("{done} key slot {slot}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(keys: &KeyFile, output: &Output) {
+    let slots = keys.slots();
+    if output.is_json() {
+        slots.iter().for_each(|slot| output.fact(slot, String::new));
+        return;
+    }
+    output.fact(&json!(null), || {
+        let mut rows = vec![["SLOT", "SECRET", "LABEL"].map(String::from).to_vec()];
+        rows.extend(
+            slots
+                .iter()
+                .map(|slot| vec![slot.number.to_string(), slot.kind.word().into(), slot.label.clone()]),
+        );
+        table(&rows)
+    });
+}

@@ -1,0 +1,197 @@
+//! Opens encrypted stores: gets a secret from a key file, a command or the terminal, and the key from a slot that it opens.
+//!
+//! Secrets are erased after use, and never printed.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+
+use platter_jobs::{
+    Error, ErrorKind, KeyFile, MasterKey, Result, Secret, SecretKind, StoreLocation, StorePlace,
+    new_key_file_text,
+};
+use zeroize::Zeroizing;
+
+use crate::arguments::{Arguments, Command, NewSecret, UnlockArguments};
+use crate::output::Output;
+use crate::question::{ask_passphrase, can_ask, new_passphrase};
+
+/// The most bytes that are read of a key file or of what a command prints: more than a secret may have.
+const SECRET_LENGTH_MAX: u64 = (64 << 10) + 2;
+
+/// Opens the store of a command. Commands that only read names do not ask for a passphrase.
+///
+/// # Errors
+/// `Refused` when no slot opens; the errors of the file or command.
+pub(crate) fn for_command(store: &StoreLocation, arguments: &Arguments, output: &Output) -> Result<()> {
+    let needs_key = match &arguments.command {
+        // They open the store by themselves, or have none.
+        Command::Init(_)
+        | Command::Encryption(_)
+        | Command::Key(_)
+        | Command::Trace(_)
+        | Command::Completions(_)
+        | Command::Receive(_) => return Ok(()),
+        Command::Images(_)
+        | Command::Show(_)
+        | Command::History(_)
+        | Command::Log(_)
+        | Command::Lock(_)
+        | Command::Copies(_)
+        | Command::Disks(_)
+        | Command::Detach(_)
+        | Command::Verify(_)
+        | Command::Check(_) => false,
+        _ => true,
+    };
+    let StoreLocation::Local(place) = store else { return Ok(()) };
+    let keys = match place.read_key_file() {
+        Ok(Some(keys)) => keys,
+        Ok(None) => return Ok(()),
+        // It restores store.json.
+        Err(_) if matches!(arguments.command, Command::Rebuild(_)) => {
+            return for_damaged(place, arguments, output);
+        }
+        // The command says what it misses.
+        Err(_) if !needs_key || !place.is_store().unwrap_or(false) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match named_secret(&arguments.unlock, output)? {
+        Some(secret) => open(&keys, &secret),
+        None if needs_key && can_ask() => open(&keys, &asked(place)?),
+        None => Ok(()),
+    }
+}
+
+/// Opens a store whose `store.json` may be missing or damaged.
+fn for_damaged(place: &StorePlace, arguments: &Arguments, output: &Output) -> Result<()> {
+    let Ok(Some(keys)) = place.read_key_file_alone() else { return Ok(()) };
+    match named_secret(&arguments.unlock, output)? {
+        Some(secret) => open(&keys, &secret),
+        None => Ok(()),
+    }
+}
+
+/// The master key of an encrypted store, for commands that change its slots.
+///
+/// # Errors
+/// As [`for_command`]; `Refused` without a terminal to ask.
+pub(crate) fn master(
+    place: &StorePlace,
+    keys: &KeyFile,
+    unlock: &UnlockArguments,
+    output: &Output,
+) -> Result<(MasterKey, u32)> {
+    let secret = match named_secret(unlock, output)? {
+        Some(secret) => secret,
+        None => asked(place)?,
+    };
+    keys.unlock(&secret)
+}
+
+/// The secret of a new store: from the options that open it, or a new passphrase.
+///
+/// # Errors
+/// As [`new_secret`].
+pub(crate) fn first_secret(unlock: &UnlockArguments, output: &Output) -> Result<Secret> {
+    let (file, command) = named(unlock);
+    new_secret(&NewSecret { new_file: file, new_command: command }, output)
+}
+
+/// A secret for a slot. Creates a key file that is missing.
+///
+/// # Errors
+/// `Refused` without a terminal to ask, or when the two passphrases differ; `Io`.
+pub(crate) fn new_secret(named: &NewSecret, output: &Output) -> Result<Secret> {
+    match (&named.new_file, &named.new_command) {
+        (Some(file), _) => {
+            create_if_missing(file, output)?;
+            of_file(file, output)
+        }
+        (None, Some(command)) => of_command(command),
+        (None, None) => Secret::new(SecretKind::Passphrase, new_passphrase()?),
+    }
+}
+
+fn open(keys: &KeyFile, secret: &Secret) -> Result<()> {
+    keys.unlock(secret)?.0.use_in_process()
+}
+
+fn asked(place: &StorePlace) -> Result<Secret> {
+    let prompt = format!("Passphrase of the store in {}: ", place.dir().display());
+    Secret::new(SecretKind::Passphrase, ask_passphrase(&prompt)?)
+}
+
+/// The key file and the command that arguments or environment name. Arguments win.
+fn named(unlock: &UnlockArguments) -> (Option<PathBuf>, Option<String>) {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    match (&unlock.unlock_file, &unlock.unlock_command) {
+        (None, None) => {
+            let file = variable("PLATTER_UNLOCK_FILE").map(PathBuf::from);
+            let command = variable("PLATTER_UNLOCK_COMMAND").filter(|_| file.is_none());
+            (file, command.map(|command| command.to_string_lossy().into_owned()))
+        }
+        (file, command) => (file.clone(), command.clone()),
+    }
+}
+
+fn named_secret(unlock: &UnlockArguments, output: &Output) -> Result<Option<Secret>> {
+    match named(unlock) {
+        (Some(file), _) => of_file(&file, output).map(Some),
+        (None, Some(command)) => of_command(&command).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+fn of_file(path: &Path, output: &Output) -> Result<Secret> {
+    let failed = |error: std::io::Error| {
+        let kind =
+            if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::Missing } else { ErrorKind::Io };
+        Error::new(kind, format!("reading the key file {}", path.display())).with_source(error)
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode();
+    if mode & 0o077 != 0 {
+        output.note(&format!(
+            "other users can read the key file {} (mode {:03o}): `chmod 600` it",
+            path.display(),
+            mode & 0o777
+        ));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_LENGTH_MAX as usize));
+    file.take(SECRET_LENGTH_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Secret::new(SecretKind::File, bytes)
+}
+
+fn create_if_missing(path: &Path, output: &Output) -> Result<()> {
+    let failed = |error| Error::io(format!("creating the key file {}", path.display()), error);
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+        created => created.map_err(failed)?,
+    };
+    file.write_all(new_key_file_text()?.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    output.note(&format!("created the key file {}: keep a copy elsewhere", path.display()));
+    Ok(())
+}
+
+/// What a command prints. Its errors go to standard error.
+fn of_command(command: &str) -> Result<Secret> {
+    let failed = |error| Error::io("running the command that prints the secret", error);
+    let mut child = Process::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_LENGTH_MAX as usize));
+    if let Some(printed) = child.stdout.take() {
+        printed.take(SECRET_LENGTH_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        return Err(Error::refused(format!("the command that prints the secret failed: {status}")));
+    }
+    Secret::new(SecretKind::Command, bytes)
+}
