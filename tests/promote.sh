@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/promote.sh: what may go wrong around a promotion. Two origins accepted changes; the former one follows the new one without
-# losing what only it has unless a person says so.
+# losing what only it has unless a person says so. Two promotions in one place are a conflict that all copies report. A store that
+# was replaced stays so, also after a rebuild from its packs.
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/stores.sh
 . "$(dirname "$0")/stores.sh"
@@ -62,4 +63,68 @@ end "serve f" TERM
 at third promote --without-origin >/dev/null
 check_exit "$EXIT_REFUSED" "a removed version does not replace it" at third rebuild --resurrect c@1
 check_said "which it says" 'another version has the name c@1'
+
+# Two followers are promoted while the origin is away.
+new_store o
+at o capture --raw "$(small o-1)" a >/dev/null
+at o lock take a >/dev/null
+serve o
+new_store late
+at late follow --once "unix:$WORK/o.sock" >/dev/null
+new_store f
+at f follow --once "unix:$WORK/o.sock" --address "unix:$WORK/f.sock" >/dev/null
+cp -r "$WORK/f" "$WORK/twin"
+check_exit "$EXIT_REFUSED" "a follower does not attach for writing with a lock of its origin" at f attach --write a --nbd "$WORK/write.sock"
+check_exit "$EXIT_REFUSED" "a follower forgets nothing" at f forget a
+check_said "(it says that it follows, before it asks for --all)" 'follows the origin'
+through o capture --raw "$(small o-late)" late >/dev/null
+end "serve o" TERM
+check "a follower is promoted" at f promote --without-origin
+check "so is an older copy of it" at twin promote --without-origin
+serve o
+serve f
+check "the former origin learns of the first" until_true 60 grep -q 'this store is replaced by' "$WORK/o.log"
+check "and the log of the new origin says so" until_true 60 grep -q "told unix:$WORK/o.sock" "$WORK/f.log"
+serve twin
+for dir in o f twin; do
+	check "$dir reports the conflict" until_true 60 sh -c "'$PLATTER' --store '$WORK/$dir' copies | grep -q CONFLICT"
+	check "in its log, too" until_true 60 grep -q CONFLICT "$WORK/$dir.log"
+done
+end "serve twin" TERM
+check_exit "$EXIT_REFUSED" "a third promotion is refused, although the origin counts as lost" at late promote --without-origin
+check_said "(with the way out)" 'supersede'
+check_exit "$EXIT_REFUSED" "a follower that did not run copies the last changes of a replaced origin" at late follow --once "unix:$WORK/o.sock"
+check_said "and then names its successor" "replaced by the store [0-9a-f]+ at unix:$WORK/f.sock"
+check "(they are there)" is_version late late@1 "$WORK/disk-o-late"
+check "--supersede promotes it with the next epoch" at_json late promote --supersede
+check "(2)" jq -e '.epoch == 2 and .told' "$LOG"
+end "serve f" TERM
+end "serve o" TERM
+
+# An older copy of the origin comes back after it was told.
+new_store o
+at o capture --raw "$WORK/disk-o-1" a >/dev/null
+cp -r "$WORK/o" "$WORK/old"
+serve o
+new_store f
+at f follow --once "unix:$WORK/o.sock" --address "unix:$WORK/f.sock" >/dev/null
+check "a planned promotion" at f promote
+end "serve o" TERM
+serve f
+rm -rf "$WORK/bare" && cp -r "$WORK/o" "$WORK/bare"
+rm -rf "$WORK/o" && mv "$WORK/old" "$WORK/o"
+serve o
+check "an older copy of the former origin is told, too" until_true 60 sh -c "'$PLATTER' --store '$WORK/o' copies | grep -q 'replaced by'"
+end "serve o" TERM
+check_exit "$EXIT_REFUSED" "a store does not copy to itself" at f push a "$WORK/f"
+check_said "which it says" 'same store'
+
+# Without catalog and log, it still is replaced.
+rm -rf "$WORK/bare/catalog.sqlite" "$WORK/bare/changes.log" "$WORK/bare/changes"
+check "a replaced store is rebuilt from its packs" at bare rebuild
+check_exit "$EXIT_REFUSED" "it stays replaced" at bare capture --raw "$WORK/disk-o-1" b
+check_said "which it says" 'was replaced by'
+check "it follows its successor" at bare follow --once "unix:$WORK/f.sock"
+check "and does not list it as its own follower" [ "$(role bare '.followers | length')" = 0 ]
+end "serve f" TERM
 finish

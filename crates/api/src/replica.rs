@@ -52,4 +52,6 @@ pub struct FenceRequest {
     pub epoch: u64,
     /// Its address; empty if unknown.
     pub address: String,
+    /// Random id of its promotion: a copy of that store which is promoted, too, has another one.
+    pub promotion: String,
 }

@@ -262,7 +262,10 @@ impl Client {
 /// The header value of a token.
 fn bearer(token: &str) -> Result<String> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Error::refused("the access token has invalid characters: is it the right file?"));
+        return Err(Error::refused(
+            "the access token has invalid characters: its file must hold only the secret (`platter serve token add NAME --json | jq -r \
+             .secret`)",
+        ));
     }
     Ok(format!("Bearer {token}"))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use platter_api::ListedDisk;
 use platter_image::{Error, Result, Score};
-use platter_records::{Standing, StoreId};
+use platter_records::{FormerAnswers, Standing, StoreId};
 use platter_store::{Store, StorePlace};
 use platter_transport::TlsFiles;
 
@@ -164,9 +164,9 @@ pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync
 /// this function, too.
 pub type OverlayBases = Arc<dyn Fn(&Store) -> Result<Vec<Score>> + Send + Sync>;
 
-/// Tells the stores that were replaced. Returns the ids of those that confirmed it, and what a person must know. The caller
-/// provides this function, because the origin is no client of other origins.
-pub type TellFormer = Arc<dyn Fn(&Standing, StoreId) -> (Vec<String>, Vec<String>) + Send + Sync>;
+/// Tells the stores that were replaced; the flag: also those that confirmed it before. The caller provides this function, because the
+/// origin is no client of other origins.
+pub type TellFormer = Arc<dyn Fn(&Standing, StoreId, bool) -> FormerAnswers + Send + Sync>;
 
 /// Options of an origin.
 #[derive(Clone)]

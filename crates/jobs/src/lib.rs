@@ -35,7 +35,7 @@ pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
 pub use copies::{
     CopiesReport, FollowRequest, PromoteReport, PromoteRequest, PushReport, PushRequest, PushedVersion,
-    VersionChoice, copies, follow, note_told, options_of, promote, push, remove_follower, tell_former,
+    VersionChoice, copies, follow, options_of, promote, push, remove_follower, tell_former,
 };
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};

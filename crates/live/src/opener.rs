@@ -6,8 +6,11 @@
 use std::thread;
 use std::time::Duration;
 
+use platter_fetch::Opened;
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_records::{EditLock, ImageName, NumberChoice, Resolved, Version, VersionName, VersionQuery};
+use platter_records::{
+    EditLock, ImageName, NumberChoice, Resolved, Standing, Version, VersionName, VersionQuery,
+};
 
 use super::disk::{Base, LiveDisk};
 use super::disk_request::{DiskRequest, WriteRequest};
@@ -117,7 +120,17 @@ impl Opener {
         let held =
             store.edit_lock(image)?.filter(|edit_lock| edit_lock.holder == write.holder && !write.steal);
         match held {
-            Some(edit_lock) => Ok((edit_lock, false)),
+            Some(edit_lock) => {
+                // A follower has the locks of its origin, also those with this holder's name.
+                if let Opened::Local(store) = store.opened()
+                    && let standing @ Standing::Follower(_) = store.standing()?
+                {
+                    return Err(standing
+                        .refusal()
+                        .unwrap_or_else(|| Error::bug("a follower that accepts changes")));
+                }
+                Ok((edit_lock, false))
+            }
             None => Ok((store.take_edit_lock(image, &write.holder, write.steal)?, true)),
         }
     }

@@ -372,7 +372,7 @@ impl fmt::Display for Action {
                     Ok(())
                 })
             }
-            Self::NoteStanding {} => f.write_str("note what other copies of the store know"),
+            Self::NoteStanding {} => f.write_str("update what is known of the origin and its copies"),
             Self::Promote { epoch } => write!(f, "become the origin with epoch {epoch}"),
             Self::Replaced { epoch, by } => write!(f, "replaced by the store {by} with epoch {epoch}"),
         }

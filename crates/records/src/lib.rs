@@ -48,6 +48,8 @@ pub use record::{
 pub use refine::{BOOT_GAP_MS_MAX, OBSERVED_BYTES_MAX};
 pub use repairs::{PublishedVersion, Repairs};
 pub use signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
-pub use standing::{Following, FormerOrigin, LeftOut, OriginAccess, ReplicaPosition, Standing};
+pub use standing::{
+    Following, FormerAnswers, FormerOrigin, LeftOut, OriginAccess, Promotion, ReplicaPosition, Standing,
+};
 pub use store_health::StoreHealth;
 pub use version::{Resolved, Version};

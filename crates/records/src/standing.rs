@@ -82,7 +82,39 @@ pub struct Following {
     pub left_out: Vec<LeftOut>,
     /// Stores that the origin has replaced.
     pub former: Vec<FormerOrigin>,
+    /// Random id of the promotion that was begun, recorded before the origin is told; empty before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub promotion: String,
 }
+
+/// A promotion, as the stores that it replaces are told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Promotion {
+    /// The id of the store that was promoted.
+    pub by: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its address; empty if unknown.
+    pub address: String,
+    /// Random id of the promotion. A copy of the store that is promoted, too, has the same `by`, and another `id`.
+    pub id: String,
+}
+
+/// What the stores answered that were told of a promotion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FormerAnswers {
+    /// Ids of those that confirmed it.
+    pub told: Vec<String>,
+    /// Other promotions that they know of.
+    pub conflicts: Vec<String>,
+    /// Whether all of them were asked and answered.
+    pub is_complete: bool,
+    /// What else a person must know.
+    pub notes: Vec<String>,
+}
+
+/// Maximum number of conflicts that a store remembers.
+const CONFLICTS_MAX: usize = 16;
 
 /// What a store is among its copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -98,6 +130,12 @@ pub enum Standing {
         former: Vec<FormerOrigin>,
         /// Versions that were known when it was promoted, and had not arrived.
         missing: Vec<String>,
+        /// Random id of its promotion.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        promotion: String,
+        /// Other promotions in its place.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        conflicts: Vec<String>,
     },
     /// It follows an origin.
     Follower(Box<Following>),
@@ -111,12 +149,25 @@ pub enum Standing {
         address: String,
         /// The stores that this one had replaced.
         former: Vec<FormerOrigin>,
+        /// Random id of the promotion.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        promotion: String,
+        /// Other promotions in its place.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        conflicts: Vec<String>,
     },
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self::Origin { epoch: 0, address: String::new(), former: Vec::new(), missing: Vec::new() }
+        Self::Origin {
+            epoch: 0,
+            address: String::new(),
+            former: Vec::new(),
+            missing: Vec::new(),
+            promotion: String::new(),
+            conflicts: Vec::new(),
+        }
     }
 }
 
@@ -127,6 +178,20 @@ impl Standing {
             Self::Origin { epoch, .. } | Self::Replaced { epoch, .. } => *epoch,
             Self::Follower(following) => following.epoch,
         }
+    }
+
+    /// Whether a store that was `other` can have become this since. The epoch never goes down; within one, an origin may be replaced, and
+    /// either may become a follower.
+    pub fn is_after(&self, other: &Self) -> bool {
+        let order = |standing: &Self| {
+            let role = match standing {
+                Self::Origin { .. } => 0,
+                Self::Replaced { .. } => 1,
+                Self::Follower(_) => 2,
+            };
+            (standing.epoch(), role)
+        };
+        order(self) > order(other)
     }
 
     /// Returns the error for changes that this store does not accept; `None` if it accepts changes.
@@ -149,73 +214,120 @@ impl Standing {
     ///
     /// # Errors
     /// `Refused` when this store has that epoch by another promotion, or a higher one.
-    pub fn replaced_by(&self, id: &str, epoch: u64, address: &str) -> Result<Option<Self>> {
+    pub fn replaced_by(&self, successor: &Promotion) -> Result<Option<Self>> {
+        let Promotion { by: id, epoch, address, id: promotion } = successor;
         let former = match self {
             Self::Origin { former, .. } | Self::Replaced { former, .. } => former.clone(),
             Self::Follower(_) => Vec::new(),
         };
         let former = former.into_iter().map(|it| FormerOrigin { told: false, ..it }).collect();
-        let replaced = Self::Replaced { epoch, by: id.to_owned(), address: address.to_owned(), former };
+        let replaced = Self::Replaced {
+            epoch: *epoch,
+            by: id.clone(),
+            address: address.clone(),
+            former,
+            promotion: promotion.clone(),
+            conflicts: Vec::new(),
+        };
         match self {
-            Self::Replaced { epoch: known, by, .. } if *known == epoch && by == id => Ok(None),
+            known if known.is_of(successor) => Ok(None),
             Self::Follower(following) => Err(Error::refused(format!(
                 "this store follows {} and replaces nobody, so nobody replaces it",
                 following.access.address
             ))),
-            known if known.epoch() < epoch => Ok(Some(replaced)),
+            known if known.epoch() < *epoch => Ok(Some(replaced)),
+            Self::Replaced { epoch: known, by, .. } if by == id && known == epoch => {
+                Err(Error::refused(format!(
+                    "CONFLICT: two copies of the store {id} were promoted with epoch {epoch}: stop one of them"
+                )))
+            }
             Self::Replaced { epoch: known, by, address, .. } => Err(Error::refused(format!(
-                "this store was replaced by {} with epoch {known}, so epoch {epoch} of {id} is a conflict: two followers \
-                 were promoted; stop one of them",
-                named(by, address)
+                "CONFLICT: this store was replaced by {} with epoch {known}, and {} was promoted with epoch {epoch}: stop one of \
+                 them",
+                named(by, address),
+                named(id, &successor.address)
             ))),
             known => Err(Error::refused(format!(
-                "this store has epoch {} itself, so epoch {epoch} of {id} is a conflict: two stores were promoted; stop one of \
-                 them",
-                known.epoch()
+                "CONFLICT: this store has epoch {} itself, and {} was promoted with epoch {epoch}: stop one of them",
+                known.epoch(),
+                named(id, &successor.address)
             ))),
         }
     }
 
-    /// Whether this store knows that it was replaced by that store with that epoch, or later by another one.
-    pub fn knows_successor(&self, id: &str, epoch: u64) -> bool {
+    /// Whether it was replaced by exactly that promotion.
+    fn is_of(&self, successor: &Promotion) -> bool {
+        matches!(self, Self::Replaced { epoch, by, promotion, .. }
+            if *epoch == successor.epoch && *by == successor.by && *promotion == successor.id)
+    }
+
+    /// Whether this store knows that it was replaced by that promotion, or later by another one.
+    pub fn knows_successor(&self, successor: &Promotion) -> bool {
+        let is_later = matches!(self, Self::Replaced { epoch, .. } if *epoch > successor.epoch);
+        is_later || self.is_of(successor)
+    }
+
+    /// Returns the promotion that led to the present origin, as far as this store knows, and the stores that were replaced.
+    pub fn successor(&self, own: &str) -> Option<(Promotion, &[FormerOrigin])> {
+        let (by, epoch, address, id, former) = match self {
+            Self::Origin { epoch: epoch @ 1.., address, former, promotion, .. } => {
+                (own, epoch, address, promotion, former)
+            }
+            Self::Replaced { epoch, by, address, former, promotion, .. } => {
+                (by.as_str(), epoch, address, promotion, former)
+            }
+            _ => return None,
+        };
+        let (by, address, id) = (by.to_owned(), address.clone(), id.clone());
+        Some((Promotion { by, epoch: *epoch, address, id }, former))
+    }
+
+    /// Other promotions in its place that it knows of.
+    pub fn conflicts(&self) -> &[String] {
         match self {
-            Self::Replaced { epoch: known, by, .. } => *known > epoch || (*known == epoch && by == id),
-            _ => false,
+            Self::Origin { conflicts, .. } | Self::Replaced { conflicts, .. } => conflicts,
+            Self::Follower(_) => &[],
         }
     }
 
-    /// Returns the id, epoch and address of the origin that replaced others, and those others: this store, or its successor.
-    pub fn successor(&self, own: &str) -> Option<(String, u64, String, &[FormerOrigin])> {
-        match self {
-            Self::Origin { epoch: epoch @ 1.., address, former, .. } => {
-                Some((own.to_owned(), *epoch, address.clone(), former))
-            }
-            Self::Replaced { epoch, by, address, former } => {
-                Some((by.clone(), *epoch, address.clone(), former))
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns the standing in which these stores know of their replacement; `None` if nothing changes.
-    pub fn with_told(&self, stores: &[String]) -> Option<Self> {
+    /// Returns the standing with the answers of the stores that were told; `None` if nothing changes.
+    pub fn with_answers(&self, answers: &FormerAnswers) -> Option<Self> {
         let mut next = self.clone();
         match &mut next {
-            Self::Origin { former, .. } | Self::Replaced { former, .. } => {
-                former.iter_mut().filter(|it| stores.contains(&it.store)).for_each(|it| it.told = true);
+            Self::Origin { former, conflicts, .. } | Self::Replaced { former, conflicts, .. } => {
+                let told = former.iter_mut().filter(|it| answers.told.contains(&it.store));
+                told.for_each(|it| it.told = true);
+                if answers.is_complete {
+                    conflicts.clear();
+                }
+                add_conflicts(conflicts, &answers.conflicts);
             }
             Self::Follower(_) => {}
         }
         (next != *self).then_some(next)
     }
 
+    /// Returns the standing that remembers a conflict; `None` if nothing changes.
+    pub fn with_conflict(&self, conflict: &str) -> Option<Self> {
+        self.with_answers(&FormerAnswers { conflicts: vec![conflict.to_owned()], ..FormerAnswers::default() })
+    }
+
     /// Whether some replaced store does not know it yet.
     pub fn has_untold(&self) -> bool {
-        self.successor("").is_some_and(|(_, _, _, former)| former.iter().any(|it| !it.told))
+        self.successor("").is_some_and(|(_, former)| former.iter().any(|it| !it.told))
     }
 
     /// What it is, in a line.
     pub fn summary(&self) -> String {
+        let mut summary = self.role();
+        for conflict in self.conflicts() {
+            summary.push_str("; ");
+            summary.push_str(conflict);
+        }
+        summary
+    }
+
+    fn role(&self) -> String {
         match self {
             Self::Origin { epoch: 0, .. } => "origin".into(),
             Self::Origin { epoch, former, .. } => {
@@ -245,32 +357,77 @@ impl Standing {
     }
 }
 
+fn add_conflicts(conflicts: &mut Vec<String>, new: &[String]) {
+    for conflict in new {
+        if conflicts.len() < CONFLICTS_MAX && !conflicts.contains(conflict) {
+            conflicts.push(conflict.clone());
+        }
+    }
+}
+
+/// Names a store. Addresses are texts of other stores.
 fn named(id: &str, address: &str) -> String {
-    if address.is_empty() { format!("the store {id}") } else { format!("the store {id} at {address}") }
+    match address.is_empty() {
+        true => format!("the store {id}"),
+        false => format!("the store {id} at {}", address.escape_debug()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn promotion(epoch: u64, by: &str, id: &str) -> Promotion {
+        Promotion { by: by.into(), epoch, address: String::new(), id: id.into() }
+    }
+
     fn replaced(epoch: u64, by: &str) -> Standing {
-        Standing::Replaced { epoch, by: by.into(), address: String::new(), former: Vec::new() }
+        Standing::default().replaced_by(&promotion(epoch, by, by)).unwrap().unwrap()
     }
 
     #[test]
     fn epochs_only_grow_and_conflicts_are_errors() {
         let origin = Standing::default();
-        assert_eq!(origin.replaced_by("b", 1, "").unwrap(), Some(replaced(1, "b")));
-        assert_eq!(replaced(1, "b").replaced_by("b", 1, "").unwrap(), None);
-        assert!(replaced(1, "b").replaced_by("c", 1, "").is_err(), "two followers were promoted");
-        assert_eq!(replaced(1, "b").replaced_by("c", 2, "").unwrap(), Some(replaced(2, "c")));
-        assert!(replaced(2, "c").replaced_by("b", 1, "").is_err());
-        let promoted =
-            Standing::Origin { epoch: 1, address: String::new(), former: Vec::new(), missing: Vec::new() };
-        assert!(promoted.replaced_by("c", 1, "").is_err());
-        assert!(promoted.replaced_by("c", 2, "").unwrap().is_some());
-        assert!(replaced(2, "c").knows_successor("b", 1) && replaced(1, "b").knows_successor("b", 1));
-        assert!(!replaced(1, "c").knows_successor("b", 1) && !origin.knows_successor("b", 1));
+        let [b1, c1, c2] = [promotion(1, "b", "b"), promotion(1, "c", "c"), promotion(2, "c", "c")];
+        assert_eq!(replaced(1, "b").replaced_by(&b1).unwrap(), None);
+        assert!(replaced(1, "b").replaced_by(&c1).is_err(), "two followers were promoted");
+        assert!(
+            replaced(1, "b").replaced_by(&promotion(1, "b", "copy")).is_err(),
+            "a copy of it was promoted"
+        );
+        assert_eq!(replaced(1, "b").replaced_by(&c2).unwrap(), Some(replaced(2, "c")));
+        assert!(replaced(2, "c").replaced_by(&b1).is_err());
+        let promoted = Standing::Origin {
+            epoch: 1,
+            address: String::new(),
+            former: Vec::new(),
+            missing: Vec::new(),
+            promotion: "a".into(),
+            conflicts: Vec::new(),
+        };
+        assert!(promoted.replaced_by(&c1).is_err());
+        assert!(promoted.replaced_by(&c2).unwrap().is_some());
+        assert!(replaced(2, "c").knows_successor(&b1) && replaced(1, "b").knows_successor(&b1));
+        assert!(!replaced(1, "c").knows_successor(&b1) && !origin.knows_successor(&b1));
+        assert!(!replaced(1, "b").knows_successor(&promotion(1, "b", "copy")));
+    }
+
+    #[test]
+    fn conflicts_stay_until_all_have_answered() {
+        let known = replaced(1, "b").with_conflict("CONFLICT: x").unwrap();
+        assert!(known.summary().contains("CONFLICT: x") && known.with_conflict("CONFLICT: x").is_none());
+        let mut answers = FormerAnswers::default();
+        assert_eq!(known.with_answers(&answers), None);
+        answers.is_complete = true;
+        assert_eq!(known.with_answers(&answers), Some(replaced(1, "b")));
+    }
+
+    #[test]
+    fn an_address_stays_on_its_line() {
+        let mut address = promotion(1, "b", "b");
+        address.address = "unix:/a\nstore c".into();
+        let standing = Standing::default().replaced_by(&address).unwrap().unwrap();
+        assert_eq!(standing.summary().lines().count(), 1);
     }
 
     #[test]

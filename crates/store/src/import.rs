@@ -58,7 +58,7 @@ fn decide(change: &Change<'_>, version: &Version, restore: bool) -> Result<Resul
     let name = &version.name;
     let conflict = || {
         Ok(Err(Error::refused(format!(
-            "another disk has the name {name} in this store: rename its image, here or in the other store"
+            "the store that gets it has another disk named {name}: rename that image in one of the stores"
         ))))
     };
     if let Some(here) = version_named(change, name)? {

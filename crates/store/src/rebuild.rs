@@ -33,6 +33,7 @@ use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
 use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
+use crate::standing::read_copy;
 use crate::store::{Store, WRITER_LOCK_TRIES, take_lock};
 use platter_pack::{begins_encrypted, read_directory, read_header, read_row};
 use platter_records::Version;
@@ -219,12 +220,25 @@ fn make_catalog(
                  later changes may be missing (`platter log` shows what is known)"
             ));
         }
+        if !sources.old.is_sound {
+            restore_standing(change, place, &mut found.notes)?;
+        }
         raise_numbers(change, &found.records)?;
         let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
         let beginning = Beginning { last: sources.last(), by, time_unix_ms, action: Action::Rebuild {} };
         create_new_log(place, &change.state()?, &beginning)
     })?;
     place.sync_dir(place.dir())
+}
+
+/// Enters the copy of the standing if it is newer than what the log says: the last changes may be missing.
+fn restore_standing(change: &mut Change<'_>, place: &StorePlace, notes: &mut Vec<String>) -> Result<()> {
+    let Some(standing) = read_copy(place)? else { return Ok(()) };
+    if standing.is_after(&change.standing()?) {
+        notes.push(format!("from the copy in standing.json, this store is: {}", standing.summary()));
+        change.set_standing(&standing)?;
+    }
+    Ok(())
 }
 
 /// Returns the packs of a state that can be read.

@@ -1,13 +1,20 @@
 //! What the store is among its copies, in its catalog. A follower, and a store that was replaced, refuse every change: each
 //! transaction compares. What only cares for the data goes on: collection, healing, quarantine.
+//!
+//! The file `standing.json` has a copy, for a rebuild without catalog and log: a store that was replaced must not become an origin
+//! again. It is written after the commit, and lacks what changes all the time: the position of a follower.
 
-use platter_image::{Error, Result};
-use platter_records::{Action, Standing, VersionName};
+use platter_image::{Error, IoContext, Result};
+use platter_records::{Action, Following, Standing, VersionName};
+use platter_vfs::{read_whole, replace};
 
 use crate::catalog::{Catalog, Change};
 use crate::place::StorePlace;
 use crate::session::Session;
 use crate::store::Store;
+
+const FILE: &str = "standing.json";
+const FILE_LENGTH_MAX: u64 = 1 << 20;
 
 /// A decided change of the standing.
 #[derive(Clone, Debug)]
@@ -46,8 +53,10 @@ impl Store {
         &self,
         decide: impl FnOnce(&Standing, bool) -> Result<Option<StandingChange>>,
     ) -> Result<Standing> {
-        self.change_locked(false, |change| {
+        let mut was = None;
+        let standing = self.change_locked(false, |change| {
             let present = change.standing()?;
+            was = Some(present.clone());
             let is_new = change.last_numbers_are_empty()?;
             let decided = match decide(&present, is_new) {
                 Ok(Some(decided)) => decided,
@@ -60,7 +69,12 @@ impl Store {
             change.set_standing(&decided.standing)?;
             change.does(decided.action);
             Ok(Ok(decided.standing))
-        })
+        })?;
+        let kept = lasting(&standing);
+        if was.is_some_and(|was| lasting(&was) != kept) {
+            write_copy(self.place(), &kept)?;
+        }
+        Ok(standing)
     }
 
     /// Starts a session that adds data without a change of names: for healing, compaction and followers.
@@ -70,6 +84,42 @@ impl Store {
     pub fn upkeep_session(&self) -> Result<Session> {
         self.any_session().map(Session::for_upkeep)
     }
+}
+
+/// Returns the standing without what changes all the time.
+fn lasting(standing: &Standing) -> Standing {
+    let Standing::Follower(following) = standing else { return standing.clone() };
+    Standing::Follower(Box::new(Following {
+        position: None,
+        last: 0,
+        announced: Vec::new(),
+        left_out: Vec::new(),
+        ..(**following).clone()
+    }))
+}
+
+fn write_copy(place: &StorePlace, standing: &Standing) -> Result<()> {
+    let path = place.dir().join(FILE);
+    let text = serde_json::to_vec(standing)
+        .map_err(|error| Error::bug("cannot serialize a standing").with_source(error))?;
+    replace(place.vfs(), &path, &text).context(|| format!("writing {}", path.display()))
+}
+
+/// Returns the copy of the standing; `None` if there is none.
+///
+/// # Errors
+/// `Corrupt` when it is invalid; `Io`.
+pub(crate) fn read_copy(place: &StorePlace) -> Result<Option<Standing>> {
+    let path = place.dir().join(FILE);
+    let bytes =
+        read_whole(place.vfs(), &path, FILE_LENGTH_MAX).context(|| format!("reading {}", path.display()))?;
+    let parse = |bytes: Vec<u8>| {
+        serde_json::from_slice(&bytes).map_err(|error| {
+            let what = format!("{} is invalid: remove it if this store is an origin", path.display());
+            Error::corrupt(what).with_source(error)
+        })
+    };
+    bytes.map(parse).transpose()
 }
 
 /// Returns the error for a change of names that the store does not accept.

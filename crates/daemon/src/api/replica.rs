@@ -8,8 +8,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_api::{FenceRequest, ReplicaReply, ReplicaRequest, StandingReply};
-use platter_image::{Error, Result};
-use platter_records::{Action, Follower, Standing, StoreId};
+use platter_image::{Error, ErrorKind, Result};
+use platter_records::{Action, Follower, Promotion, StoreId};
 use platter_store::{Continuation, StandingChange};
 
 use super::Shared;
@@ -56,25 +56,15 @@ pub(super) async fn fence(
     sent: Body,
 ) -> Result<Response, Problem> {
     let request: FenceRequest = read_json(&origin, &asker, &headers, sent).await?;
-    if StoreId::from_hex(&request.by).is_none() || request.address.len() > TEXT_LENGTH_MAX {
-        return Err(Problem::bad_request(&Error::refused("the successor's id or address is invalid")));
+    let is_text = |text: &str| text.len() <= TEXT_LENGTH_MAX && !text.contains(char::is_control);
+    if StoreId::from_hex(&request.by).is_none() || !is_text(&request.address) || !is_text(&request.promotion)
+    {
+        return Err(Problem::bad_request(&Error::refused(
+            "the successor's id, address or promotion is invalid",
+        )));
     }
     let shared = Arc::clone(&origin);
-    let replaced = origin.pool.run(move || {
-        shared
-            .writer
-            .change(&asker.by, |store| store.change_standing(|present, _| replaced(present, &request)))?;
-        shared.note_change();
-        shared.standing_reply()
-    });
-    json(&replaced.await?)
-}
-
-fn replaced(present: &Standing, request: &FenceRequest) -> Result<Option<StandingChange>> {
-    let (by, epoch) = (request.by.clone(), request.epoch);
-    let next = present.replaced_by(&by, epoch, &request.address)?;
-    let action = Action::Replaced { epoch, by };
-    Ok(next.map(|standing| StandingChange { standing, action, used: Vec::new() }))
+    json(&origin.pool.run(move || shared.replaced(&asker, request)).await?)
 }
 
 pub(super) async fn followers(
@@ -103,6 +93,32 @@ pub(super) async fn remove_follower(
 }
 
 impl Origin {
+    /// Notes that a promoted follower has replaced this store. A conflict is remembered, so that both origins learn of it.
+    fn replaced(&self, asker: &Asker, request: FenceRequest) -> Result<StandingReply> {
+        let FenceRequest { by, epoch, address, promotion: id } = request;
+        let successor = Promotion { by, epoch, address, id };
+        let replaced = self.writer.change(&asker.by, |store| {
+            store.change_standing(|present, _| {
+                let action = Action::Replaced { epoch, by: successor.by.clone() };
+                let next = present.replaced_by(&successor)?;
+                Ok(next.map(|standing| StandingChange { standing, action, used: Vec::new() }))
+            })
+        });
+        if let Err(error) = &replaced
+            && error.kind() == ErrorKind::Refused
+        {
+            self.writer.change(&asker.by, |store| {
+                store.change_standing(|present, _| {
+                    let (next, action) = (present.with_conflict(&error.to_string()), Action::NoteStanding {});
+                    Ok(next.map(|standing| StandingChange { standing, action, used: Vec::new() }))
+                })
+            })?;
+        }
+        replaced?;
+        self.note_change();
+        self.standing_reply()
+    }
+
     fn standing_reply(&self) -> Result<StandingReply> {
         Ok(StandingReply { store: self.store.id().to_string(), standing: self.store.standing()? })
     }

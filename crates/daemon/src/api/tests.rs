@@ -121,7 +121,7 @@ impl Room {
             upload_limit: UPLOAD_LIMIT,
             list_disks: Arc::new(edited_disks),
             collect_every: None,
-            tell_former: Arc::new(|_, _| (Vec::new(), Vec::new())),
+            tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),
             scrub_period: None,
             overlay_bases: Arc::new(|_| Ok(Vec::new())),
             tool_version: "test".into(),

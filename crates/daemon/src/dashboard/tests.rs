@@ -25,7 +25,7 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
         tool_version: "test".into(),
         list_disks: Arc::new(|_| Ok(Vec::new())),
         collect_every: None,
-        tell_former: Arc::new(|_, _| (Vec::new(), Vec::new())),
+        tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),
         scrub_period: None,
         overlay_bases: Arc::new(|_| Ok(Vec::new())),
     };

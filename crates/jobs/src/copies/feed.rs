@@ -28,11 +28,18 @@ pub(super) struct Feed {
     store: OpenStore,
     decoder: FrameDecoder,
     compressor: Compressor,
+    retry_max: Duration,
 }
 
 impl Feed {
     pub(super) fn new(store: OpenStore) -> Result<Self> {
-        Ok(Self { store, decoder: FrameDecoder::new()?, compressor: Compressor::new(LEVEL)? })
+        let (decoder, compressor) = (FrameDecoder::new()?, Compressor::new(LEVEL)?);
+        Ok(Self { store, decoder, compressor, retry_max: RETRY_TIME_MAX })
+    }
+
+    /// Sets how long a request is repeated while the origin is down.
+    pub(super) fn give_up_after(&mut self, time: Duration) {
+        self.retry_max = time;
     }
 
     /// Keeps a recipe of a store in a directory from being collected. An origin's store needs no registration: what was forgotten
@@ -67,7 +74,7 @@ impl Feed {
     fn fetch_afar(&self, score: Score, kind: Kind, ids: &[BlockId], take: TakeFrame<'_>) -> Result<()> {
         let Some(remote) = self.store.remote() else { return Ok(()) };
         let mut left: HashSet<BlockId> = ids.iter().copied().collect();
-        let until = Instant::now() + RETRY_TIME_MAX;
+        let until = Instant::now() + self.retry_max;
         while !left.is_empty() {
             // In the order of the caller, which is that of the disk.
             let ids = ids.iter().copied().filter(|id| left.contains(id)).collect();

@@ -18,6 +18,6 @@ mod roles;
 mod tests;
 
 pub use follow::{FollowRequest, follow};
-pub use promote::{PromoteReport, PromoteRequest, note_told, options_of, promote, tell_former};
+pub use promote::{PromoteReport, PromoteRequest, options_of, promote, tell_former};
 pub use push::{PushReport, PushRequest, PushedVersion, VersionChoice, push};
 pub use roles::{CopiesReport, copies, remove_follower};

@@ -1,7 +1,8 @@
 //! Makes a follower the origin, and tells the store that it replaces (`platter promote`).
 //!
 //! The order: the locks of this store, so that nothing is entered meanwhile; then the former origin, which accepts no more changes
-//! from then on; then the changes that it still had; then the commit here. A crash after the former origin was told leaves it
+//! from then on; then the changes that it still had; then the commit here. Before anything else, a random id of this promotion is
+//! made durable here: a copy of this store that is promoted, too, has another one, which the former origin notices. A crash after the former origin was told leaves it
 //! replaced by this store with this epoch: the next attempt finds that and completes it. A store counts as told only after it said
 //! itself by whom it is replaced.
 
@@ -11,9 +12,11 @@ use std::sync::Arc;
 use platter_api::{FenceRequest, StandingReply};
 use platter_client::{OriginStore, ServerOptions};
 use platter_image::{Error, ErrorKind, Result};
-use platter_records::{Action, Following, FormerOrigin, OriginAccess, Standing, StoreId, VersionName};
+use platter_records::{
+    Action, Following, FormerAnswers, FormerOrigin, OriginAccess, Promotion, Standing, StoreId, VersionName,
+};
 use platter_store::{StandingChange, Store, StorePlace};
-use platter_transport::Trust;
+use platter_transport::{Trust, random_hex};
 use serde::Serialize;
 
 use super::follow::{Followed, Step};
@@ -33,6 +36,8 @@ pub struct PromoteRequest {
     pub address: String,
     /// Do not tell the former origin now: it is lost, or unreachable.
     pub without_origin: bool,
+    /// Take the next epoch if another follower was promoted before: that store is lost.
+    pub supersede: bool,
 }
 
 /// The result of a promotion.
@@ -65,11 +70,12 @@ pub fn promote(request: &PromoteRequest, progress: &dyn Progress) -> Result<Prom
         standing => return tell_again(&store, &standing, request),
     };
     let mut promoting = Promoting { request, store, progress, epoch: following.epoch + 1, following };
-    let told = !request.without_origin;
-    if told {
-        promoting.fence()?;
+    promoting.begin()?;
+    match request.without_origin {
+        true => promoting.ask_anyway()?,
+        false => promoting.fence()?,
     }
-    promoting.commit(told)
+    promoting.commit(!request.without_origin)
 }
 
 struct Promoting<'a> {
@@ -92,11 +98,40 @@ impl Promoting<'_> {
         }
     }
 
+    /// Makes a random id of this promotion durable, unless an earlier attempt did.
+    fn begin(&mut self) -> Result<()> {
+        if !self.following.promotion.is_empty() {
+            return Ok(());
+        }
+        self.following.promotion = random_hex::<16>()?;
+        let standing = Standing::Follower(Box::new(self.following.clone()));
+        let change = StandingChange { standing, action: Action::NoteStanding {}, used: Vec::new() };
+        self.store.change_standing(|_, _| Ok(Some(change))).map(drop)
+    }
+
+    fn promotion(&self) -> Promotion {
+        let (by, id) = (self.store.id().to_string(), self.following.promotion.clone());
+        Promotion { by, epoch: self.epoch, address: self.address(), id }
+    }
+
+    /// Asks an origin that counts as lost whether another store has replaced it. It is not told.
+    fn ask_anyway(&mut self) -> Result<()> {
+        let options = self.options()?;
+        let Ok(told) = OriginStore::open(&options).and_then(|origin| origin.standing()) else {
+            return Ok(());
+        };
+        self.check(&told)?;
+        self.progress.note(&format!(
+            "warning: the origin at {} answers: without --without-origin, its last changes would be copied first",
+            options.address
+        ));
+        Ok(())
+    }
+
     /// Makes sure that the former origin accepts no more changes, and copies its last ones.
     fn fence(&mut self) -> Result<()> {
         let options = self.options()?;
         let origin = OriginStore::open(&options)?;
-        let id = self.store.id().to_string();
         let unreachable = |error: Error| match error.kind() {
             ErrorKind::Transient => error.within(
                 "the origin cannot be told, so nothing was changed; if it is lost, use --without-origin",
@@ -105,12 +140,12 @@ impl Promoting<'_> {
         };
         let told = origin.standing().map_err(unreachable)?;
         self.check(&told)?;
-        if !told.standing.knows_successor(&id, self.epoch) {
-            let request = FenceRequest { by: id.clone(), epoch: self.epoch, address: self.address() };
-            let fenced = origin.fence(&request);
+        let promotion = self.promotion();
+        if !told.standing.knows_successor(&promotion) {
+            let fenced = origin.fence(&request_of(&promotion));
             // What it says of itself counts, whatever the answer was.
             let now = origin.standing().map_err(unreachable)?;
-            if now.store != self.following.origin || !now.standing.knows_successor(&id, self.epoch) {
+            if now.store != self.following.origin || !now.standing.knows_successor(&promotion) {
                 fenced?;
                 return Err(Error::refused(format!(
                     "the origin does not accept this store as its successor: it is {}",
@@ -148,7 +183,9 @@ impl Promoting<'_> {
         }
         match &told.standing {
             // An earlier attempt ended after that.
-            Standing::Replaced { by, epoch, .. } if *by == self.store.id().to_string() => {
+            Standing::Replaced { by, epoch, promotion, .. }
+                if *by == self.store.id().to_string() && *promotion == self.following.promotion =>
+            {
                 self.epoch = *epoch;
                 Ok(())
             }
@@ -156,8 +193,17 @@ impl Promoting<'_> {
                 self.epoch = self.epoch.max(epoch + 1);
                 Ok(())
             }
-            other => Err(Error::refused(format!(
-                "CONFLICT: the origin is {}, so this store must not replace it",
+            Standing::Replaced { epoch, .. } if self.request.supersede => {
+                self.epoch = self.epoch.max(epoch + 1);
+                Ok(())
+            }
+            Standing::Replaced { .. } => Err(Error::refused(format!(
+                "CONFLICT: the origin is {} already, by another promotion than this one: follow that store, or use --supersede if \
+                 it is lost",
+                told.standing.summary()
+            ))),
+            other @ Standing::Follower(_) => Err(Error::refused(format!(
+                "CONFLICT: the origin is a {}, so this store must not replace it",
                 other.summary()
             ))),
         }
@@ -165,14 +211,22 @@ impl Promoting<'_> {
 
     fn commit(self, told: bool) -> Result<PromoteReport> {
         let (address, epoch) = (self.address(), self.epoch);
-        let Following { origin, access, mut former, announced, left_out, position, last, .. } =
+        let Following { origin, access, mut former, announced, left_out, position, last, promotion, .. } =
             self.following;
         let mut missing: Vec<String> = announced.iter().map(VersionName::to_string).collect();
         missing.extend(left_out.into_iter().map(|out| out.what));
         let former_address = access.address.clone();
         former.retain(|it| it.store != origin);
         former.push(FormerOrigin { store: origin, access, told });
-        let standing = Standing::Origin { epoch, address, former, missing: missing.clone() };
+        let missing_names = missing.clone();
+        let standing = Standing::Origin {
+            epoch,
+            address,
+            former,
+            missing: missing_names,
+            promotion,
+            conflicts: Vec::new(),
+        };
         let change = StandingChange { standing, action: Action::Promote { epoch }, used: announced };
         self.store.change_standing(|present, _| match present {
             Standing::Follower(_) => Ok(Some(change)),
@@ -185,71 +239,107 @@ impl Promoting<'_> {
 
 /// Tells the former origin of a store that was promoted before.
 fn tell_again(store: &Store, standing: &Standing, request: &PromoteRequest) -> Result<PromoteReport> {
-    let Standing::Origin { epoch: epoch @ 1.., former, missing, .. } = standing else {
-        return Err(Error::refused(format!("this store is no follower: it is {}", standing.summary())));
+    let (epoch, former, missing) = match standing {
+        Standing::Origin { epoch: epoch @ 1.., former, missing, .. } => (epoch, former, missing),
+        Standing::Origin { .. } => {
+            return Err(Error::refused("this store follows no origin, so there is nothing to promote"));
+        }
+        other => {
+            return Err(Error::refused(format!("this store is no follower: it was {}", other.summary())));
+        }
     };
     let Some(last) = former.last().filter(|it| !it.told && !request.without_origin) else {
         return Err(Error::refused(format!("this store is {} already", standing.summary())));
     };
-    let (told, notes) = tell_former(standing, store.id());
-    if let Some(note) = notes.first() {
+    let answers = tell_former(standing, store.id(), false);
+    note_answers(store, &answers)?;
+    if let Some(note) = answers.conflicts.first().or(answers.notes.first()) {
         return Err(Error::refused(note.clone()));
     }
-    if !told.contains(&last.store) {
+    if !answers.told.contains(&last.store) {
         return Err(Error::transient(format!(
             "{} is still unreachable; `serve` goes on trying",
             last.access.address
         )));
     }
-    note_told(store, &told)?;
     let (former, missing) = (last.access.address.clone(), missing.clone());
     Ok(PromoteReport { epoch: *epoch, former, told: true, up_to: 0, last: 0, missing })
 }
 
-/// Records that these stores know of their replacement.
-///
-/// # Errors
-/// As [`Store::change_standing`].
-pub fn note_told(store: &Store, told: &[String]) -> Result<()> {
+/// Records what the stores answered that were replaced.
+fn note_answers(store: &Store, answers: &FormerAnswers) -> Result<()> {
     let change = |present: &Standing| {
-        let standing = present.with_told(told)?;
+        let standing = present.with_answers(answers)?;
         Some(StandingChange { standing, action: Action::NoteStanding {}, used: Vec::new() })
     };
     store.change_standing(|present, _| Ok(change(present))).map(drop)
 }
 
-/// Tells the stores that this one, or its predecessors, have replaced and that do not know it yet. Returns the ids of those that
-/// confirmed it, and what a person must know.
-pub fn tell_former(standing: &Standing, id: StoreId) -> (Vec<String>, Vec<String>) {
-    let (mut told, mut notes) = (Vec::new(), Vec::new());
-    let Some((by, epoch, address, former)) = standing.successor(&id.to_string()) else {
-        return (told, notes);
-    };
-    for known in former.iter().filter(|known| !known.told) {
-        let request = FenceRequest { by: by.clone(), epoch, address: address.clone() };
-        match tell(known, &request) {
-            Ok(()) => told.push(known.store.clone()),
-            Err(error) if error.kind() == ErrorKind::Refused => {
-                notes.push(format!("{}: {}", known.access.address, error.with_causes()));
+/// Tells the stores that this one, or its predecessors, have replaced and that do not know it yet; with `all`, also those that
+/// confirmed it before: an older copy of one may have taken its place.
+pub fn tell_former(standing: &Standing, id: StoreId, all: bool) -> FormerAnswers {
+    let mut answers = FormerAnswers::default();
+    let Some((promotion, former)) = standing.successor(&id.to_string()) else { return answers };
+    let is_origin = matches!(standing, Standing::Origin { .. });
+    // A store that was replaced remembers a conflict until it follows its successor.
+    answers.is_complete = all && is_origin;
+    for known in former.iter().filter(|known| all || !known.told) {
+        match tell(known, &promotion) {
+            Ok(now) => {
+                let conflict =
+                    |text: &String| format!("{} says: {text}", known.access.address.escape_debug());
+                let is_later = is_origin && now.epoch() > promotion.epoch;
+                match now.conflicts() {
+                    [] if is_later => answers.conflicts.push(conflict(&format!(
+                        "CONFLICT: it was {}, and this store has epoch {}",
+                        now.summary(),
+                        promotion.epoch
+                    ))),
+                    conflicts => answers.conflicts.extend(conflicts.iter().map(conflict)),
+                }
+                // A follower accepts no changes, and learns from its origin.
+                if matches!(now, Standing::Follower(_)) || now.knows_successor(&promotion) {
+                    answers.told.push(known.store.clone());
+                } else if now.conflicts().is_empty() {
+                    let what = format!("it does not know its successor: it is {}", now.summary());
+                    answers.notes.push(format!("{}: {what}", known.access.address.escape_debug()));
+                }
             }
-            // It is down; it is told when it returns.
-            Err(_) => {}
+            Err(error) => {
+                answers.is_complete = false;
+                // One that is down is told when it returns.
+                if error.kind() == ErrorKind::Refused {
+                    let address = known.access.address.escape_debug();
+                    answers.notes.push(format!("{address}: {}", error.with_causes()));
+                }
+            }
         }
     }
-    (told, notes)
+    answers
 }
 
-fn tell(known: &FormerOrigin, request: &FenceRequest) -> Result<()> {
+/// Tells a store of a promotion unless it knows that. Returns what it is then.
+fn tell(known: &FormerOrigin, promotion: &Promotion) -> Result<Standing> {
     let origin = OriginStore::open(&options_of(&known.access)?)?;
-    let fenced = origin.fence(request);
-    let now = origin.standing()?;
-    // A follower accepts no changes, and learns from its origin.
-    let is_follower = matches!(now.standing, Standing::Follower(_));
-    if now.store == known.store && (is_follower || now.standing.knows_successor(&request.by, request.epoch)) {
-        return Ok(());
+    let asked = |standing: StandingReply| match standing.store == known.store {
+        true => Ok(standing.standing),
+        false => Err(Error::refused(format!("another store is there now: {}", standing.store))),
+    };
+    let before = asked(origin.standing()?)?;
+    if matches!(before, Standing::Follower(_)) || before.knows_successor(promotion) {
+        return Ok(before);
     }
-    fenced?;
-    Err(Error::refused(format!("it does not know its successor: it is {}", now.standing.summary())))
+    let fenced = origin.fence(&request_of(promotion));
+    let now = asked(origin.standing()?)?;
+    match now.knows_successor(promotion) || !now.conflicts().is_empty() {
+        true => Ok(now),
+        false => fenced.map(|_| now),
+    }
+}
+
+fn request_of(promotion: &Promotion) -> FenceRequest {
+    let Promotion { by, epoch, address, id } = promotion.clone();
+    FenceRequest { by, epoch, address, promotion: id }
 }
 
 /// Returns how to connect to an origin that was followed.

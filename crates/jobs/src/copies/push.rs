@@ -7,7 +7,7 @@ use platter_fetch::{OpenStore, Opened, StoreLocation};
 use platter_image::recipe::Recipe;
 use platter_image::{Domain, Error, ErrorKind, Result, Score};
 use platter_records::{ImageName, Imported, NumberChoice, Version, VersionName, VersionQuery, VersionRecord};
-use platter_store::{KnownCheck, missing_blocks};
+use platter_store::{KnownCheck, Store, missing_blocks};
 use serde::Serialize;
 
 use super::carry::{Carried, carry, is_damage};
@@ -104,6 +104,9 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
     let from = OpenStore::open_reader(&request.from)?;
     let versions = chosen(&from, &request.what)?;
     let to = OpenStore::open_reader(&request.to)?;
+    if is_same_place(&from, &to) {
+        return Err(Error::refused("that is the same store: there is nothing to copy"));
+    }
     refuse_other_key(from.domain(), to.domain())?;
     let to = to.when_unlocked(|| OpenStore::open_writer(&request.to))?;
     let mut pushing =
@@ -112,7 +115,6 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
         match pushing.version(&version.record) {
             Err(error) if is_damage(&error) || error.kind() == ErrorKind::Refused => {
                 let text = error.with_causes();
-                progress.note(&format!("{} was not copied: {text}", version.name));
                 pushing.report.failure.get_or_insert(error.kind());
                 pushing.report.failed.push((version.name.to_string(), text));
             }
@@ -120,6 +122,13 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
         }
     }
     Ok(pushing.report)
+}
+
+/// Whether both are the store in one directory. A copy of that directory, which has the same id, is another store.
+fn is_same_place(from: &OpenStore, to: &OpenStore) -> bool {
+    let (Opened::Local(from), Opened::Local(to)) = (from.opened(), to.opened()) else { return false };
+    let dir = |store: &Store| std::fs::canonicalize(store.place().dir()).ok();
+    dir(from).is_some_and(|from| Some(from) == dir(to))
 }
 
 /// Refuses to copy between stores whose blocks have different names.

@@ -30,10 +30,10 @@ fn text(report: &CopiesReport) -> String {
         let rows = report.followers.iter().map(|it| {
             vec![
                 it.id.clone(),
-                it.name.clone(),
+                it.name.escape_debug().to_string(),
                 it.number.to_string(),
                 time(it.seen_unix_ms),
-                it.address.clone(),
+                it.address.escape_debug().to_string(),
             ]
         });
         lines.push(table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));

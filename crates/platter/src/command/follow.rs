@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{FollowRequest, StoreLocation, follow};
+use platter_jobs::{ErrorKind, FollowRequest, Standing, StoreLocation, follow};
 use serde_json::json;
 
 use super::Outcome;
 use crate::arguments::{Follow, ServerArguments};
-use crate::output::Output;
+use crate::output::{Output, exit_code};
 use crate::server::{local_actor, origin_access, server_at};
 use crate::terminal::Terminal;
 
@@ -27,5 +27,12 @@ pub(crate) fn run(
     };
     let standing = follow(&request, &Terminal::new(*output))?;
     output.fact(&json!({ "standing": standing, "summary": standing.summary() }), || standing.summary());
-    Ok(ExitCode::SUCCESS)
+    let Standing::Follower(following) = &standing else { return Ok(ExitCode::SUCCESS) };
+    for out in &following.left_out {
+        output.note(&format!("{} was left out: {}", out.what, out.why));
+    }
+    Ok(match following.left_out.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(exit_code(ErrorKind::Corrupt)),
+    })
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    Error, ForgetRequest, ImageName, OpenStore, Result, RetentionPolicy, StoreLocation, forget, retain,
+    Error, ForgetRequest, ImageName, OpenStore, Result, RetentionPolicy, Store, StoreLocation, forget, retain,
 };
 use serde_json::json;
 
@@ -27,6 +27,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Forget, output: &Output) -> O
     if let ForgetRequest::Image(image) = request
         && !options.all
     {
+        if let StoreLocation::Local(place) = store {
+            Store::refuse_changes(place)?;
+        }
         confirm(store, image)?;
     }
     let report = forget(store, request)?;

@@ -29,6 +29,7 @@ pub(crate) fn run(
         origin,
         address: options.address.clone().unwrap_or_default(),
         without_origin: options.without_origin,
+        supersede: options.supersede,
     };
     let report = promote(&request, &Terminal::new(*output))?;
     output.fact(&report, || text(&report));

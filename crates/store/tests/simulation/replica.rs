@@ -2,7 +2,7 @@
 //! it accepts changes only after its promotion. A promotion and a replacement happened completely or not at all.
 
 use platter_image::{BlockId, ErrorKind, Kind, Result};
-use platter_records::{Action, Following, ReplicaPosition, Standing};
+use platter_records::{Action, Following, Promotion, ReplicaPosition, Standing};
 use platter_store::{
     CheckOptions, Continuation, ReplicatedChange, RowChange, StandingChange, Store, Verdict,
 };
@@ -62,7 +62,14 @@ fn following(position: Option<ReplicaPosition>) -> Standing {
 }
 
 fn promoted() -> Standing {
-    Standing::Origin { epoch: 1, address: String::new(), former: Vec::new(), missing: Vec::new() }
+    Standing::Origin {
+        epoch: 1,
+        address: String::new(),
+        former: Vec::new(),
+        missing: Vec::new(),
+        promotion: "p".into(),
+        conflicts: Vec::new(),
+    }
 }
 
 /// Follows in steps, is promoted, publishes, and is replaced. `done` counts the steps that have returned.
@@ -85,7 +92,8 @@ fn work(machine: &Machine, steps: &Steps, done: &mut usize) -> Result<()> {
     set(promoted(), Action::Promote { epoch: 1 })?;
     *done += 1;
     publish(&store, "new", &[1, 2, 3])?;
-    let replaced = store.standing()?.replaced_by("c", 2, "")?;
+    let successor = Promotion { by: "c".into(), epoch: 2, ..Promotion::default() };
+    let replaced = store.standing()?.replaced_by(&successor)?;
     set(replaced.unwrap(), Action::Replaced { epoch: 2, by: "c".into() })?;
     *done += 1;
     Ok(())

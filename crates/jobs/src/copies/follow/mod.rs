@@ -30,6 +30,8 @@ use net::{Lost, check_chain, difference, lost, net_of};
 const POLL: Duration = Duration::from_secs(2);
 /// Pause after an error.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
+/// How long `once` waits for an origin that went down.
+const ONCE_RETRY_MAX: Duration = Duration::from_secs(5);
 /// What was left out is tried again after this time.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
 
@@ -62,7 +64,12 @@ pub fn follow(request: &FollowRequest, progress: &dyn Progress) -> Result<Standi
     let store = Store::open_reader(&request.store)?;
     let standing = store.change_standing(|present, is_new| mark(request, &told, present, is_new))?;
     let Standing::Follower(following) = standing else { return Err(Error::bug("a follower that is none")) };
+    // It may have followed this store before.
+    store.remove_follower(&told.store)?;
     let mut followed = Followed::new(request.store.clone(), origin.clone(), &request.origin, *following)?;
+    if request.once {
+        followed.feed.give_up_after(ONCE_RETRY_MAX);
+    }
     followed.accept_loss = request.accept_loss;
     let news = Arc::new(News::default());
     if !request.once {
@@ -118,11 +125,18 @@ fn mark(
     is_new: bool,
 ) -> Result<Option<StandingChange>> {
     let address = &request.origin.address;
-    let Standing::Origin { epoch, former, .. } = &told.standing else {
-        return Err(Error::refused(format!(
-            "the store at {address} is no origin ({}): follow the origin",
-            told.standing.summary()
-        )));
+    let (epoch, former) = match (&told.standing, present) {
+        (Standing::Origin { epoch, former, .. }, _) => (epoch, former),
+        // It was replaced while nobody followed with this store: its last changes are copied first.
+        (Standing::Replaced { .. }, Standing::Follower(known)) if known.origin == told.store => {
+            (&known.epoch, &known.former)
+        }
+        (other, _) => {
+            return Err(Error::refused(format!(
+                "the store at {address} is no origin ({}): follow the origin",
+                other.summary()
+            )));
+        }
     };
     let new = Following {
         epoch: *epoch,
