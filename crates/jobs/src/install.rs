@@ -3,15 +3,17 @@
 use std::time::Instant;
 
 use platter_disk::Target;
-use platter_disk::install::{EdgesLast, Finished, InstallCounts, InstallOptions, compare};
+use platter_disk::install::{
+    Delta, EdgesLast, Finished, InstallCounts, InstallOptions, Local, compare, compare_rest, install_delta,
+};
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{FrameSource, Result, Score};
+use platter_image::{Extent, FrameSource, Result, Score};
 use platter_records::Resolved;
 use platter_signing::SignaturePolicy;
 
 use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
-use crate::{Compared, InstallReport, Progress};
+use crate::{Compared, DeltaReport, InstallReport, Progress};
 use platter_fetch::{OpenStore, StoreLocation};
 
 /// The request to install a version.
@@ -46,11 +48,18 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
     store.check_presence(&recipe)?;
     // Files too are written around the page cache, because a whole disk would displace everything else.
-    let target = request.target.open(&agreed, recipe.root(), &forbidden, Some(true))?;
+    let target = request.target.open_unchanged(&agreed, recipe.root(), &forbidden, Some(true))?;
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let delta = match request.target.wants_delta(&agreed, &recipe, whole, &target)? {
+        true => Some(request.target.find_delta(&recipe, whole, (&target, false), progress)?),
+        false => None,
+    };
+    let target = request.target.begin(target, recipe.root())?;
     let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
-    let (counts, finished, compared) =
-        write_disk(&recipe, &*source, &target, &request.target, total, progress)
-            .map_err(|error| request.target.explain(error))?;
+    let local = delta.as_ref().map(|delta| Local::new(delta, &target));
+    let disk = DiskToWrite { recipe: &recipe, source: &*source, local, total };
+    let (counts, finished, compared) = write_disk(&disk, &target, &request.target, progress)
+        .map_err(|error| request.target.explain(error))?;
     Ok(InstallReport {
         version: title(&resolved),
         score: resolved.score.to_string(),
@@ -58,6 +67,8 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
         disk_bytes: recipe.root().disk_length,
         written_bytes: counts.data,
         zeroed_bytes: counts.zero,
+        fetched_bytes: counts.frame_bytes,
+        delta: delta.as_ref().map(delta_report),
         read_back: request.target.read_back,
         compared,
         backup_gpt_moved: finished.backup_gpt_moved,
@@ -66,33 +77,67 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     })
 }
 
+/// A disk to be written.
+pub(crate) struct DiskToWrite<'a, P, F: ?Sized> {
+    pub(crate) recipe: &'a Recipe<P>,
+    pub(crate) source: &'a F,
+    /// What this machine already has, if that is known.
+    pub(crate) local: Option<Local<'a>>,
+    /// Expected bytes.
+    pub(crate) total: u64,
+}
+
 /// Writes the disk of a recipe, its edges last, and before that compares it if requested.
 pub(crate) fn write_disk<P: PageSource + Sync>(
-    recipe: &Recipe<P>,
-    source: &(impl FrameSource + ?Sized),
+    disk: &DiskToWrite<'_, P, impl FrameSource + ?Sized>,
     target: &EdgesLast<Target>,
     request: &TargetRequest,
-    total: u64,
     progress: &dyn Progress,
 ) -> Result<(InstallCounts, Finished, Option<Compared>)> {
+    let DiskToWrite { recipe, source, local, .. } = disk;
     let options = InstallOptions { free: request.free, ..InstallOptions::default() };
-    let length = recipe.root().disk_length;
+    let total = disk.total.saturating_sub(local.map_or(0, |local| local.held_length()));
     request.state.expect(total);
     progress.begin("writing", total);
     let written = |bytes| {
         request.state.advance(bytes);
         progress.advance(bytes);
     };
-    let counts = platter_disk::install::install(recipe, source, target, options, &written)?;
+    let counts = match local {
+        Some(local) => install_delta(recipe, *source, target, options, &written, local)?,
+        None => platter_disk::install::install(recipe, *source, target, options, &written)?,
+    };
     let mut compared = None;
     if request.read_back {
-        progress.begin("reading back", counts.data + counts.zero);
-        let counts = compare(recipe, source, target, options, &|bytes| progress.advance(bytes))?;
-        let bytes = Compared { data_bytes: counts.data, zero_bytes: counts.zero, free_bytes_left_out: 0 };
+        let length = recipe.root().disk_length;
+        let read = |bytes| progress.advance(bytes);
+        progress.begin("reading back", disk.total);
+        let bytes = match local {
+            Some(_) => {
+                // Hashes show what is right, so only pieces of blocks are read from the store again.
+                let whole = Extent::new(0, length);
+                let right = Delta::of_target(recipe, whole, request.free, target, false, &read)?;
+                let rest =
+                    compare_rest(recipe, *source, target, options, &|_| {}, &Local::new(&right, target))?;
+                let (data, zero) = right.held_bytes();
+                (data + rest.data, zero + rest.zero)
+            }
+            None => {
+                let counts = compare(recipe, *source, target, options, &read)?;
+                (counts.data, counts.zero)
+            }
+        };
+        let bytes = Compared { data_bytes: bytes.0, zero_bytes: bytes.1, free_bytes_left_out: 0 };
         compared = Some(bytes.of_disk(length));
     }
     let finished = target.finish(request.read_back)?;
     Ok((counts, finished, compared))
+}
+
+/// What was kept and copied.
+pub(crate) fn delta_report(delta: &Delta) -> DeltaReport {
+    let (kept_bytes, kept_zero_bytes) = delta.held_bytes();
+    DeltaReport { kept_bytes, kept_zero_bytes, copied_bytes: delta.copied_bytes() }
 }
 
 /// Its name in reports: that of the version, or the score if no version has it.

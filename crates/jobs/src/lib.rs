@@ -86,7 +86,8 @@ pub use platter_transport::{Trust, make_files_private};
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
 pub use report::{
-    CaptureReport, CastReport, Compared, ExportReport, InstallReport, ReceiveReport, ReceiverReport,
+    CaptureReport, CastReport, Compared, DeltaReport, ExportReport, InstallReport, ReceiveReport,
+    ReceiverReport,
 };
 pub use signatures::{SignReport, VerifyReport, sign, verify};
-pub use target::TargetRequest;
+pub use target::{DeltaChoice, TargetRequest};

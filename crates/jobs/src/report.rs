@@ -73,6 +73,17 @@ impl Compared {
     }
 }
 
+/// What a machine already had of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeltaReport {
+    /// Data that was verified in its place on the target, and left there.
+    pub kept_bytes: u64,
+    /// Zeros, likewise.
+    pub kept_zero_bytes: u64,
+    /// Data that was copied from another place on the target, or from another disk.
+    pub copied_bytes: u64,
+}
+
 /// An installed disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct InstallReport {
@@ -88,6 +99,10 @@ pub struct InstallReport {
     pub written_bytes: u64,
     /// Bytes zeroed.
     pub zeroed_bytes: u64,
+    /// Stored bytes of the frames that were read from the store.
+    pub fetched_bytes: u64,
+    /// What this machine already had, if that was looked for.
+    pub delta: Option<DeltaReport>,
     /// Whether the target was read back and compared.
     pub read_back: bool,
     /// The compared bytes.

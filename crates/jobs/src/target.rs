@@ -6,14 +6,28 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_disk::install::{EdgesLast, FreeSpace, TargetState};
+use platter_disk::install::{Delta, EdgesLast, FreeSpace, TargetState, is_alike};
 use platter_disk::refusal::{CheckedTarget, Consent, ImageGeometry, Reason, TargetCheck, check_target};
-use platter_disk::{Target, TargetOptions};
-use platter_image::recipe::Root;
-use platter_image::{DiskWrite, Error, ErrorKind, IoContext, Result};
+use platter_disk::{Source, Target, TargetOptions};
+use platter_image::recipe::{PageSource, Recipe, Root};
+use platter_image::{DiskRead, DiskWrite, Error, ErrorKind, Extent, IoContext, Result};
+
+use crate::Progress;
 
 /// Bytes behind the image that are zeroed by one call.
 const ZEROED_AT_ONCE: u64 = 1 << 30;
+
+/// Whether to look first for what the target already holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeltaChoice {
+    /// If a few samples say that it holds much of the disk.
+    #[default]
+    Alike,
+    /// Yes.
+    Always,
+    /// No: fetch and write everything.
+    Never,
+}
 
 /// The request to write a target.
 #[derive(Clone, Debug)]
@@ -24,6 +38,10 @@ pub struct TargetRequest {
     pub free: FreeSpace,
     /// Read everything back and compare.
     pub read_back: bool,
+    /// Whether to keep what the target already holds.
+    pub delta: DeltaChoice,
+    /// Other disks that may hold blocks of the disk; they are only read.
+    pub from: Vec<PathBuf>,
     /// Which refusals the user overrides; `None` if the command has no option for that.
     pub force: Option<Vec<Reason>>,
     /// Whether its contents may be overwritten.
@@ -40,6 +58,8 @@ impl TargetRequest {
             path: path.to_owned(),
             free: FreeSpace::Skip,
             read_back: false,
+            delta: DeltaChoice::Never,
+            from: Vec::new(),
             force: None,
             consent: Consent::NewFile,
             state: Arc::new(TargetState::new(path)),
@@ -63,11 +83,11 @@ impl TargetRequest {
         check_target(&self.path, &TargetCheck { image, forbidden, force: self.force.as_deref() })
     }
 
-    /// Opens the confirmed target for the disk of this recipe, and clears its edges. Checks it again, because it may
-    /// have been mounted meanwhile.
+    /// Opens the confirmed target for the disk of this recipe, and clears its edges: [`TargetRequest::open_unchanged`]
+    /// and [`TargetRequest::begin`].
     ///
     /// # Errors
-    /// As [`TargetRequest::agree`]; `Refused` when another device or file is there now.
+    /// Those of these two.
     pub(crate) fn open(
         &self,
         agreed: &CheckedTarget,
@@ -75,18 +95,14 @@ impl TargetRequest {
         forbidden: &[PathBuf],
         direct: Option<bool>,
     ) -> Result<EdgesLast<Target>> {
-        let checked = self.check(Some(root), forbidden)?;
-        let options = TargetOptions {
-            direct,
-            exclusive: checked.is_exclusive(),
-            sector_size: root.sector_size,
-            expected: Some(agreed.identity()),
-            ..TargetOptions::new(root.disk_length)
-        };
-        let target = Target::open(&self.path, &options)?;
-        if DiskWrite::length(&target) < root.disk_length {
-            return Err(Error::bug("an opened target is too short"));
-        }
+        self.begin(self.open_unchanged(agreed, root, forbidden, direct)?, root)
+    }
+
+    /// Clears the edges of an open target. From now on it is incomplete.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn begin(&self, target: Target, root: &Root) -> Result<EdgesLast<Target>> {
         let begun = EdgesLast::begin(target, root.disk_length, self.state.clone());
         begun
             .and_then(|target| self.clear_behind(&target, root.disk_length).map(|()| target))
@@ -103,6 +119,77 @@ impl TargetRequest {
             position += length;
         }
         Ok(())
+    }
+
+    /// Whether what the target holds is to be compared with a range of a disk, before the target is changed.
+    ///
+    /// # Errors
+    /// Those of reading the recipe.
+    pub(crate) fn wants_delta<P: PageSource>(
+        &self,
+        agreed: &CheckedTarget,
+        recipe: &Recipe<P>,
+        range: Extent,
+        target: &dyn DiskRead,
+    ) -> Result<bool> {
+        match self.delta {
+            DeltaChoice::Never => Ok(false),
+            DeltaChoice::Always => Ok(true),
+            DeltaChoice::Alike if !self.from.is_empty() => Ok(true),
+            DeltaChoice::Alike => Ok(agreed.contents().is_some() && is_alike(recipe, range, target)?),
+        }
+    }
+
+    /// Finds out what of a range of the disk is already on this machine. The target must be unchanged, unless
+    /// `is_changed`: then only blocks at their places are found on it.
+    ///
+    /// # Errors
+    /// Those of reading the recipe; `Io` or `Refused` when one of the other disks cannot be opened.
+    pub(crate) fn find_delta<P: PageSource + Sync>(
+        &self,
+        recipe: &Recipe<P>,
+        range: Extent,
+        (target, is_changed): (&dyn DiskRead, bool),
+        progress: &dyn Progress,
+    ) -> Result<Delta> {
+        progress.begin("comparing", range.length);
+        let advance = |bytes| progress.advance(bytes);
+        let mut delta = Delta::of_target(recipe, range, self.free, target, true, &advance)?;
+        progress.begin("searching for moved blocks", 0);
+        if !is_changed {
+            delta.search_target(recipe, target);
+        }
+        for path in &self.from {
+            delta.search_other(recipe, Box::new(Source::open(path, None)?));
+        }
+        Ok(delta)
+    }
+
+    /// Opens the confirmed target for the disk of this recipe. Checks it again, because it may have been mounted
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`TargetRequest::agree`]; `Refused` when another device or file is there now.
+    pub(crate) fn open_unchanged(
+        &self,
+        agreed: &CheckedTarget,
+        root: &Root,
+        forbidden: &[PathBuf],
+        direct: Option<bool>,
+    ) -> Result<Target> {
+        let checked = self.check(Some(root), forbidden)?;
+        let options = TargetOptions {
+            direct,
+            exclusive: checked.is_exclusive(),
+            sector_size: root.sector_size,
+            expected: Some(agreed.identity()),
+            ..TargetOptions::new(root.disk_length)
+        };
+        let target = Target::open(&self.path, &options)?;
+        if DiskWrite::length(&target) < root.disk_length {
+            return Err(Error::bug("an opened target is too short"));
+        }
+        Ok(target)
     }
 
     /// Adds the state of the target to an error. If nothing was written, the error is unchanged.

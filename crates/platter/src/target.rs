@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use platter_jobs::{Compared, Consent, Result, TargetContents, TargetRequest};
+use platter_jobs::{Compared, Consent, DeltaReport, Result, TargetContents, TargetRequest};
 
 use crate::arguments::TargetOptions;
 use crate::interruption::tell_of;
@@ -67,6 +67,18 @@ pub(crate) fn comparison(compared: Option<&Compared>, is_gpt_moved: bool) -> Str
         0 => text + ": all of the disk",
         free => text + &format!("; not compared: {} of free space", bytes(free)),
     }
+}
+
+/// A line saying what did not have to be fetched; empty if that was not looked for.
+pub(crate) fn delta(report: Option<&DeltaReport>, fetched: u64) -> String {
+    report.map_or_else(String::new, |report| {
+        format!(
+            "\nkept {} of data that the target held, copied {}, fetched {}",
+            bytes(report.kept_bytes),
+            bytes(report.copied_bytes),
+            bytes(fetched)
+        )
+    })
 }
 
 #[cfg(test)]

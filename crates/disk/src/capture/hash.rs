@@ -105,14 +105,14 @@ fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
 }
 
 /// The length without trailing zero sectors.
-fn trimmed_length(contents: &[u8]) -> usize {
+pub(crate) fn trimmed_length(contents: &[u8]) -> usize {
     contents
         .chunks_exact(SECTOR as usize)
         .rposition(|sector| !is_zero(sector))
         .map_or(0, |last| (last + 1) * SECTOR as usize)
 }
 
-fn is_zero(sector: &[u8]) -> bool {
+pub(crate) fn is_zero(sector: &[u8]) -> bool {
     let (words, rest) = sector.as_chunks::<16>();
     words.iter().fold(0, |bits, word| bits | u128::from_ne_bytes(*word)) == 0
         && rest.iter().all(|byte| *byte == 0)

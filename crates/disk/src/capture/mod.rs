@@ -30,6 +30,7 @@ use platter_image::{BlockId, DiskRead, Domain, Error, FrameStore, PinSet, Result
 
 use assemble::Assembler;
 pub use base::{Base, EntriesOf};
+pub(crate) use hash::{is_zero, trimmed_length};
 
 /// Batches that wait between two stages, per hashing thread.
 const BATCHES_WAITING: usize = 1;

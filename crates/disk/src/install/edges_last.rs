@@ -81,6 +81,12 @@ impl Edge {
     }
 }
 
+/// The edges of a target of that length.
+pub(super) fn edges(length: u64) -> [Extent; 2] {
+    let first = Extent::between(0, length.min(EDGE_LENGTH));
+    [first, Extent::between(first.end().max(length.saturating_sub(EDGE_LENGTH)), length)]
+}
+
 /// A target that is written from the middle outwards.
 #[derive(Debug)]
 pub struct EdgesLast<T> {
@@ -98,9 +104,7 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
     /// # Errors
     /// `Io` when the target fails.
     pub fn begin(target: T, disk_length: u64, state: Arc<TargetState>) -> Result<Self> {
-        let length = DiskWrite::length(&target);
-        let first = Extent::between(0, length.min(EDGE_LENGTH));
-        let last = Extent::between(first.end().max(length.saturating_sub(EDGE_LENGTH)), length);
+        let [first, last] = edges(DiskWrite::length(&target));
         state.enter(Phase::Filling);
         let first = Edge::empty(&target, first, disk_length)?;
         let last = Edge::empty(&target, last, disk_length)?;

@@ -15,6 +15,8 @@ use platter_image::{
     BlockId, Error, ErrorKind, FrameAddress, FrameSource, Kind, Lease, Result, judged, lease,
 };
 
+use super::local::Local;
+
 /// The most bytes of decoded frames on the shelf.
 const SHELF_LENGTH: usize = 16 << 20;
 /// The most buffers of dropped frames that are kept for reuse: a new one costs page faults and zeroing.
@@ -60,25 +62,44 @@ pub struct FrameShelf<'a, F: ?Sized> {
     state: Mutex<State>,
     put_back: Condvar,
     decoded: AtomicU64,
+    /// Stored bytes of the decoded frames.
+    stored: AtomicU64,
 }
 
 impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
     /// An empty shelf for that source.
     pub fn new(source: &'a F) -> Self {
-        Self { source, state: Mutex::default(), put_back: Condvar::new(), decoded: AtomicU64::new(0) }
+        Self {
+            source,
+            state: Mutex::default(),
+            put_back: Condvar::new(),
+            decoded: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
+        }
     }
 
-    /// A reader of blocks for one thread.
+    /// A reader of blocks for one thread, which takes what it can from the disks of this machine.
     ///
     /// # Errors
     /// `Bug` when there is no memory for a decoder.
-    pub(super) fn reader(&self) -> Result<BlockReader<'_, 'a, F>> {
-        Ok(BlockReader { shelf: self, decoder: FrameDecoder::new()?, stored: Vec::new(), current: None })
+    pub(super) fn reader<'c>(&'c self, local: Option<&'c Local<'c>>) -> Result<BlockReader<'c, 'a, F>> {
+        Ok(BlockReader {
+            shelf: self,
+            local,
+            decoder: FrameDecoder::new()?,
+            stored: Vec::new(),
+            current: None,
+        })
     }
 
     /// Number of frames decoded so far.
     pub fn decoded(&self) -> u64 {
         self.decoded.load(Ordering::Relaxed)
+    }
+
+    /// Stored bytes of the frames decoded so far.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,6 +164,7 @@ impl State {
 /// Reads blocks for one thread.
 pub(super) struct BlockReader<'c, 'a, F: ?Sized> {
     shelf: &'c FrameShelf<'a, F>,
+    local: Option<&'c Local<'c>>,
     decoder: FrameDecoder,
     stored: Vec<u8>,
     /// The last frame used; it probably contains the next block.
@@ -155,6 +177,9 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
     /// # Errors
     /// `Missing` or `Corrupt`, naming the block; the contents of `bytes` are then unspecified.
     pub(super) fn read(&mut self, id: &BlockId, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        if self.local.is_some_and(|local| local.read(id, offset, bytes)) {
+            return Ok(());
+        }
         let mut lease = lease(self.shelf.source, id)?;
         if let Err(error) = self.go_to(&lease) {
             // The frame turned out to be damaged, and the source has another one by now.
@@ -212,6 +237,7 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
             return Err(Error::corrupt(format!("a frame of kind {:?} instead of data", header.kind)));
         }
         self.shelf.decoded.fetch_add(1, Ordering::Relaxed);
+        self.shelf.stored.fetch_add(self.stored.len() as u64, Ordering::Relaxed);
         let ends = header.blocks.iter().scan(0, |end, block| {
             *end += block.length as usize;
             Some(DecodedBlock { id: block.id, end: *end, read: false })

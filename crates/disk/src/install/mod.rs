@@ -13,8 +13,15 @@
 //! same pipeline with a comparison instead of the write. The edges of a disk are written last
 //! ([`EdgesLast`]), so that a target looks finished only when it is.
 
+mod claims;
+mod delta;
+mod described;
 mod edges_last;
+mod elsewhere;
 mod frames;
+mod held;
+mod local;
+mod pieces;
 mod segment;
 mod state;
 
@@ -25,8 +32,10 @@ use crossbeam_channel::{Receiver, bounded};
 use platter_image::recipe::{OnLost, PageSource, Recipe};
 use platter_image::{DiskRead, DiskWrite, Error, FrameSource, IoContext, Result};
 
+pub use delta::{Delta, is_alike};
 pub use edges_last::{EDGE_LENGTH, EdgesLast, Finished};
 pub use frames::FrameShelf;
+pub use local::Local;
 use segment::{Filled, Segment, walk};
 pub use state::{Phase, TargetState};
 
@@ -76,6 +85,8 @@ pub struct InstallCounts {
     pub zero: u64,
     /// Frames decoded; a frame counts several times if its blocks are far apart on the disk.
     pub frames_decoded: u64,
+    /// Stored bytes of these.
+    pub frame_bytes: u64,
 }
 
 /// Writes the recipe's disk to `target` and waits until it is durable.
@@ -92,6 +103,33 @@ pub fn install<P: PageSource + Sync>(
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<InstallCounts> {
+    install_rest(recipe, source, target, options, progress, None)
+}
+
+/// Writes the recipe's disk to `target` as [`install`] does, except for what it already holds, and takes blocks
+/// from the disks of this machine first.
+///
+/// # Errors
+/// Those of [`install`].
+pub fn install_delta<P: PageSource + Sync>(
+    recipe: &Recipe<P>,
+    source: &(impl FrameSource + ?Sized),
+    target: &dyn DiskWrite,
+    options: InstallOptions,
+    progress: &(dyn Fn(u64) + Sync),
+    local: &Local<'_>,
+) -> Result<InstallCounts> {
+    install_rest(recipe, source, target, options, progress, Some(local))
+}
+
+fn install_rest<P: PageSource + Sync>(
+    recipe: &Recipe<P>,
+    source: &(impl FrameSource + ?Sized),
+    target: &dyn DiskWrite,
+    options: InstallOptions,
+    progress: &(dyn Fn(u64) + Sync),
+    local: Option<&Local<'_>>,
+) -> Result<InstallCounts> {
     if recipe.root().disk_length > target.length() {
         return Err(Error::refused(format!(
             "the disk has {} bytes, but the target only {}",
@@ -99,7 +137,8 @@ pub fn install<P: PageSource + Sync>(
             target.length()
         )));
     }
-    let counts = run(recipe, source, options, progress, None, &|filled| write_segment(target, filled))?;
+    let write: Act<'_> = &|filled| write_segment(target, filled);
+    let counts = run(recipe, source, options, progress, (None, local), write)?;
     target.flush().context(|| "making the target durable".to_owned())?;
     Ok(counts)
 }
@@ -118,7 +157,7 @@ pub fn install_readable<P: PageSource + Sync>(
     on_lost: &OnLost<'_>,
 ) -> Result<InstallCounts> {
     let write: Act<'_> = &|filled| write_segment(target, filled);
-    let counts = run(recipe, source, options, progress, Some(on_lost), write)?;
+    let counts = run(recipe, source, options, progress, (Some(on_lost), None), write)?;
     target.flush().context(|| "making the target durable".to_owned())?;
     Ok(counts)
 }
@@ -134,7 +173,22 @@ pub fn compare<P: PageSource + Sync>(
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<InstallCounts> {
-    run(recipe, source, options, progress, None, &|filled| compare_segment(device, filled))
+    run(recipe, source, options, progress, (None, None), &|filled| compare_segment(device, filled))
+}
+
+/// Compares as [`compare`] does, except for what was found to be right by its hash.
+///
+/// # Errors
+/// Those of [`compare`].
+pub fn compare_rest<P: PageSource + Sync>(
+    recipe: &Recipe<P>,
+    source: &(impl FrameSource + ?Sized),
+    device: &dyn DiskRead,
+    options: InstallOptions,
+    progress: &(dyn Fn(u64) + Sync),
+    local: &Local<'_>,
+) -> Result<InstallCounts> {
+    run(recipe, source, options, progress, (None, Some(local)), &|filled| compare_segment(device, filled))
 }
 
 type Act<'a> = &'a (dyn Fn(&Filled) -> Result<()> + Sync);
@@ -144,7 +198,7 @@ fn run<P: PageSource + Sync>(
     source: &(impl FrameSource + ?Sized),
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
-    on_lost: Option<&OnLost<'_>>,
+    (on_lost, local): (Option<&OnLost<'_>>, Option<&Local<'_>>),
     act: Act<'_>,
 ) -> Result<InstallCounts> {
     let shelf = FrameShelf::new(source);
@@ -156,11 +210,11 @@ fn run<P: PageSource + Sync>(
         progress(filled.data_length() + filled.zero_length());
     };
     thread::scope(|scope| {
-        let walker = scope.spawn(move || walk(recipe, source, options.free, on_lost, &segment_out));
+        let walker = scope.spawn(move || walk(recipe, source, options.free, on_lost, local, &segment_out));
         let workers: Vec<_> = (0..options.threads.max(1) + WRITES_UNDER_WAY)
             .map(|_| {
                 let (segment_in, shelf, done) = (segment_in.clone(), &shelf, &done);
-                scope.spawn(move || work(shelf, &segment_in, on_lost, act, done))
+                scope.spawn(move || work((shelf, local), &segment_in, on_lost, act, done))
             })
             .collect();
         drop(segment_in);
@@ -168,7 +222,12 @@ fn run<P: PageSource + Sync>(
         let results: Vec<Result<()>> = workers.into_iter().chain([walker]).map(join).collect();
         results.into_iter().collect::<Result<()>>()
     })?;
-    Ok(InstallCounts { data: data.into_inner(), zero: zero.into_inner(), frames_decoded: shelf.decoded() })
+    Ok(InstallCounts {
+        data: data.into_inner(),
+        zero: zero.into_inner(),
+        frames_decoded: shelf.decoded(),
+        frame_bytes: shelf.stored_bytes(),
+    })
 }
 
 fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
@@ -176,13 +235,13 @@ fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 }
 
 fn work<F: FrameSource + ?Sized>(
-    shelf: &FrameShelf<'_, F>,
+    (shelf, local): (&FrameShelf<'_, F>, Option<&Local<'_>>),
     segments: &Receiver<Segment>,
     on_lost: Option<&OnLost<'_>>,
     act: Act<'_>,
     done: &dyn Fn(&Filled),
 ) -> Result<()> {
-    let mut reader = shelf.reader()?;
+    let mut reader = shelf.reader(local)?;
     let mut buffer = segment_buffer()?;
     for segment in segments {
         let filled = segment.fill(buffer, &mut reader, on_lost)?;

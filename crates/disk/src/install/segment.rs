@@ -5,7 +5,9 @@ use platter_image::page::{Entry, State};
 use platter_image::recipe::{OnLost, PageSource, Recipe};
 use platter_image::{BlockId, Extent, FrameSource, Result};
 
+use super::described::described;
 use super::frames::BlockReader;
+use super::local::Local;
 use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_TOGETHER, ZEROS_WRITTEN_MAX};
 use crate::AlignedBuffer;
 
@@ -28,13 +30,14 @@ pub(super) struct Filled {
     zeros: Vec<Extent>,
 }
 
-/// Walks the recipe and sends its segments in disk order. The blocks of each segment are announced to the
-/// source before it is sent, so announcements are as far ahead as segments may wait.
+/// Walks the recipe and sends its segments in disk order, without what is held. The blocks of each segment are
+/// announced to the source before it is sent, so announcements are as far ahead as segments may wait.
 pub(super) fn walk<P: PageSource>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
     free: FreeSpace,
     on_lost: Option<&OnLost<'_>>,
+    local: Option<&Local<'_>>,
     segments: &Sender<Segment>,
 ) -> Result<()> {
     let whole = Extent::new(0, recipe.root().disk_length);
@@ -42,28 +45,20 @@ pub(super) fn walk<P: PageSource>(
     let mut walk = Walk {
         segments,
         will_need: (source.hint_length() > 0).then_some(&will_need),
+        local,
         current: Segment::begin(0),
         zeros: Vec::new(),
         gone: false,
     };
-    let mut position = 0;
-    let entries = match on_lost {
-        Some(on_lost) => recipe.readable_entries(whole, on_lost),
-        None => recipe.entries(whole),
-    };
-    for entry in entries {
+    for entry in described(recipe, whole, free, on_lost) {
         let entry = entry?;
-        if free == FreeSpace::Zero {
-            walk.add(Entry { extent: Extent::between(position, entry.extent.offset), state: State::Zero });
+        match local {
+            Some(local) => local.rest_of(entry.extent).for_each(|rest| walk.add_part(entry, rest)),
+            None => walk.add(entry),
         }
-        walk.add(entry);
-        position = entry.extent.end();
         if walk.gone {
             return Ok(());
         }
-    }
-    if free == FreeSpace::Zero {
-        walk.add(Entry { extent: Extent::between(position, whole.end()), state: State::Zero });
     }
     walk.close(0);
     walk.close_zeros();
@@ -77,6 +72,7 @@ struct Walk<'a> {
     segments: &'a Sender<Segment>,
     /// Set if the source wants announcements.
     will_need: Option<Tell<'a>>,
+    local: Option<&'a Local<'a>>,
     current: Segment,
     /// Zeros to ask the device for, collected: a filesystem finishes all writes in progress before it makes a
     /// hole in a file.
@@ -86,6 +82,10 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    fn add_part(&mut self, entry: Entry, part: Extent) {
+        entry.clip(part).into_iter().for_each(|entry| self.add(entry));
+    }
+
     fn add(&mut self, entry: Entry) {
         if entry.extent.length == 0 {
             return;
@@ -118,7 +118,9 @@ impl Walk<'_> {
         let done = std::mem::replace(&mut self.current, Segment::begin(start));
         if !done.entries.is_empty() {
             if let Some(will_need) = self.will_need {
-                will_need(&done.blocks());
+                let mut blocks = done.blocks();
+                blocks.retain(|id| self.local.is_none_or(|local| !local.has(id)));
+                will_need(&blocks);
             }
             self.gone |= self.segments.send(done).is_err();
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
 
-use crate::install::{allocated, title, write_disk};
+use crate::install::{DiskToWrite, allocated, title, write_disk};
 use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
 use crate::{ExportReport, Progress};
@@ -37,8 +37,8 @@ pub fn export(
     target.state.remove_if_incomplete();
     let opened = target.open(&agreed, recipe.root(), &forbidden, None)?;
     let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
-    let (counts, ..) = write_disk(&recipe, &*source, &opened, target, total, progress)
-        .map_err(|error| target.explain(error))?;
+    let disk = DiskToWrite { recipe: &recipe, source: &*source, local: None, total };
+    let (counts, ..) = write_disk(&disk, &opened, target, progress).map_err(|error| target.explain(error))?;
     Ok(ExportReport {
         version: title(&resolved),
         score: resolved.score.to_string(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use platter_jobs::Reason;
+use platter_jobs::{DeltaChoice, Reason};
 
 use super::signing::SignatureArguments;
 use super::version::VersionArgument;
@@ -17,6 +17,8 @@ pub(crate) struct Install {
     pub(crate) target: PathBuf,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
+    #[command(flatten)]
+    pub(crate) delta: DeltaArguments,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
     #[command(flatten)]
@@ -61,6 +63,31 @@ pub(crate) struct TargetOptions {
     /// not-a-disk; can be repeated
     #[arg(long = "force", value_name = "REASON", value_parser = reason)]
     pub(crate) force: Vec<Reason>,
+}
+
+/// Whether to keep what the target already holds.
+#[derive(Args, Debug)]
+pub(crate) struct DeltaArguments {
+    /// Fetch and write only what the target lacks: what it holds already is verified and kept, and moved blocks are copied.
+    /// Default if samples show that the target has at least an eighth of the disk
+    #[arg(long, conflicts_with = "no_delta")]
+    pub(crate) delta: bool,
+    /// Fetch and write everything
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) no_delta: bool,
+    /// Also copy blocks from this disk or raw file, which is only read; implies --delta; can be repeated
+    #[arg(long, value_name = "DISK")]
+    pub(crate) from: Vec<PathBuf>,
+}
+
+impl DeltaArguments {
+    pub(crate) fn choice(&self) -> DeltaChoice {
+        match (self.delta, self.no_delta) {
+            (true, _) => DeltaChoice::Always,
+            (_, true) => DeltaChoice::Never,
+            _ => DeltaChoice::Alike,
+        }
+    }
 }
 
 fn reason(name: &str) -> Result<Reason, String> {

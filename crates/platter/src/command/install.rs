@@ -2,21 +2,25 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{InstallRequest, StoreLocation, install};
+use platter_jobs::{InstallRequest, StoreLocation, TargetRequest, install};
 
 use super::Outcome;
 use crate::arguments::Install;
 use crate::output::Output;
 use crate::server::with_cache;
 use crate::sizes::{bytes, rate};
-use crate::target::{comparison, request};
+use crate::target::{comparison, delta, request};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> Outcome {
     let request = InstallRequest {
         store: with_cache(store, &options.cache)?,
         version: options.version.to_string(),
-        target: request(&options.target, &options.target_options, *output)?,
+        target: TargetRequest {
+            delta: options.delta.choice(),
+            from: options.delta.from.clone(),
+            ..request(&options.target, &options.target_options, *output)?
+        },
         signatures: options.signatures.policy(),
     };
     let terminal = Terminal::new(*output);
@@ -33,6 +37,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
             rate(report.written_bytes, report.seconds),
             report.score,
         );
+        text += &delta(report.delta.as_ref(), report.fetched_bytes);
         if report.backup_gpt_moved {
             text += "\nthe backup GPT was moved to the end of the target";
         }
