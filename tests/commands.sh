@@ -287,10 +287,12 @@ zstd -qc "$WORK/new-file" >"$WORK/disk.zst" 2>/dev/null || printf '\x28\xb5\x2f\
 for format in qcow2 vmdk vdi vhdx vpc; do
 	! command -v qemu-img >/dev/null || qemu-img create -q -f "$format" "$WORK/disk.$format" 8M >/dev/null 2>&1
 done
-for kind in gz:gzip xz:xz bz2:bzip2 zst:zstd qcow2:qemu-img vmdk:qemu-img vdi:qemu-img vhdx:qemu-img vpc:qemu-img; do
+for kind in gz:raw.gz xz:raw.xz bz2:bzip2 zst:raw.zst qcow2 vmdk vdi vhdx vpc:vhd; do
 	[ -e "$WORK/disk.${kind%:*}" ] || { skip "qemu-img cannot make a ${kind%:*} file"; continue; }
-	check_exit "$EXIT_REFUSED" "a ${kind%:*} file is refused" platter capture "$WORK/disk.${kind%:*}" wrapped/disk
-	check_said "and a tool that helps is named" "${kind#*:} "
+	# Without a suffix, it is taken for a raw disk.
+	mv "$WORK/disk.${kind%:*}" "$WORK/${kind%:*}-disk"
+	check_exit "$EXIT_REFUSED" "a ${kind%:*} file is refused" platter capture "$WORK/${kind%:*}-disk" wrapped/disk
+	check_said "and what reads it is named" "(--format |.*convert it with .)${kind#*:}[ \`]"
 done
-check "--raw captures it as it is" platter capture --raw "$WORK/disk.gz" wrapped/disk
+check "--raw captures it as it is" platter capture --raw "$WORK/gz-disk" wrapped/disk
 finish

@@ -29,6 +29,7 @@ fuzz_target!(|input: &[u8]| {
         all: false,
         raw: choices & 0xe0 == 0xe0,
         skip_gaps: choices & 8 != 0,
+        choices: Default::default(),
     };
     // If holes are known, every other 4 KiB is one.
     let data: Extents = (0..disk.len() as u64 / 8192).map(|n| Extent::new(n * 8192, 4096)).collect();

@@ -8,7 +8,7 @@
 
 mod aligned_buffer;
 pub mod capture;
-mod container;
+mod choices;
 pub mod device;
 pub mod install;
 pub mod partition;
@@ -16,6 +16,6 @@ pub mod refusal;
 pub mod survey;
 
 pub use aligned_buffer::AlignedBuffer;
-pub use container::refuse_wrapped;
+pub use choices::PartitionChoices;
 pub use device::{Source, Target, TargetOptions};
 pub use survey::{Part, Survey, SurveyOptions, survey};

@@ -10,6 +10,7 @@
 use platter_image::chunking::{FileRun, GRID, Region};
 use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 
+use crate::choices::{self, Choice, PartitionChoices};
 use crate::partition::{Partition, PartitionTable, TableKind};
 use platter_filesystem::{Contents, ExamineOptions, Found, Owners, TABLES_READ, Trust, examine, probe};
 
@@ -25,7 +26,7 @@ pub const LEADING_GAP_KEPT: u64 = 64 << 20;
 pub const TRAILING_GAP_KEPT: u64 = 1 << 20;
 
 /// The options of a survey.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SurveyOptions {
     /// Keep all of a filesystem that needs recovery, instead of refusing it.
     pub force: bool,
@@ -35,10 +36,12 @@ pub struct SurveyOptions {
     pub raw: bool,
     /// Drop long gaps between and after partitions.
     pub skip_gaps: bool,
+    /// Decisions about partitions.
+    pub choices: PartitionChoices,
 }
 
 impl SurveyOptions {
-    fn examine(self) -> ExamineOptions {
+    fn examine(&self) -> ExamineOptions {
         ExamineOptions { force: self.force, all: self.all }
     }
 }
@@ -119,8 +122,14 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
         )));
     }
     let all = Extent::new(0, length);
-    let mut table = if options.raw { PartitionTable::default() } else { read_table(disk)? };
-    let parts = if options.raw || length == 0 {
+    let named = options.choices.of_disk();
+    let has_table = !options.raw && named.is_none();
+    let mut table = if has_table { read_table(disk)? } else { PartitionTable::default() };
+    options.choices.check(&table)?;
+    let parts = if let Some(name) = named {
+        let owners = Owners::find(disk, all)?;
+        vec![part(None, all, examine(disk, all, &owners, Trust::Named(name), options.examine())?)]
+    } else if options.raw || length == 0 {
         vec![part(None, all, Contents::whole("", all))]
     } else if table.kind == TableKind::None {
         let owners = Owners::find(disk, all)?;
@@ -164,14 +173,20 @@ fn partitioned(
     for (partition, owners) in owned {
         let extent = partition.extent;
         parts.extend(gap(Extent::between(end, extent.offset), table, is_doubted, (length, data), options));
-        let trust = match &partition.doubt {
+        let choice = options.choices.of(partition.number);
+        let trust = match (choice, &partition.doubt) {
+            (Some(Choice::Named(name)), _) => Trust::Named(name),
             _ if is_doubted => Trust::Kept,
-            Some(doubt) => Trust::Doubted(doubt),
-            None => Trust::Sole,
+            (_, Some(doubt)) => Trust::Doubted(doubt),
+            (_, None) => Trust::Sole,
         };
-        let contents = examine(disk, extent, &owners, trust, options.examine()).map_err(|error| {
-            error.within(format!("partition {} at offset {}", partition.number, extent.offset))
-        })?;
+        let contents = match choice {
+            Some(Choice::Skip) => choices::skipped(extent),
+            Some(Choice::Whole) => choices::whole(extent, &owners),
+            _ => examine(disk, extent, &owners, trust, options.examine()).map_err(|error| {
+                error.within(format!("partition {} at offset {}", partition.number, extent.offset))
+            })?,
+        };
         parts.push(part(Some(partition.number), extent, contents));
         end = extent.end();
     }

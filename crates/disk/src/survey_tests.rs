@@ -27,6 +27,7 @@ fn put_swap(disk: &mut [u8], start: u64, length: u64) {
     disk[start + 4086..start + 4096].copy_from_slice(b"SWAPSPACE2");
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn look(disk: &Vec<u8>, options: SurveyOptions) -> Survey {
     let survey = survey(disk, None, &options).unwrap();
     let mut end = 0;
@@ -66,10 +67,14 @@ fn gaps_are_kept_or_skipped() {
 fn announced_ranges_are_not_gaps() {
     let skipping = SurveyOptions { skip_gaps: true, ..SurveyOptions::default() };
     let mut disk = disk(40 * MIB, 512, &[(0x83, MIB, MIB), (0x05, 10 * MIB, 20 * MIB)]);
-    assert_eq!(look(&disk, skipping).used(), (2 + 20 + 1) * MIB, "an extended partition without a record");
+    assert_eq!(
+        look(&disk, skipping.clone()).used(),
+        (2 + 20 + 1) * MIB,
+        "an extended partition without a record"
+    );
     disk[10 * MIB as usize + 446..10 * MIB as usize + 510].fill(0);
     disk[10 * MIB as usize + 510..10 * MIB as usize + 512].copy_from_slice(&[0x55, 0xaa]);
-    assert_eq!(look(&disk, skipping).used(), 3 * MIB + 512, "an empty one");
+    assert_eq!(look(&disk, skipping.clone()).used(), 3 * MIB + 512, "an empty one");
     disk[MIB as usize..MIB as usize + 4].copy_from_slice(b"XFSB");
     disk[32769..32774].copy_from_slice(b"CD001");
     assert_eq!(look(&disk, skipping).used(), 40 * MIB, "a disk with marks of other owners");

@@ -119,7 +119,7 @@ fn every_sample_survives_a_copy() {
         let surveyed = survey(&source, data.as_ref(), &options);
         if image == "ext4-unclean" {
             assert_eq!(surveyed.unwrap_err().kind(), ErrorKind::Refused, "{image}");
-            let insisted = survey(&source, None, &SurveyOptions { force: true, ..options }).unwrap();
+            let insisted = survey(&source, None, &SurveyOptions { force: true, ..options.clone() }).unwrap();
             assert_eq!(insisted.used(), source.length());
             continue;
         }

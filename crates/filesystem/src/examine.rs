@@ -1,6 +1,6 @@
 //! Examines an extent with the reader for the filesystem that was found there.
 
-use platter_image::{DiskRead, Extent, Result};
+use platter_image::{DiskRead, Error, Extent, Result};
 
 use crate::reader::{self, ExamineOptions};
 use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, xfs};
@@ -14,6 +14,13 @@ pub enum Trust<'a> {
     Doubted(&'a str),
     /// No; the reason is noted elsewhere.
     Kept,
+    /// Yes, if it is the filesystem with this name: the user says so, whatever else is announced there.
+    Named(&'a str),
+}
+
+/// Names that can be said of a filesystem ([`Trust::Named`]).
+pub fn names() -> impl Iterator<Item = &'static str> {
+    READERS.iter().map(|(name, _)| *name).chain(["swap"])
 }
 
 /// Examines an extent with one reader.
@@ -45,6 +52,9 @@ pub fn examine(
     trust: Trust<'_>,
     options: ExamineOptions,
 ) -> Result<Contents> {
+    if let Trust::Named(name) = trust {
+        return examine_named(disk, extent, owners, name, options);
+    }
     Ok(match (owners.found(), trust) {
         (Found::Nothing, _) => Contents::whole("", extent),
         (Found::Ambiguous(names), _) => {
@@ -68,12 +78,38 @@ pub fn examine(
     })
 }
 
+/// Examines `extent` with the reader that the user named, and with no other.
+fn examine_named(
+    disk: &dyn DiskRead,
+    extent: Extent,
+    owners: &Owners,
+    name: &str,
+    options: ExamineOptions,
+) -> Result<Contents> {
+    let contents = match (reader(name), owners.swap()) {
+        (Some(read), _) if owners.has(name) => read(disk, extent, options)?,
+        (None, Some(header)) if name == "swap" => swap::examine(header, extent),
+        _ => {
+            let found: Vec<&str> = owners.list().iter().map(|owner| owner.name).collect();
+            let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+            return Err(Error::refused(format!(
+                "there is no mark of {name} at its start; marks found: {found}"
+            )));
+        }
+    };
+    let others = owners.list().iter().any(|owner| owner.name != name);
+    Ok(match others {
+        true => contents.with_note(format!("read as {name}, although there are other marks, as requested")),
+        false => contents,
+    })
+}
+
 fn kept(name: &str, extent: Extent, trust: Trust<'_>) -> Contents {
     let contents = Contents::whole(name, extent);
     match trust {
         Trust::Doubted(reason) => {
             contents.with_note(format!("stored in full, including unused blocks: {reason}"))
         }
-        Trust::Sole | Trust::Kept => contents,
+        Trust::Sole | Trust::Kept | Trust::Named(_) => contents,
     }
 }

@@ -33,7 +33,7 @@ mod weak_signatures;
 mod xfs;
 
 pub use contents::Contents;
-pub use examine::{Trust, examine};
+pub use examine::{Trust, examine, names};
 pub use label::label;
 pub use probe::{Found, Owner, Owners, probe};
 pub use reader::ExamineOptions;

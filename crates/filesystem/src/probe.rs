@@ -73,6 +73,11 @@ impl Owners {
         self.list.iter().any(|owner| owner.name == name)
     }
 
+    /// The header of a swap area, if there is one.
+    pub(crate) fn swap(&self) -> Option<&swap::Header> {
+        self.swap.as_ref()
+    }
+
     /// Summarizes the owners: none, one or several.
     pub fn found(&self) -> Found {
         match (self.list.as_slice(), &self.swap) {

@@ -19,6 +19,7 @@ mod hoard;
 mod install;
 mod kept_pages;
 mod names;
+mod one_disk;
 mod progress;
 mod receive;
 mod report;
@@ -29,7 +30,9 @@ mod tests;
 mod unreadable;
 
 pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
-pub use capture::{CaptureRequest, capture, capture_as, filesystems};
+pub use capture::{
+    BackingFile, CaptureRequest, Input, InputOptions, SourceName, capture, capture_as, filesystems,
+};
 pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
@@ -39,7 +42,10 @@ pub use copies::{
 };
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
-pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
+pub use export::{
+    ExportHolesReport, ExportOptions, LostFile, LostRange, export, export_holes, export_image, export_stream,
+    is_raw,
+};
 pub use heal::{Holder, heal};
 pub use hoard::{
     Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
@@ -57,15 +63,17 @@ pub use platter_api::{
 };
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_client::{ServerAddress, ServerOptions};
-pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::{FreeSpace, TargetState};
 pub use platter_disk::refusal::{Consent, Reason, TargetContents};
+pub use platter_disk::{PartitionChoices, SurveyOptions};
 pub use platter_encryption::{Cost, KeyFile, MasterKey, Secret, SecretKind, SlotFacts, new_key_file_text};
 pub use platter_fetch::{
     CacheLocation, EditLockChoice, OpenStore, OriginLocation, PeerCounts, SharingRequest, StoreLocation,
     default_store_dir, origin_of,
 };
+pub use platter_filesystem::names as filesystem_names;
+pub use platter_formats::Format;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};

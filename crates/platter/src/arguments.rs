@@ -186,7 +186,9 @@ pub(crate) enum Command {
     /// than the image, the backup GPT is moved to the end. Refused: a target that is mounted, in use, read-only or too small,
     /// one that holds the store, an existing file that holds no disk, and a new file in /dev.
     Install(Install),
-    /// Export a version to a new raw file
+    /// Export a version to a new file: raw, or in the format of another program
+    ///
+    /// Every block is verified before it is written. An incomplete file is removed. In raw files, free space becomes holes.
     Export(Export),
     /// Give up what no version needs, and delete it
     ///

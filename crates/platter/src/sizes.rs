@@ -125,6 +125,22 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.into(), value.into()))
 }
 
+/// `KIND`, or `NUMBER=KIND` for a partition.
+pub(crate) fn filesystem(text: &str) -> Result<(Option<u32>, String), String> {
+    let (number, kind) = match text.split_once('=') {
+        Some((number, kind)) => {
+            let number = number.parse().map_err(|_| format!("{number:?} is no number of a partition"))?;
+            (Some(number), kind)
+        }
+        None => (None, text),
+    };
+    let kinds: Vec<&str> = platter_jobs::filesystem_names().collect();
+    match kinds.contains(&kind) {
+        true => Ok((number, kind.to_owned())),
+        false => Err(format!("{kind:?} is none of {}", kinds.join(", "))),
+    }
+}
+
 /// Bytes with three digits and a decimal unit.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];

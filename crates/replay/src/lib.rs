@@ -45,6 +45,7 @@ mod targets {
     pub(crate) mod directory;
     pub(crate) mod fat_ntfs;
     pub(crate) mod filesystem;
+    pub(crate) mod formats;
     pub(crate) mod frame;
     pub(crate) mod frame_stream;
     pub(crate) mod health;
@@ -64,6 +65,7 @@ mod targets {
     pub(crate) mod pins;
     pub(crate) mod recipe_root;
     pub(crate) mod trace;
+    pub(crate) mod unpack;
     pub(crate) mod xfs;
 }
 
@@ -134,8 +136,8 @@ mod tests {
     }
 
     replays! {
-        boot_set btrfs change_log control datagram directory fat_ntfs filesystem frame frame_stream health hoard_manifest index join_message keys moved_session names nbd
-        ninep overlay pack page partition peer pins recipe_root trace xfs
+        boot_set btrfs change_log control datagram directory fat_ntfs filesystem formats frame frame_stream health hoard_manifest index join_message keys moved_session names nbd
+        ninep overlay pack page partition peer pins recipe_root trace unpack xfs
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl TargetState {
     }
 
     /// Enters the next phase.
-    pub(super) fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
     }
 

@@ -2,16 +2,12 @@
 //! become its boot set.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::AtomicBool;
 
-use platter_export::Exports;
-use platter_export::nbd::{NbdOptions, NbdServer};
 use platter_image::{Error, Extent, IoContext, Result, Score};
 use platter_records::{BootSet, VersionName};
-use platter_transport::Listener;
 use platter_vdisk::{
     Allocation, BlockDevice, Count, Overlay, OverlayOptions, RecipeDisk, Record, Recording, Source, Trace,
     TraceHeader,
@@ -22,6 +18,7 @@ use super::boots::{BootFacts, boot_set_of};
 use super::machine::{Booted, Machine};
 use super::manage::{RegisterReport, register};
 use crate::Progress;
+use crate::one_disk::{Scratch, while_served};
 use platter_fetch::SourceOptions;
 use platter_fetch::{OpenStore, StoreLocation};
 use platter_fetch::{memory_cache, unix_ms};
@@ -86,53 +83,8 @@ fn set_of(
     boot_set_of(trace, version, facts, source)
 }
 
-/// A temporary folder, removed with its contents.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make() -> Result<Self> {
-        let id = OsVfs.random_id().context(|| "choosing a name".to_owned())?;
-        let name: String = id.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        let path = std::env::temp_dir().join(format!("platter-record-{name}"));
-        let mut builder = fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).context(|| format!("making {}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A failed removal only leaves files behind.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The served disk.
-struct OneDisk(Arc<Counted>);
-
-/// A disk that counts its reads.
-type Counted = Count<Shared>;
-
 /// A disk that is shared with others.
 struct Shared(Arc<dyn BlockDevice>);
-
-impl Exports for OneDisk {
-    fn list(&self) -> Vec<String> {
-        vec![DISK.to_owned()]
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        match name {
-            DISK => Ok(self.0.clone()),
-            _ => Err(Error::missing(format!("there is no disk {name}"))),
-        }
-    }
-}
 
 impl BlockDevice for Shared {
     fn length(&self) -> u64 {
@@ -181,18 +133,8 @@ fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Res
     let recording = Recording::start(file, &header)?;
     let recorded: Arc<dyn BlockDevice> = Arc::new(Record::new(Arc::new(overlay), recording.clone()));
     let disk = Arc::new(Count::new(Shared(recorded)));
-    let socket = scratch.path("nbd.sock");
-    let listener = Listener::unix(&socket)?;
-    let uri = format!("nbd+unix:///{DISK}?socket={}", socket.display());
-    let served = AtomicBool::new(false);
-    let booted = thread::scope(|scope| {
-        let exports = Arc::new(OneDisk(disk.clone()));
-        let server = scope.spawn(|| NbdServer::serve(listener, exports, NbdOptions::default(), &served));
-        let booted = request.machine.boot(&uri, &|| disk.counts().reads, &request.stop);
-        served.store(true, Ordering::Relaxed);
-        let ended = server.join().unwrap_or_else(|_| Err(Error::bug("the server of a disk panicked")));
-        booted.and_then(|booted| ended.map(|()| booted))
-    })?;
+    let boot = |uri: &str| request.machine.boot(uri, &|| disk.counts().reads, &request.stop);
+    let booted = while_served(DISK, disk.clone(), &scratch, boot)?;
     recording.finish()?;
     Ok((read_trace(&trace_path)?, booted))
 }

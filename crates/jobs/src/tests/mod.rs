@@ -28,6 +28,7 @@ fn capture_surveyed(
     let request = CaptureRequest {
         store: store.into(),
         source: source.to_owned(),
+        input: Default::default(),
         name: name.parse().unwrap(),
         survey,
         allow_in_use: false,

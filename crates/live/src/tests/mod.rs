@@ -76,6 +76,7 @@ pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
     let request = CaptureRequest {
         store: store.clone().into(),
         source: file.path().to_owned(),
+        input: Default::default(),
         name: image.parse().unwrap(),
         survey: Default::default(),
         allow_in_use: false,

@@ -27,8 +27,8 @@ use super::holes::data;
 use super::keep::Keep;
 use crate::place::LivePlace;
 use platter_fetch::EditLockChoice;
-use platter_jobs::capture_as;
 use platter_jobs::{CaptureRequest, CloneRequest, Silent, clone};
+use platter_jobs::{Input, capture_as};
 
 const DIRECTORY: &str = "spool";
 /// Most separate remembered ranges.
@@ -232,6 +232,7 @@ impl Spool {
         let request = CaptureRequest {
             store: keep.place.store().clone(),
             source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
+            input: Default::default(),
             name: self.image.clone(),
             survey: Default::default(),
             allow_in_use: false,
@@ -245,8 +246,8 @@ impl Spool {
             edit_lock: EditLockChoice::Free,
             tool_version,
         };
-        let disk = Source::open(&request.source, None)?;
-        keep.sources.store.when_unlocked(|| capture_as(&request, &disk, &self.path, &Silent))?;
+        let input = Input::of(Source::open(&request.source, None)?);
+        keep.sources.store.when_unlocked(|| capture_as(&request, &input, &self.path, &Silent))?;
         keep.catalog.changed();
         Ok(stamp)
     }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use platter_jobs::{ForgetRequest, ImageName};
+use platter_jobs::{BackingFile, ForgetRequest, Format, ImageName};
 
 use super::collect::Keep;
 use super::live::OfNode;
 use super::lock::LockOptions;
 use super::version::VersionArgument;
-use crate::sizes::{duration, label};
+use crate::sizes::{duration, filesystem, label};
 
 #[derive(Args, Debug)]
 pub(crate) struct Image {
@@ -59,10 +59,18 @@ pub(crate) struct Protect {
 
 #[derive(Args, Debug)]
 pub(crate) struct Capture {
-    /// Block device or raw file
+    /// Block device, raw file, or image of another program; - is standard input, and `disk.raw:2` partition 2 of disk.raw
     pub(crate) source: PathBuf,
     /// Image name: parts of a-z 0-9 . _ - separated by /, such as lab/debian12
     pub(crate) name: ImageName,
+    /// Format of the source [default: by its suffix (.gz, .zst and .xz are compressed raw disks), else raw]: raw, qcow2, vmdk,
+    /// vdi, vhd, vhdx, raw.gz, raw.zst, raw.xz, ndz (Frisbee), clonezilla (a folder), partclone (one filesystem)
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<Format>,
+    /// Backing file of a qcow2 image; repeat the option for the backing file of the backing file. Names in images are never
+    /// followed
+    #[arg(long, value_name = "[FORMAT:]FILE")]
+    pub(crate) backing: Vec<BackingFile>,
     /// Capture a disk that is in use or changes during the capture (`show` then calls the version torn), and store a
     /// filesystem that needs recovery in full
     #[arg(long)]
@@ -79,6 +87,16 @@ pub(crate) struct Capture {
     /// of the disk, and gaps of at most 1 MiB. Data of RAID controllers, boot loaders and deleted partitions in the gaps is lost
     #[arg(long, conflicts_with = "raw")]
     pub(crate) skip_gaps: bool,
+    /// Leave out the contents of this partition; they read as zeros. Can be repeated
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["raw", "audit"])]
+    pub(crate) skip_partition: Vec<u32>,
+    /// Store every byte of this partition, whatever its filesystem does not use. Can be repeated
+    #[arg(long, value_name = "NUMBER", conflicts_with = "raw")]
+    pub(crate) whole_partition: Vec<u32>,
+    /// Read this partition as ext, xfs, btrfs, vfat, exfat, ntfs or swap, even if there are marks of others. Without a number,
+    /// the whole disk, whatever its partition table says. Can be repeated
+    #[arg(long = "filesystem", value_name = "[NUMBER=]KIND", value_parser = filesystem, conflicts_with = "raw")]
+    pub(crate) filesystems: Vec<(Option<u32>, String)>,
     /// Read back every block of this disk that the store already has, not only a sample; damaged blocks are stored again
     #[arg(long)]
     pub(crate) verify_known: bool,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use platter_jobs::{DeltaChoice, Reason};
+use platter_jobs::{DeltaChoice, Format, Reason};
 
 use super::signing::SignatureArguments;
 use super::version::VersionArgument;
@@ -29,8 +29,15 @@ pub(crate) struct Install {
 pub(crate) struct Export {
     /// NAME (the latest version), NAME@NUMBER, or a score
     pub(crate) version: VersionArgument,
-    /// Raw file to create
+    /// File to create; - is standard output
     pub(crate) file: PathBuf,
+    /// Format of the file: raw, qcow2, vmdk, vdi, vhd, vhdx (these need qemu-img) or ndz (Frisbee) [default: by its suffix, else
+    /// raw]
+    #[arg(long, value_name = "FORMAT", conflicts_with = "holes")]
+    pub(crate) format: Option<Format>,
+    /// Compress the data in the file (qcow2 and vmdk)
+    #[arg(long, conflicts_with = "holes")]
+    pub(crate) compress: bool,
     /// For a damaged version: write what is readable, fill the rest with zeros, and list the lost ranges and files (exit code 4)
     #[arg(long)]
     pub(crate) holes: bool,

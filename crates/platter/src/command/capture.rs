@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    AuditReport, CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, KnownCheck, Repairs,
-    StoreLocation, SurveyOptions, UnreadableRecord, capture,
+    AuditReport, CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, InputOptions, KnownCheck,
+    PartitionChoices, Repairs, SourceName, StoreLocation, SurveyOptions, UnreadableRecord, capture,
 };
 
 use super::{Outcome, TOOL_VERSION};
@@ -16,15 +16,26 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> Outcome {
     let defaults = CaptureOptions::default();
+    let source = SourceName::of(&options.source);
     let request = CaptureRequest {
         store: store.clone(),
-        source: options.source.clone(),
+        source: source.path,
+        input: InputOptions {
+            format: options.format,
+            backing: options.backing.clone(),
+            partition: source.partition,
+        },
         name: options.name.clone(),
         survey: SurveyOptions {
             force: options.force,
             all: options.all,
             raw: options.raw,
             skip_gaps: options.skip_gaps,
+            choices: PartitionChoices {
+                skip: options.skip_partition.clone(),
+                whole: options.whole_partition.clone(),
+                filesystems: options.filesystems.clone(),
+            },
         },
         allow_in_use: options.force,
         skip_bad: options.skip_bad,

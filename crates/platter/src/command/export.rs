@@ -1,8 +1,13 @@
 //! `platter export`.
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{ExportHolesReport, StoreLocation, TargetRequest, export, export_holes};
+use platter_jobs::{
+    Error, ExportHolesReport, ExportOptions, StoreLocation, TargetRequest, export, export_holes,
+    export_image, export_stream, is_raw,
+};
 
 use super::Outcome;
 use crate::arguments::Export;
@@ -13,12 +18,20 @@ use crate::target::new_file;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
+    let format = ExportOptions { format: options.format, compress: options.compress };
+    if options.file == Path::new("-") && !options.holes {
+        return stream(store, options, format, output);
+    }
     let target = new_file(&options.file, *output)?;
     if options.holes {
         return holes(store, options, &target, output);
     }
     let terminal = Terminal::new(*output);
-    let report = export(&with_cache(store, &options.cache)?, options.version.as_str(), &target, &terminal)?;
+    let (store, version) = (with_cache(store, &options.cache)?, options.version.as_str());
+    let report = match is_raw(&options.file, format) && !options.compress {
+        true => export(&store, version, &target, &terminal)?,
+        false => export_image(&store, version, &target, format, &terminal)?,
+    };
     drop(terminal);
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
@@ -27,6 +40,17 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
             report.version, report.file, report.score
         )
     });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the disk to standard output, and nothing else.
+fn stream(store: &StoreLocation, options: &Export, format: ExportOptions, output: &Output) -> Outcome {
+    if !is_raw(&options.file, format) || format.compress {
+        return Err(Error::refused("only raw disks can be written to standard output"));
+    }
+    let terminal = Terminal::new(*output);
+    let store = with_cache(store, &options.cache)?;
+    export_stream(&store, options.version.as_str(), &mut io::stdout().lock(), &terminal)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -32,6 +32,12 @@ const RULES: &[Rule] = &[
         own: &["platter-image"],
         foreign: Some(&["crc", "sha2", "twox-hash"]),
     },
+    // Formats of other programs are only parsed: no file is opened.
+    Rule {
+        name: "platter-formats",
+        own: &["platter-image"],
+        foreign: Some(&["crc", "flate2", "lzma-rust2", "parking_lot", "twox-hash", "zstd-safe"]),
+    },
     Rule { name: "platter-disk", own: &["platter-filesystem", "platter-image"], foreign: None },
     // Keys of versions: no store, no sockets.
     Rule {
@@ -141,6 +147,7 @@ const RULES: &[Rule] = &[
             "platter-export",
             "platter-fetch",
             "platter-filesystem",
+            "platter-formats",
             "platter-image",
             "platter-net",
             "platter-records",
@@ -213,6 +220,7 @@ const RULES: &[Rule] = &[
             "platter-disk",
             "platter-encryption",
             "platter-filesystem",
+            "platter-formats",
             "platter-store",
             "platter-pack",
             "platter-index",

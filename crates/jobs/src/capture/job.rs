@@ -1,19 +1,22 @@
-//! Captures a disk and publishes it as the next version of an image.
+//! Surveys a disk, captures it, and publishes it as the next version of an image.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use platter_disk::capture::{CaptureCounts, CaptureOptions, Captured};
-use platter_disk::device::{Salvaged, Watch};
+use platter_disk::device::Watch;
 use platter_disk::refusal::{self, Reason};
-use platter_disk::{Source, Survey, SurveyOptions, refuse_wrapped, survey};
+use platter_disk::{Source, Survey, SurveyOptions, survey};
+use platter_formats::Format;
 use platter_image::chunking::Region;
 use platter_image::recipe::Recipe;
 use platter_image::{BlockId, DiskRead, Domain, Error, ErrorKind, FrameStore, Result, Score};
 use platter_records::{Consistency, FilesystemRecord, ImageName, Version, VersionRecord};
 use platter_store::KnownCheck;
 
+use super::input::{Input, InputOptions, Window, format_of_path};
+use super::spool;
 use crate::audit::{Audit, AuditReport};
 use crate::edit_lock;
 use crate::unreadable;
@@ -28,8 +31,10 @@ use platter_records::Repairs;
 pub struct CaptureRequest {
     /// The store.
     pub store: StoreLocation,
-    /// A block device or a raw file.
+    /// A block device, a raw file, or an image in another format.
     pub source: PathBuf,
+    /// How it holds the disk, and what of it is captured.
+    pub input: InputOptions,
     /// The image to which a version is added.
     pub name: ImageName,
     /// Options of the survey.
@@ -62,13 +67,48 @@ pub struct CaptureRequest {
 /// `Refused` when the source must not or cannot be captured as it is, or somebody else edits the image; `Io`; the
 /// store's errors. The store then has the same versions as before, and may keep blocks that the next capture can use.
 pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<CaptureReport> {
+    let source = &request.source;
+    let is_standard_input = spool::is_standard_input(source);
+    let said = request.input.format;
+    let format = said.unwrap_or_else(|| format_of_path(source, request.survey.raw));
+    let words = if is_standard_input { "standard input".to_owned() } else { source.display().to_string() };
+    let words = request.input.partition.map_or(words.clone(), |number| format!("{words}:{number}"));
+    if is_standard_input || format.is_stream() {
+        let directories = request.store.directories();
+        let temporary = std::env::temp_dir();
+        let directory = directories.first().unwrap_or(&temporary);
+        let (spooled, format) = spool::unpack(source, format, directory, progress)?;
+        let disk = spooled.open(request.sector_size)?;
+        let input = Input::new(disk, format, &request.input.backing)?.unpacked(&words);
+        refuse_useless_options(request, &input, true)?;
+        return capture_as(request, &input, &words, progress);
+    }
     let force = if request.allow_in_use { &Reason::ALL[..] } else { &[] };
-    let is_in_use = refusal::check_source(&request.source, force)?;
+    let is_in_use = refusal::check_source(source, force)?;
     let disk = match is_in_use {
-        true => Source::open(&request.source, request.sector_size)?,
-        false => Source::open_alone(&request.source, request.sector_size)?,
+        true => Source::open(source, request.sector_size)?,
+        false => Source::open_alone(source, request.sector_size)?,
     };
-    capture_as(request, &disk, &request.source.display().to_string(), progress)
+    let input = Input::new(disk, format, &request.input.backing)?;
+    refuse_useless_options(request, &input, false)?;
+    capture_as(request, &input, &words, progress)
+}
+
+/// Refuses options that mean nothing for this source.
+fn refuse_useless_options(request: &CaptureRequest, input: &Input, is_unpacked: bool) -> Result<()> {
+    let is_part = request.input.partition.is_some();
+    let is_raw = input.is_raw() && !is_unpacked;
+    let refused = [
+        (request.skip_bad && !is_raw, "--skip-bad: only raw disks have bad sectors"),
+        (request.audit && !is_raw, "--audit: other programs can examine raw disks only"),
+        (request.audit && is_part, "--audit: name the whole disk, or the device of the partition"),
+        (request.sector_size.is_some() && !input.is_raw(), "--sector-size: the image states it"),
+        (request.survey.raw && is_part, "--raw: it ignores the partition table"),
+    ];
+    match refused.into_iter().find(|(is_useless, _)| *is_useless) {
+        Some((_, what)) => Err(Error::refused(format!("this source cannot be captured with {what}"))),
+        None => Ok(()),
+    }
 }
 
 /// Captures and publishes a source that is safe to read; the version's record names `words` as its source.
@@ -77,57 +117,44 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
 /// As [`capture`].
 pub fn capture_as(
     request: &CaptureRequest,
-    disk: &Source,
+    input: &Input,
     words: &str,
     progress: &dyn Progress,
 ) -> Result<CaptureReport> {
     let started = Instant::now();
     if !request.survey.raw {
-        refuse_wrapped(&request.source)?;
+        input.refuse_other_format(request.input.format == Some(Format::Raw))?;
     }
     let store = OpenStore::open_writer(&request.store)?;
     store.check_edit_lock(&request.name, request.edit_lock)?;
-    let mut watch = Watch::begin(disk)?;
+    let mut watches = input.watch()?;
     progress.begin("reading the filesystems", 0);
-    let data = disk.data_extents()?;
-    let salvaged = Salvaged::new(disk, request.skip_bad);
-    let surveyed = survey(&salvaged, data.as_ref(), &request.survey)?;
-    watch.add_starts(surveyed.parts.iter().map(|part| part.region.extent.offset));
+    let opened = input.disk(request.skip_bad)?;
+    let window = Window::new(opened.disk(), request.input.partition)?;
+    let data = opened.data_extents()?.map(|data| window.of(&data));
+    let surveyed = survey(&window, data.as_ref(), &request.survey)?;
+    if input.is_raw() {
+        let starts = surveyed.parts.iter().map(|part| window.start() + part.region.extent.offset);
+        watches[0].add_starts(starts);
+    }
     let mut notes: Vec<String> = surveyed.all_notes().collect();
     notes.iter().for_each(|note| progress.note(note));
     let told = notes.len();
 
-    let filesystems = filesystems(&surveyed);
-    let (table, sector_size, length) =
-        (surveyed.table.kind.name().to_owned(), surveyed.sector_size, disk.length());
-    let consistency = consistency(request, &surveyed);
-    let skipped_gap_bytes = surveyed.skipped();
+    let known = known_record(request, words, &surveyed, window.length());
+    let (table, sector_size) = (surveyed.table.kind.name().to_owned(), surveyed.sector_size);
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
-    let disk = Sectored { disk: &salvaged, sector_size };
-    let check = || check_unchanged(request, &watch, words);
-    let known = VersionRecord {
-        source: words.to_owned(),
-        cut_policy: request.options.cut_policy.0,
-        disk_length: length,
-        sector_size,
-        allocated_bytes: length,
-        skipped_gap_bytes,
-        filesystems: filesystems.clone(),
-        labels: request.labels.clone(),
-        consistency,
-        notes: request.notes.clone(),
-        tool_version: request.tool_version.clone(),
-        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), platter_fetch::unix_ms())
-    };
+    let disk = window.with_sector_size(sector_size);
+    let check = || check_unchanged(request, input, &watches, words);
     // A record that is too long is refused before the disk is read.
     let room = known.room()?;
     let draft = |captured: &Captured, change: Option<&String>| {
-        let unreadable = unreadable::find(&salvaged, &filesystems, &salvaged.bad(), room);
+        let unreadable = unreadable::find(&window, &known.filesystems, &window.of(&opened.bad()), room);
         VersionRecord {
             score: captured.score,
             time_unix_ms: platter_fetch::unix_ms(),
             allocated_bytes: captured.counts.allocated,
-            consistency: if change.is_some() { Consistency::Torn } else { consistency },
+            consistency: if change.is_some() { Consistency::Torn } else { known.consistency },
             unreadable: unreadable.listed,
             unreadable_omitted: unreadable.omitted,
             ..known.clone()
@@ -144,6 +171,24 @@ pub fn capture_as(
         false => None,
     };
     Ok(report(published, &counts, table, audit, notes, started.elapsed().as_secs_f64()))
+}
+
+/// The version's record, as far as it is known before the disk is read.
+fn known_record(request: &CaptureRequest, words: &str, surveyed: &Survey, disk_length: u64) -> VersionRecord {
+    VersionRecord {
+        source: words.to_owned(),
+        cut_policy: request.options.cut_policy.0,
+        disk_length,
+        sector_size: surveyed.sector_size,
+        allocated_bytes: disk_length,
+        skipped_gap_bytes: surveyed.skipped(),
+        filesystems: filesystems(surveyed),
+        labels: request.labels.clone(),
+        consistency: consistency(request, surveyed),
+        notes: request.notes.clone(),
+        tool_version: request.tool_version.clone(),
+        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), platter_fetch::unix_ms())
+    }
 }
 
 /// A surveyed disk to be captured, into any store.
@@ -230,26 +275,6 @@ fn report(
     }
 }
 
-/// A disk whose partition table uses another sector size than the file reports.
-struct Sectored<'a> {
-    disk: &'a Salvaged<'a>,
-    sector_size: u32,
-}
-
-impl DiskRead for Sectored<'_> {
-    fn length(&self) -> u64 {
-        self.disk.length()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.sector_size
-    }
-
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.disk.read_exact_at(buffer, offset)
-    }
-}
-
 /// Compares the kept data with what other programs report of the source.
 fn audited(
     request: &CaptureRequest,
@@ -267,11 +292,19 @@ fn audited(
 
 /// Refuses a source that was written since `watch` began, or that was mounted for writing meanwhile. If the user
 /// insists, returns the evidence.
-fn check_unchanged(request: &CaptureRequest, watch: &Watch<'_>, words: &str) -> Result<Option<String>> {
+fn check_unchanged(
+    request: &CaptureRequest,
+    input: &Input,
+    watches: &[Watch<'_>],
+    words: &str,
+) -> Result<Option<String>> {
     // If a process has it open exclusively, it is this capture.
-    let change = match refusal::check_source(&request.source, &[Reason::Busy]) {
+    // What was unpacked has no name, so nobody else can have it.
+    let path = (!input.is_unpacked()).then_some(&request.source);
+    let checked = path.map_or(Ok(false), |path| refusal::check_source(path, &[Reason::Busy]));
+    let change = match checked {
         Err(error) if error.kind() == ErrorKind::Refused && !request.allow_in_use => return Err(error),
-        _ => watch.change()?,
+        _ => watches.iter().map(Watch::change).find_map(Result::transpose).transpose()?,
     };
     match change {
         Some(change) if request.allow_in_use => {

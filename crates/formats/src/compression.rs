@@ -1,0 +1,100 @@
+//! Compressed streams.
+
+use std::io::{self, Read};
+
+use zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
+
+/// Memory of the decoder of xz: enough for its highest level.
+const XZ_MEMORY_KIB: u32 = 128 << 10;
+/// Bytes of compressed data that are read at once.
+const INPUT_LENGTH: usize = 128 << 10;
+
+/// How a stream is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// gzip (RFC 1952), also several members.
+    Gzip,
+    /// zstd (RFC 8878), also several frames.
+    Zstd,
+    /// xz, also several streams.
+    Xz,
+}
+
+impl Compression {
+    /// Each with the suffix of its files, and with the magic at the start of its streams.
+    const ALL: [(Self, &'static str, &'static [u8]); 3] = [
+        (Self::Gzip, "gz", b"\x1f\x8b\x08"),
+        (Self::Zstd, "zst", b"\x28\xb5\x2f\xfd"),
+        (Self::Xz, "xz", b"\xfd7zXZ\0"),
+    ];
+
+    /// The compression that a suffix stands for.
+    pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, known, _)| *known == suffix).map(|(compression, ..)| compression)
+    }
+
+    /// The compression of a stream that begins with these bytes.
+    pub(crate) fn of_start(bytes: &[u8]) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|(.., magic)| bytes.starts_with(magic))
+            .map(|(compression, ..)| compression)
+    }
+
+    /// The decompressed stream.
+    pub fn decompress<'s>(self, stream: Box<dyn Read + 's>) -> Box<dyn Read + 's> {
+        let stream = io::BufReader::with_capacity(INPUT_LENGTH, stream);
+        match self {
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+            Self::Zstd => Box::new(Zstd::new(stream)),
+            Self::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(stream, true, XZ_MEMORY_KIB)),
+        }
+    }
+}
+
+/// A decompressed zstd stream. Its window is at most 128 MiB, the limit of the library.
+struct Zstd<R> {
+    stream: R,
+    context: DCtx<'static>,
+    input: Vec<u8>,
+    /// The part of `input` that was not decompressed yet.
+    left: std::ops::Range<usize>,
+    /// Whether a frame has begun and not ended.
+    is_inside: bool,
+}
+
+impl<R: Read> Zstd<R> {
+    fn new(stream: R) -> Self {
+        Self { stream, context: DCtx::create(), input: vec![0; INPUT_LENGTH], left: 0..0, is_inside: false }
+    }
+}
+
+impl<R: Read> Read for Zstd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut is_at_end = false;
+            if self.left.is_empty() {
+                let read = self.stream.read(&mut self.input)?;
+                self.left = 0..read;
+                is_at_end = read == 0;
+            }
+            let mut input = InBuffer::around(&self.input[self.left.clone()]);
+            let mut output = OutBuffer::around(&mut *buffer);
+            let hint = self
+                .context
+                .decompress_stream(&mut output, &mut input)
+                .map_err(|code| io::Error::new(io::ErrorKind::InvalidData, get_error_name(code)))?;
+            let (used, written) = (input.pos(), output.pos());
+            self.left.start += used;
+            // After the last frame, an empty input begins no further one.
+            if used > 0 || written > 0 {
+                self.is_inside = hint != 0;
+            }
+            match written {
+                0 if is_at_end && self.is_inside => return Err(io::ErrorKind::UnexpectedEof.into()),
+                0 if !is_at_end && !buffer.is_empty() => {}
+                written => return Ok(written),
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+#!/usr/bin/env bash
+# tests/formats.sh
+#
+# Disks in the formats of other programs, made by those programs. Each is captured, and must have the same score as the raw
+# disk. Images that refer to other files, and broken ones, are refused with a message that says where.
+. "$(dirname "$0")/lib.sh"
+
+DISK=$WORK/disk.raw
+TREE=$WORK/tree
+
+# A disk of two ext4 partitions, with free space that is full of stale data.
+file_tree "$TREE" 6 formats
+yes PLATTER-STALE-DATA. | head -c $((96 << 20)) >"$DISK" || [ $? = 141 ]
+dd if=/dev/zero of="$DISK" bs=1M count=1 conv=notrunc status=none
+# Clonezilla does not save what is outside of partitions.
+dd if=/dev/zero of="$DISK" bs=1M seek=91 count=5 conv=notrunc status=none
+sfdisk -q "$DISK" <<'TABLE'
+label: gpt
+start=2048, size=81920
+start=83968, size=102400
+TABLE
+mke2fs -q -t ext4 -E nodiscard,offset=$((1 << 20)) -d "$TREE" "$DISK" 40M
+mke2fs -q -t ext4 -b 4096 -E nodiscard,offset=$((41 << 20)) -d "$TREE" "$DISK" 50M
+
+check "init" platter init
+check "capture of the raw disk" platter capture "$DISK" lab/raw
+score() { platter_json show "$1" | jq -r .score; }
+WANTED=$(score lab/raw)
+
+# same NAME FILE [OPTION...]: the file is captured with the score of the raw disk
+same() {
+	local name=$1 file=$2
+	shift 2
+	check "$name: capture" platter capture "$file" "lab/$name" "$@"
+	if [ "$(score "lab/$name" 2>/dev/null)" = "$WANTED" ]; then ok "$name: same score"; else not_ok "$name: same score"; fi
+}
+# refused NAME PATTERN FILE [OPTION...]: the file is not captured, and the message matches
+refused() {
+	local name=$1 pattern=$2 file=$3 code=0
+	shift 3
+	"$PLATTER" --store "$STORE" capture "$file" lab/refused "$@" >"$LOG" 2>&1 || code=$?
+	if [ "$code" != 0 ] && [ "$code" -lt 100 ]; then ok "$name: refused"; else not_ok "$name: refused (exit code $code)"; fi
+	check_said "$name: says why" "$pattern"
+}
+
+# ------------------------------------------------------- images of virtual machines
+
+# convert NAME FORMAT [OPTION...]: makes $WORK/NAME from the disk
+convert() {
+	local name=$1 format=$2
+	shift 2
+	qemu-img convert -f raw -O "$format" "$@" "$DISK" "$WORK/$name"
+}
+while read -r name format options; do
+	# shellcheck disable=SC2086  # options are words
+	check "$name: made by qemu-img" convert "$name" "$format" $options
+	same "${name%.*}" "$WORK/$name"
+done <<'IMAGES'
+v3.qcow2 qcow2
+v2.qcow2 qcow2 -o compat=0.10
+small-clusters.qcow2 qcow2 -o cluster_size=512
+large-clusters.qcow2 qcow2 -o cluster_size=2M
+zlib.qcow2 qcow2 -c
+zstd.qcow2 qcow2 -c -o compression_type=zstd
+preallocated.qcow2 qcow2 -o preallocation=metadata
+sparse.vmdk vmdk
+stream.vmdk vmdk -o subformat=streamOptimized
+growing.vdi vdi
+fixed.vdi vdi -o static=on
+growing.vhd vpc -o force_size=on
+fixed.vhd vpc -o subformat=fixed,force_size=on
+growing.vhdx vhdx
+small-blocks.vhdx vhdx -o block_size=1M
+fixed.vhdx vhdx -o subformat=fixed
+IMAGES
+
+cp "$WORK/zlib.qcow2" "$WORK/named"
+refused "a qcow2 image without a suffix" "looks like a qcow2 image.*--format qcow2" "$WORK/named"
+same "named-by-hand" "$WORK/named" --format qcow2
+refused "a raw disk with the suffix of another format" "cannot be read as qcow2.*offset 0.*magic" "$DISK" --format qcow2
+check "a file with the magic of another format is a raw disk if the user says so" platter capture "$WORK/named" lab/said --format raw
+check "its bytes" platter export lab/said "$WORK/said"
+check "are those of the file" cmp -n "$(stat -c %s "$WORK/named")" "$WORK/named" "$WORK/said"
+rm -f "$WORK/said"
+
+# ----------------------------------------------------------- references to other files
+
+head -c $((90 << 20)) "$DISK" >"$WORK/base.raw"
+truncate -s 96M "$WORK/base.raw"
+check "a base" qemu-img convert -f raw -O qcow2 "$WORK/base.raw" "$WORK/base.img"
+check "an overlay" qemu-img create -q -f qcow2 -b base.img -F qcow2 "$WORK/middle.qcow2"
+check "an overlay over it" qemu-img create -q -f qcow2 -b middle.qcow2 -F qcow2 "$WORK/top.qcow2"
+tail -c $((6 << 20)) "$DISK" >"$WORK/rest"
+check "the rest of the disk" qemu-io -f qcow2 -c "write -s $WORK/rest 90M 6M" "$WORK/top.qcow2"
+refused "a backing file that was not named" 'backing file "middle.qcow2".*--backing' "$WORK/top.qcow2"
+refused "the backing file of a backing file" 'backing file "base.img"' "$WORK/top.qcow2" --backing "$WORK/middle.qcow2"
+same "chain" "$WORK/top.qcow2" --backing "$WORK/middle.qcow2" --backing "qcow2:$WORK/base.img"
+refused "a backing file too many" "no backing file" "$WORK/v3.qcow2" --backing "qcow2:$WORK/base.img"
+refused "a backing file of another format" "looks like a qcow2.*--backing qcow2:" "$WORK/middle.qcow2" --backing "$WORK/base.img"
+refused "the backing file of a raw disk" "only qcow2" "$DISK" --backing "qcow2:$WORK/base.img"
+# The file that it names is not even opened: a pipe would block.
+mkfifo "$WORK/pipe"
+check "an image over a pipe" qemu-img create -q -u -f qcow2 -b pipe -F raw "$WORK/pipe.qcow2" 96M
+refused "an image over a pipe" 'backing file "pipe"' "$WORK/pipe.qcow2"
+
+check "a data file" qemu-img create -q -f qcow2 -o data_file="$WORK/data.raw,data_file_raw=on" "$WORK/data.qcow2" 96M
+refused "a data file" "data is in another file" "$WORK/data.qcow2"
+check "a disk in several files" convert split.vmdk vmdk -o subformat=twoGbMaxExtentSparse
+refused "a disk in several files" "VMDK in one file" "$WORK/split.vmdk"
+refused "one of several files" "one of several files" "$WORK/split-s001.vmdk"
+check "a flat VMDK" convert flat.vmdk vmdk -o subformat=monolithicFlat
+refused "a flat VMDK" "VMDK in one file" "$WORK/flat.vmdk"
+same flat-data "$WORK/flat-flat.vmdk" --format raw
+check "an encrypted image" qemu-img create -q -f qcow2 --object secret,id=s,data=x -o encrypt.format=luks,encrypt.key-secret=s "$WORK/encrypted.qcow2" 96M
+refused "an encrypted image" "encrypted" "$WORK/encrypted.qcow2"
+
+# ------------------------------------------------------------------ broken images
+
+for name in v3.qcow2 zlib.qcow2 sparse.vmdk stream.vmdk growing.vdi growing.vhd growing.vhdx; do
+	head -c $(($(stat -c %s "$WORK/$name") / 2)) "$WORK/$name" >"$WORK/half-$name"
+	refused "half of $name" "offset|of the file" "$WORK/half-$name"
+done
+
+# ------------------------------------------------------------------------- streams
+
+gzip -c1 "$DISK" >"$WORK/disk.raw.gz"
+zstd -q -1 "$DISK" -o "$WORK/disk.img.zst"
+xz -0 -T2 --block-size=16MiB -c "$DISK" >"$WORK/disk.xz"
+{
+	head -c 50M "$DISK" | gzip -c1
+	tail -c +$(((50 << 20) + 1)) "$DISK" | gzip -c1
+} >"$WORK/members.gz"
+same gzip "$WORK/disk.raw.gz"
+same zstd-file "$WORK/disk.img.zst"
+same xz "$WORK/disk.xz"
+same gzip-members "$WORK/members.gz"
+piped() { # NAME FILE [OPTION...]
+	local name=$1 file=$2
+	shift 2
+	check "$name: from a pipe" platter capture - "lab/$name" "$@" < <(cat "$file")
+	check "$name: same score" [ "$(score "lab/$name")" = "$WANTED" ]
+}
+piped stdin "$DISK"
+piped stdin-zstd "$WORK/disk.img.zst" --format raw.zst
+piped stdin-qcow2 "$WORK/zlib.qcow2" --format qcow2
+for name in disk.raw.gz disk.img.zst disk.xz; do
+	size=$(stat -c %s "$WORK/$name")
+	head -c $((size / 2)) "$WORK/$name" >"$WORK/half-$name"
+	refused "half of $name" "unpacking.*offset" "$WORK/half-$name"
+	{
+		head -c $((size / 2)) "$WORK/$name"
+		printf 'other bytes'
+		tail -c +$((size / 2 + 12)) "$WORK/$name"
+	} >"$WORK/changed-$name"
+	refused "$name with other bytes" "unpacking.*offset" "$WORK/changed-$name"
+done
+gzip -c1 "$WORK/zlib.qcow2" >"$WORK/zlib.qcow2.gz"
+refused "a compressed image" "looks like a qcow2 image.*unpack it first" "$WORK/zlib.qcow2.gz"
+check "nothing stays of what was unpacked" [ "$(find "$STORE" -name '*.tmp*' -o -name '.tmp*' | wc -l)" = 0 ]
+
+# ---------------------------------------------------------------------- Clonezilla
+
+# A folder as Clonezilla writes it, with the real partclone: partition 1 compressed by zstd and split, partition 2 by gzip.
+folder=$WORK/clonezilla
+mkdir "$folder"
+part() { dd if="$DISK" of="$WORK/part$1" bs=1M skip="$2" count="$3" status=none; }
+part 1 1 40
+part 2 41 50
+sizes=$(sfdisk -d "$DISK")
+sed "s#^$DISK\([0-9]\)#/dev/sda\1#; s#$DISK#/dev/sda#" <<<"$sizes" >"$folder/sda-pt.sf"
+echo sda >"$folder/disk"
+echo sda1 sda2 >"$folder/parts"
+dd if="$DISK" of="$folder/sda-gpt-1st" bs=512 count=34 status=none
+dd if="$DISK" of="$folder/sda-gpt-2nd" bs=512 skip=$((96 * 2048 - 33)) status=none
+dd if="$DISK" of="$folder/sda-mbr" bs=512 count=1 status=none
+ptcl() { partclone.ext4 -q -c -L "$WORK/partclone.log" "$@"; }
+check "partclone of partition 1" ptcl -s "$WORK/part1" -O "$WORK/part1.ptcl"
+check "partclone of partition 2, without checksums" ptcl -a0 -s "$WORK/part2" -O "$WORK/part2.ptcl"
+zstd -q -c "$WORK/part1.ptcl" | split -a 2 -b 1M - "$folder/sda1.ext4-ptcl-img.zst."
+gzip -c "$WORK/part2.ptcl" >"$folder/sda2.ext4-ptcl-img.gz"
+check "the image is split" [ -s "$folder/sda1.ext4-ptcl-img.zst.ac" ]
+same clonezilla "$folder" --format clonezilla
+refused "a folder without its format" "is a directory" "$folder"
+check "a filesystem by partclone" platter capture "$WORK/part2.ptcl" lab/ptcl --format partclone
+check "has the score of the partition" [ "$(score lab/ptcl)" = "$(platter capture "$WORK/part2" lab/part2 >/dev/null && score lab/part2)" ]
+cp -r "$folder" "$folder.broken"
+rm "$folder.broken/sda1.ext4-ptcl-img.zst.ab"
+refused "a folder without a piece" "sda1.*piece.*missing" "$folder.broken" --format clonezilla
+rm "$folder.broken"/sda1.*
+refused "a folder without an image" "partition sda1.*no image" "$folder.broken" --format clonezilla
+cp "$WORK/part1.ptcl" "$WORK/damaged.ptcl"
+printf 'x' | dd of="$WORK/damaged.ptcl" bs=1 seek=2000000 conv=notrunc status=none
+refused "damage in an image of partclone" "before offset [0-9]+.*checksum" "$WORK/damaged.ptcl" --format partclone
+
+# -------------------------------------------------------------------------- Frisbee
+
+if type -P imagezip >/dev/null; then
+	# A disk that imagezip understands.
+	FRISBEE=$WORK/frisbee.raw
+	truncate -s 96M "$FRISBEE"
+	sfdisk -q "$FRISBEE" <<<$'label: dos\nstart=2048, size=163840, type=83'
+	mke2fs -q -t ext3 -E nodiscard,offset=$((1 << 20)) -d "$TREE" "$FRISBEE" 80M
+	check "capture" platter capture "$FRISBEE" lab/frisbee-raw
+	frisbee() { # NAME OPTION...
+		local name=$1
+		shift
+		check "$name: made by imagezip" imagezip "$@" "$FRISBEE" "$WORK/$name.ndz"
+		check "$name: capture" platter capture "$WORK/$name.ndz" "lab/$name"
+		check "$name: same score" [ "$(score "lab/$name")" = "$(score lab/frisbee-raw)" ]
+	}
+	frisbee ndz-3 -3
+	frisbee ndz-5 -5
+	check "a slice" imagezip -s 1 "$FRISBEE" "$WORK/slice.ndz"
+	check "a slice: capture" platter capture "$WORK/slice.ndz" lab/slice
+	dd if="$FRISBEE" of="$WORK/slice.raw" bs=1M skip=1 count=80 status=none
+	check "the partition" platter capture "$WORK/slice.raw" lab/slice-raw
+	check "a slice: same score" [ "$(score lab/slice)" = "$(score lab/slice-raw)" ]
+	head -c 1000000 "$WORK/ndz-3.ndz" >"$WORK/half.ndz"
+	refused "half of a chunk" "chunk at offset 0 has only 1000000" "$WORK/half.ndz"
+else
+	skip "Frisbee: no imagezip"
+fi
+
+# --------------------------------------------------------------------------- export
+
+# A disk whose free space is zeros, as in the files that are written.
+check "a raw file" platter export lab/raw "$WORK/exported.raw"
+written() { # NAME FORMAT FILE [OPTION...]
+	local name=$1 format=$2 file=$3
+	shift 3
+	check "export $name" platter export lab/raw "$file" "$@"
+	check "export $name: sound" sound "$format" "$file"
+	check "export $name: the same disk" qemu-img compare -f raw -F "$format" "$WORK/exported.raw" "$file"
+}
+# Not every format has a checker.
+sound() {
+	local code=0
+	qemu-img check -f "$1" "$2" || code=$?
+	[ "$code" = 0 ] || [ "$code" = 63 ]
+}
+written qcow2 qcow2 "$WORK/out.qcow2"
+written qcow2-compressed qcow2 "$WORK/out-c.qcow2" --compress
+written vmdk vmdk "$WORK/out.vmdk"
+written vmdk-stream vmdk "$WORK/out-s.vmdk" --compress
+written vdi vdi "$WORK/out.vdi"
+written vhd vpc "$WORK/out.vhd"
+written vhdx vhdx "$WORK/out.vhdx"
+written by-name qcow2 "$WORK/out" --format qcow2
+check "the compressed file is smaller" [ "$(stat -c %s "$WORK/out-c.qcow2")" -lt "$(stat -c %s "$WORK/out.qcow2")" ]
+same again "$WORK/out-c.qcow2"
+check "only its owner reads it" [ "$(stat -c %a "$WORK/out.qcow2")" = 600 ]
+check_exit "$EXIT_REFUSED" "an existing file stays" platter export lab/raw "$WORK/out.qcow2"
+check_exit "$EXIT_REFUSED" "a format that is not written" platter export lab/raw "$WORK/out.raw.gz"
+check_exit "$EXIT_REFUSED" "a format that is not compressed" platter export lab/raw "$WORK/out2.vdi" --compress
+check_exit "$EXIT_MISSING" "without qemu-img" env PATH=/nonexistent "$PLATTER" --store "$STORE" export lab/raw "$WORK/none.qcow2"
+check_said "the message names the package" "qemu-utils"
+check "and no file stays" [ ! -e "$WORK/none.qcow2" ]
+check "to a pipe" [ "$(platter export lab/raw - | sha256sum | cut -d' ' -f1)" = "$(sha256sum <"$WORK/exported.raw" | cut -d' ' -f1)" ]
+check "ndz" platter export lab/raw "$WORK/out.ndz"
+same ndz-again "$WORK/out.ndz"
+if type -P imageunzip >/dev/null; then
+	check "the real imageunzip restores it" imageunzip "$WORK/out.ndz" "$WORK/unzipped.raw"
+	truncate -s 96M "$WORK/unzipped.raw"
+	check "to the same disk" cmp "$WORK/unzipped.raw" "$WORK/exported.raw"
+else
+	skip "Frisbee: no imageunzip"
+fi
+
+# A store with a damaged frame: the file is removed, and the message is that of the store.
+cp -r "$STORE" "$WORK/damaged"
+find "$WORK/damaged" -name '*.pack' | while read -r pack; do
+	size=$(stat -c %s "$pack")
+	dd if=/dev/zero of="$pack" bs=1 seek=$((size / 3)) count=$((size / 6)) conv=notrunc status=none
+done
+for file in damaged.qcow2 damaged.ndz -; do
+	check_exit "$EXIT_CORRUPT" "a damaged version to $file" \
+		"$PLATTER" --store "$WORK/damaged" --quiet export lab/raw "${file/damaged/$WORK/damaged}"
+done
+check "and no file stays" [ ! -e "$WORK/damaged.qcow2" ] && [ ! -e "$WORK/damaged.ndz" ]
+
+# -------------------------------------------------------------------- one partition
+
+dd if="$DISK" of="$WORK/second.raw" bs=1M skip=41 count=50 status=none
+check "a partition as a disk" platter capture "$WORK/second.raw" lab/second
+check "partition 2 of the raw disk" platter capture "$DISK:2" lab/part
+check "has its score" [ "$(score lab/part)" = "$(score lab/second)" ]
+check "partition 2 of an image" platter capture "$WORK/zstd.qcow2:2" lab/part-image
+check "has its score, too" [ "$(score lab/part-image)" = "$(score lab/second)" ]
+refused "a partition that is not there" "no partition 7: the disk has 1, 2" "$DISK:7"
+refused "a partition of a file system" "no partition table" "$WORK/second.raw:1"
+
+# ------------------------------------------------------- decisions about partitions
+
+check "partition 1 is left out" platter capture "$DISK" lab/skipped --skip-partition 1
+check "export" platter export lab/skipped "$WORK/skipped"
+check "it reads as zeros" cmp -n $((40 << 20)) -i $((1 << 20)):0 "$WORK/skipped" /dev/zero
+check "the rest is as it was" platter capture "$WORK/skipped:2" lab/rest
+check "and has its score" [ "$(score lab/rest)" = "$(score lab/second)" ]
+check "show" platter show lab/skipped
+check_said "says that it was left out" "skipped"
+check "partition 2 is stored in full" platter capture "$DISK" lab/whole --whole-partition 2
+check "export" platter export lab/whole "$WORK/whole"
+check "every byte of it is there" cmp -n $((50 << 20)) -i $((41 << 20)) "$DISK" "$WORK/whole"
+grep -qa PLATTER-STALE "$WORK/whole" || not_ok "the test has stale data"
+# A swap signature that an earlier use left.
+cp "$DISK" "$WORK/ambiguous"
+printf 'SWAPSPACE2' | dd of="$WORK/ambiguous" bs=1 seek=$(((41 << 20) + 4086)) conv=notrunc status=none
+check "a partition with two marks is stored in full" "$PLATTER" --store "$STORE" capture "$WORK/ambiguous" lab/ambiguous
+check_said "and says so" "marks of .*swap"
+check "its filesystem is named" "$PLATTER" --store "$STORE" capture "$WORK/ambiguous" lab/named-fs --filesystem 2=ext
+check_said "that is noted" "partition 2: read as ext, although"
+smaller() { [ "$(platter_json show lab/named-fs | jq .allocated_bytes)" -lt "$(platter_json show lab/ambiguous | jq .allocated_bytes)" ]; }
+check "and free space is left out" smaller
+refused "a filesystem that is not there" "partition 1.*no mark of xfs.*ext" "$DISK" --filesystem 1=xfs
+refused "a partition that does not exist" "partition 9.* does not exist" "$DISK" --skip-partition 9
+refused "two decisions" "two options for partition 1" "$DISK" --skip-partition 1 --whole-partition 1
+check_exit "$EXIT_USAGE" "an unknown filesystem" platter capture "$DISK" lab/x --filesystem 1=zfs
+{
+	head -c 512 "$DISK"
+	tail -c +513 "$WORK/second.raw"
+} >"$WORK/table"
+check "a filesystem in spite of a partition table" platter capture "$WORK/table" lab/table --filesystem ext
+check "its kind" [ "$(platter_json show lab/table | jq -r '.filesystems[0] | "\(.partition) \(.kind)"')" = "0 ext4" ]
+
+finish
