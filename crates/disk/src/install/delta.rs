@@ -149,7 +149,7 @@ pub fn is_alike<P: PageSource>(recipe: &Recipe<P>, range: Extent, target: &dyn D
         let Some(batch) = claims.next_batch()? else { continue };
         if let Some(claim) = batch.into_iter().find(|claim| claim.whole_block().is_some()) {
             compared += 1;
-            matched += usize::from(matches_on(target, &claim));
+            matched += usize::from(matches_on(target, recipe.root().domain, &claim));
         }
     }
     Ok(compared > 0 && matched * SAMPLES_PER_MATCH >= compared)

@@ -5,7 +5,7 @@ use std::thread;
 
 use platter_image::chunking::{Batch, Cut, Cutter, Region};
 use platter_image::recipe::CutPolicy;
-use platter_image::{BlockId, DiskRead, Extent, Extents, Kind};
+use platter_image::{DiskRead, Domain, Extent, Extents, Kind};
 
 use super::delta::Delta;
 use super::pieces::Pieces;
@@ -33,7 +33,8 @@ impl Delta {
             Some(_) => self.held.clone(),
             None => Extents::new(),
         };
-        let search = Search { number, emptied, known: &known, delta: Mutex::new(self) };
+        let domain = self.blocks.domain;
+        let search = Search { number, domain, emptied, known: &known, delta: Mutex::new(self) };
         let batches = Mutex::new(batches);
         thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -58,6 +59,7 @@ impl Delta {
 struct Search<'a> {
     /// The number of the disk, if it is not the target.
     number: Option<u32>,
+    domain: Domain,
     emptied: Option<&'a Extents>,
     known: &'a Extents,
     delta: Mutex<&'a mut Delta>,
@@ -93,7 +95,7 @@ impl Search<'_> {
     }
 
     fn compare(&self, cut: &Cut, pieces: &[Extent], block: &[u8]) {
-        let id = BlockId::of(Kind::Data, block);
+        let Ok(id) = self.domain.id_of(Kind::Data, block) else { return };
         let mut delta = self.delta.lock();
         if !delta.lacking.contains(&id) {
             return;

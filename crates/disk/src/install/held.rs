@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::thread;
 
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, DiskRead, Error, Extent, Extents, Kind, Result};
+use platter_image::{BlockId, DiskRead, Domain, Error, Extent, Extents, Kind, Result};
 
 use super::FreeSpace;
 use super::claims::{Claim, Claims};
@@ -26,10 +26,11 @@ pub(super) fn compare<P: PageSource + Sync>(
     emptied: &Extents,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Delta> {
+    let domain = recipe.root().domain;
     let claims = Mutex::new(Claims::new(recipe, range, free));
     let found = Mutex::new(Found::default());
     let work = || -> Result<()> {
-        let mut reader = ClaimReader::new(target);
+        let mut reader = ClaimReader::new(target, domain);
         loop {
             // The lock ends before the batch is read.
             let batch = claims.lock().next_batch()?;
@@ -49,12 +50,14 @@ pub(super) fn compare<P: PageSource + Sync>(
         let panicked = |_| Err(Error::bug("a thread of the comparison panicked"));
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
     })?;
-    Ok(found.into_inner().into_delta())
+    let mut delta = found.into_inner().into_delta();
+    delta.blocks.domain = domain;
+    Ok(delta)
 }
 
 /// Whether a disk holds what a claim says.
-pub(super) fn matches_on(disk: &dyn DiskRead, claim: &Claim) -> bool {
-    let mut reader = ClaimReader::new(disk);
+pub(super) fn matches_on(disk: &dyn DiskRead, domain: Domain, claim: &Claim) -> bool {
+    let mut reader = ClaimReader::new(disk, domain);
     reader.load(std::slice::from_ref(claim)).is_ok() && reader.is_right(claim)
 }
 
@@ -110,13 +113,19 @@ impl Found {
 /// Checks claims on a disk.
 struct ClaimReader<'a> {
     pieces: Pieces<'a>,
+    /// The domain of the claimed ids.
+    domain: Domain,
     /// A block whose pieces are apart.
     gathered: Vec<u8>,
 }
 
 impl<'a> ClaimReader<'a> {
-    fn new(disk: &'a dyn DiskRead) -> Self {
-        Self { pieces: Pieces::of(disk), gathered: Vec::new() }
+    fn new(disk: &'a dyn DiskRead, domain: Domain) -> Self {
+        Self { pieces: Pieces::of(disk), domain, gathered: Vec::new() }
+    }
+
+    fn is_named(&self, bytes: &[u8], block: BlockId) -> bool {
+        self.domain.id_of(Kind::Data, bytes).is_ok_and(|id| id == block)
     }
 
     /// Reads all pieces of these claims.
@@ -128,14 +137,14 @@ impl<'a> ClaimReader<'a> {
     fn is_right(&mut self, claim: &Claim) -> bool {
         if let Some(bytes) = self.contents(claim) {
             return match &claim.block {
-                Some(block) => BlockId::of(Kind::Data, bytes) == *block,
+                Some(block) => self.is_named(bytes, *block),
                 None => is_zero(bytes),
             };
         }
         let (Some(origin), Some(last)) = (claim.origin, claim.pieces.last()) else { return false };
         let length = last.end() - origin;
         self.pieces.gather(origin, length, &claim.pieces, &mut self.gathered)
-            && claim.block == Some(BlockId::of(Kind::Data, &self.gathered))
+            && claim.block.is_some_and(|block| self.is_named(&self.gathered, block))
     }
 
     /// The loaded bytes of a claim that is in one piece.

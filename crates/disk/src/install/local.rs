@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use platter_image::{BlockId, DiskRead, Extent, Kind};
+use platter_image::{BlockId, DiskRead, Domain, Extent, Kind};
 
 use super::delta::{Delta, MEMORY_MAX};
 
@@ -24,6 +24,8 @@ enum Source {
 /// Found blocks.
 #[derive(Default)]
 pub(super) struct LocalBlocks {
+    /// The domain of the ids.
+    pub(super) domain: Domain,
     sources: HashMap<BlockId, Source>,
     /// Bytes in memory.
     length: usize,
@@ -88,7 +90,8 @@ impl LocalBlocks {
                 };
                 let mut bytes = vec![0; usize::try_from(place.length).ok()?];
                 disk.read_exact_at(&mut bytes, place.offset).ok()?;
-                (BlockId::of(Kind::Data, &bytes) == *id).then(|| use_bytes(&bytes)).flatten()
+                let named = self.domain.id_of(Kind::Data, &bytes);
+                named.is_ok_and(|found| found == *id).then(|| use_bytes(&bytes)).flatten()
             }
         }
     }
