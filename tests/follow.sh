@@ -117,7 +117,7 @@ serve a --listen "127.0.0.1:$tls"
 fingerprint=$(openssl s_client -connect "127.0.0.1:$tls" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1)
 timeout 120 python3 "$ROOT/lab/relay" link --seconds 110 --delay-ms 100 --mbit 100 "$slow=$tls" >"$WORK/relay.log" 2>&1 &
 PROCESS[relay]=$!
-sleep 0.5
+until_true 30 bash -c "exec 3<>/dev/tcp/127.0.0.1/$slow"
 new_store far
 check_exit "$EXIT_REFUSED" "an access token without the role admin may not follow" at far follow --once "https://127.0.0.1:$slow" --fingerprint "$fingerprint" --token-file "$WORK/token-write"
 follow far "https://127.0.0.1:$slow" --fingerprint "$fingerprint" --token-file "$WORK/token"
