@@ -6,7 +6,7 @@ use std::sync::Arc;
 use platter_disk::install::FreeSpace;
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::recipe::Root;
-use platter_image::{BlockId, DiskRead, DiskWrite, Domain, Kind, Result};
+use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, Kind, Result};
 use platter_net::{ChunkSink, ChunkSource, ChunkVerdict};
 use platter_store::{Store, StorePlace};
 
@@ -80,7 +80,7 @@ fn forged(kind: Kind, domain: Domain) -> Vec<u8> {
     let mut frame_of = |seed: u64| {
         let bytes = noise(seed, 8 * 512);
         let mut frame = FrameBuilder::new(kind, domain, RAW_LENGTH_DEFAULT);
-        frame.push(BlockId::of(kind, &bytes), &bytes);
+        frame.push(domain.id_of(kind, &bytes).unwrap(), &bytes);
         frame.encode(&mut compressor).unwrap().stored
     };
     (100..110).flat_map(&mut frame_of).collect()
@@ -111,7 +111,8 @@ fn chunks_forged_from_valid_frames_are_detected() {
     let verdict = sink.chunk(recipe.start, &source.read(recipe.start).unwrap()).unwrap();
     assert_eq!(verdict, ChunkVerdict::AcceptedWant(ranges(&data)));
     // Frames of blocks that are not in the recipe, of another kind, or of another domain.
-    let other_domain = Domain([9; 16]);
+    DomainKeys::derive(&[9; 32], &[1; 32]).add_to_process().unwrap();
+    let other_domain = Domain::of(&[9; 32]);
     for (kind, domain) in [
         (Kind::Data, Domain::SHARED),
         (Kind::Data, other_domain),
