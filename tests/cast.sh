@@ -225,14 +225,13 @@ filled() {
 	head -c "${1}M" /dev/zero | tr '\0' '\252' >"$WORK/$2"
 	attach "$WORK/$2" "${@:3}"
 }
-# disk_right NAME DEVICE SOURCE: the device starts with the bytes of the source; the rest is unchanged
+# disk_right NAME DEVICE SOURCE: the device starts with the bytes of the source; --free zero cleared the rest
 disk_right() {
 	local length
 	length=$(stat -c %s "$3")
 	blockdev --flushbufs "$2"
 	check "$room: $1 has the disk" cmp -n "$length" "$2" "$3"
-	check "$room: $1 is unchanged after it" cmp <(tail -c "+$((length + 1))" "$2") \
-		<(head -c "$(($(blockdev --getsize64 "$2") - length))" /dev/zero | tr '\0' '\252')
+	check "$room: $1 is zero after it" cmp <(tail -c "+$((length + 1))" "$2") <(head -c "$(($(blockdev --getsize64 "$2") - length))" /dev/zero)
 }
 untouched() { # NAME DEVICE
 	blockdev --flushbufs "$2"

@@ -27,7 +27,8 @@ pub struct Scanned<'a> {
     pub after_hole: bool,
 }
 
-/// Calls `visit` with every valid frame of the pack, in order. Does not need the pack's header.
+/// Calls `visit` with every valid frame of the pack, in order. Does not need the pack's header. Without the key of an encrypted store,
+/// its data and pages cannot be proven, and count as damaged.
 pub fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>) -> Result<()> {
     let length = file.length().context(|| "reading a pack's length".into())?;
     let (mut offset, mut after_hole) = (HEADER_LENGTH, false);
@@ -38,7 +39,8 @@ pub fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>
                 visit(Scanned { row, blocks: &header.blocks, stored: &stored, after_hole })?;
                 offset = row.end();
             }
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // Refused: it names a domain whose key is not here. It can be damaged, or data that looks like a frame.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused) => {
                 after_hole = true;
                 let Some(next) = find_magic(file, offset + 1, length)? else { return Ok(()) };
                 offset = next;
