@@ -241,6 +241,9 @@ wait "$first" || first_code=$?
 check "one of two writers finishes" bash -c '[ "$0" = 0 ] || [ "$1" = 0 ]' "$code" "$first_code"
 check "the store is sound" platter check --read-data
 
+check_exit "$EXIT_MISSING" "capture into a store that does not exist" "$PLATTER" --store "$WORK/nowhere" capture "$WORK/disk" a
+check_said "says how to make one" 'platter init'
+
 # Output that cannot be written is no success; a directory that others prepared is no store.
 not_written() { "$PLATTER" --store "$STORE" images >/dev/full; }
 check_exit "$EXIT_FAILED" "images to a full disk" not_written

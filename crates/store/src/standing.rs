@@ -41,6 +41,8 @@ impl Store {
     /// # Errors
     /// `Refused` when it follows an origin or was replaced; when the catalog cannot be read.
     pub fn refuse_changes(place: &StorePlace) -> Result<()> {
+        // First, because it says best what is wrong if there is no store.
+        place.read_format()?;
         Catalog::open_reader(place)?.standing()?.refusal().map_or(Ok(()), Err)
     }
 
