@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 use parking_lot::RwLock;
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::{BlockId, Error, Kind, Result};
 
@@ -133,7 +133,6 @@ pub struct DomainKeys {
     data_id: [u8; 32],
     page_id: [u8; 32],
     nonce: [u8; 32],
-    overlay: [u8; 32],
     // Erases its key by itself.
     #[zeroize(skip)]
     frames: XChaCha20Poly1305,
@@ -151,7 +150,6 @@ impl DomainKeys {
             data_id: *key("platter 2026-11-25 block id key"),
             page_id: *key("platter 2026-11-25 page id key"),
             nonce: *Zeroizing::new(blake3::derive_key("platter 2026-11-25 nonces of a process", seed)),
-            overlay: *key("platter 2026-11-25 overlay key"),
             frames: XChaCha20Poly1305::new((&*frames).into()),
             sealed: AtomicU64::new(0),
         }
@@ -176,14 +174,6 @@ impl DomainKeys {
         }
         ring.push(Arc::new(self));
         Ok(())
-    }
-
-    /// The key of one overlay.
-    pub fn overlay_key(&self, overlay: &[u8; 16], out: &mut [u8; 64]) {
-        let mut hasher = blake3::Hasher::new_keyed(&self.overlay);
-        hasher.update(overlay);
-        hasher.finalize_xof().fill(out);
-        hasher.zeroize();
     }
 
     fn id_of(&self, kind: Kind, contents: &[u8]) -> BlockId {
