@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/diff.sh: `platter diff` against an oracle. ext filesystems of several layouts are filled, captured, changed while
+# tests/diff.sh: `platter diff` against an oracle. Filesystems of several kinds and layouts are filled, captured, changed while
 # mounted, and captured again; the output of diff must match `find`, `getfattr` and SHA-256 of both mounted trees, path by
 # path. Then single changes that keep size and time, equal contents at other places, other filesystems, different
 # partition tables. Needs root to mount.
@@ -7,20 +7,22 @@
 
 need_root "comparing with mounted trees" || { finish; exit; }
 
+# How a file system is made and mounted.
+MAKE=(mke2fs -q -F) MOUNT=noatime
 # image FILE MIB OPTION...: creates a file system
 image() {
 	local file=$1 mib=$2
 	shift 2
 	rm -f "$file"
 	truncate -s "${mib}M" "$file"
-	mke2fs -q -F "$@" "$file"
+	"${MAKE[@]}" "$@" "$file"
 }
 # mounted FILE COMMAND...: runs the command with the file system on $MNT
 mounted() {
 	local file=$1 rc=0
 	shift
 	attach "$file"
-	mount -o noatime "$DEVICE" "$MNT"
+	mount -o "$MOUNT" "$DEVICE" "$MNT"
 	"$@" || rc=$?
 	umount "$MNT"
 	detach_loop "$DEVICE"
@@ -143,7 +145,7 @@ layout() {
 	local name=$1
 	ENTRIES=$2
 	shift 2
-	image "$WORK/disk" 192 "$@"
+	image "$WORK/disk" "${MIB:-192}" "$@"
 	mounted "$WORK/disk" fill
 	platter capture "$WORK/disk" "$name" >/dev/null
 	mounted "$WORK/disk" facts_of 1
@@ -162,6 +164,13 @@ layout lab/ext3 300 -t ext3 -b 2048
 layout lab/inline 300 -t ext4 -O inline_data -I 512
 layout lab/old-tree 300 -t ext4 -O ^extents,^64bit,^dir_index,^metadata_csum
 layout lab/wide 300 -t ext4 -O 64bit,large_dir,ea_inode,bigalloc
+MAKE=(mkfs.xfs -q -f)
+MIB=320 layout lab/xfs 3000
+MAKE=(mkfs.btrfs -q -f)
+layout lab/btrfs 3000
+MOUNT=noatime,compress-force=zstd
+layout lab/packed 3000
+MAKE=(mke2fs -q -F) MOUNT=noatime
 
 check_exit "$EXIT_DIFFERENT" "two that differ" platter diff lab/ext4@1 lab/ext4@2
 check_said "a line of the table" '^M /overwritten \(contents, 200 kB, mtime\)$'

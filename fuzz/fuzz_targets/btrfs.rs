@@ -35,6 +35,7 @@ fuzz_target!(|input: &[u8]| {
     if choices & 8 == 0 {
         mend(&mut disk);
     }
+    platter_fuzz::walk(&disk);
     let extent = Extent::new(0, disk.len() as u64);
     let owners = Owners::find(&disk, extent).expect("memory can be read");
     let force = choices & 2 != 0;

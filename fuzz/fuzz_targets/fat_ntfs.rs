@@ -52,6 +52,7 @@ fuzz_target!(|input: &[u8]| {
     if choices & 0x10 != 0 {
         disk.truncate(disk.len() / 2);
     }
+    platter_fuzz::walk(&disk);
     let options =
         SurveyOptions { force: choices & 8 != 0, all: choices & 0x20 != 0, ..SurveyOptions::default() };
     let survey = match survey(&disk, None, &options) {

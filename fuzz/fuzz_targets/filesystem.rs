@@ -24,6 +24,7 @@ fuzz_target!(|input: &[u8]| {
     if choices & 0x10 != 0 {
         disk.truncate(disk.len() / 2);
     }
+    platter_fuzz::walk(&disk);
     let options = SurveyOptions {
         force: choices & 4 != 0,
         all: false,

@@ -23,6 +23,7 @@ fuzz_target!(|input: &[u8]| {
     if choices & 4 != 0 {
         disk.truncate(disk.len() / 2);
     }
+    platter_fuzz::walk(&disk);
     let extent = Extent::new(0, disk.len() as u64);
     let owners = Owners::find(&disk, extent).expect("memory can be read");
     let force = choices & 2 != 0;

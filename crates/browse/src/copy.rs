@@ -14,15 +14,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platter_fetch::StoreLocation;
-use platter_filesystem::ext::{Attribute, FileInode, FileKind, Files, Listing};
-use platter_image::{DiskRead, Error, ErrorKind, IoContext, Result};
+use platter_filesystem::{Attribute, FileInode, FileKind, FileTree, Listing, Piece};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags};
 use serde::Serialize;
 
 use crate::location::FileLocation;
 use crate::opened::{open_directory, with_files};
 use crate::path::{resolve, shown};
-use crate::read::{Piece, visit_contents};
 
 /// Deeper directories are not copied: each level keeps a directory open.
 const DEPTH_MAX: usize = 400;
@@ -60,7 +59,7 @@ pub fn copy_out(
     target: &Path,
     recursive: bool,
 ) -> Result<CopyReport> {
-    with_files(store, location, |disk, files, path| {
+    with_files(store, location, |files, path| {
         let inode = resolve(files, path, true)?;
         let is_directory = inode.metadata().kind == FileKind::Directory;
         if is_directory && !recursive {
@@ -74,7 +73,7 @@ pub fn copy_out(
         let opened = opened.map_err(io::Error::from).context(|| format!("opening {}", parent.display()))?;
         let is_root = rustix::process::geteuid().is_root();
         let (links, report) = (HashMap::new(), CopyReport::default());
-        let mut copy = Copy { disk, files, is_root, links, report, seen: HashSet::new() };
+        let mut copy = Copy { files, is_root, links, report, seen: HashSet::new() };
         copy.run(&opened, &name, inode)?;
         Ok(copy.report)
     })
@@ -101,18 +100,17 @@ struct Level {
     path_length: usize,
 }
 
-struct Copy<'f, 'd, 'v> {
-    disk: &'d dyn DiskRead,
-    files: &'f mut Files<'v>,
+struct Copy<'f> {
+    files: &'f mut dyn FileTree,
     is_root: bool,
     /// Paths, below the target's parent, of files with several names.
-    links: HashMap<u32, Vec<u8>>,
+    links: HashMap<u64, Vec<u8>>,
     report: CopyReport,
     /// Directories that were entered.
-    seen: HashSet<u32>,
+    seen: HashSet<u64>,
 }
 
-impl Copy<'_, '_, '_> {
+impl Copy<'_> {
     fn run(&mut self, parent: &OwnedFd, name: &OsStr, inode: FileInode) -> Result<()> {
         let mut path = name.as_bytes().to_vec();
         let mut stack = Vec::new();
@@ -122,6 +120,7 @@ impl Copy<'_, '_, '_> {
                 .map_err(|error| error.within(shown(&path)));
         }
         stack.push(self.enter(parent.as_fd(), name.as_bytes(), inode, 0)?);
+        self.faults(stack.last(), &path);
         while let Some(level) = stack.last_mut() {
             let Some((name, number)) = level.listing.get(level.next) else {
                 let Some(level) = stack.pop() else { break };
@@ -140,6 +139,7 @@ impl Copy<'_, '_, '_> {
             match done {
                 Ok(Some(deeper)) => {
                     stack.push(deeper);
+                    self.faults(stack.last(), &path);
                     continue;
                 }
                 Ok(None) => {}
@@ -156,7 +156,7 @@ impl Copy<'_, '_, '_> {
         &mut self,
         top: &OwnedFd,
         directory: BorrowedFd<'_>,
-        (name, number): (&[u8], u32),
+        (name, number): (&[u8], u64),
         path: &[u8],
         (depth, before): (usize, usize),
     ) -> Result<Option<Level>> {
@@ -182,6 +182,13 @@ impl Copy<'_, '_, '_> {
         }
         self.file(directory, name, &inode)?;
         Ok(None)
+    }
+
+    /// Counts the names in a directory that are left out.
+    fn faults(&mut self, level: Option<&Level>, path: &[u8]) {
+        for fault in level.into_iter().flat_map(|level| level.listing.faults()) {
+            self.failed(path, &Error::corrupt(fault.clone()));
+        }
     }
 
     fn failed(&mut self, path: &[u8], error: &Error) {
@@ -216,7 +223,8 @@ impl Copy<'_, '_, '_> {
             self.set("the owner", done);
         }
         for attribute in self.files.attributes(inode)? {
-            if let Some((name, value)) = named_attribute(attribute) {
+            if is_settable(&attribute) {
+                let Attribute { name, value } = attribute;
                 let done = sys::fsetxattr(file, name.as_slice(), &value, XattrFlags::empty());
                 self.set(&shown(&name), done);
             }
@@ -252,7 +260,7 @@ impl Copy<'_, '_, '_> {
         let file = sys::openat(directory, name, flags, Mode::RUSR | Mode::WUSR);
         let file = std::fs::File::from(file.map_err(|error| created(name, error))?);
         let context = || format!("writing {}", shown(name));
-        let written = visit_contents(self.disk, self.files, inode, &mut |offset, piece| match piece {
+        let written = self.files.visit_contents(inode, &mut |offset, piece| match piece {
             Piece::Zeros(_) => Ok(()),
             Piece::Bytes(bytes) => {
                 std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset).context(context)
@@ -286,7 +294,8 @@ impl Copy<'_, '_, '_> {
             _ => sys::FileType::Fifo,
         };
         let mode = Mode::from_raw_mode(u32::from(metadata.mode & 0o777));
-        sys::mknodat(directory, name, kind, mode, device(metadata.device))
+        let (major, minor) = metadata.device;
+        sys::mknodat(directory, name, kind, mode, sys::makedev(major, minor))
             .map_err(|error| created(name, error))?;
         self.finish_by_name(directory, name, inode)?;
         let done =
@@ -309,7 +318,8 @@ impl Copy<'_, '_, '_> {
             self.set("the owner", done);
             let path = [format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat();
             for attribute in self.files.attributes(inode)? {
-                if let Some((name, value)) = named_attribute(attribute) {
+                if is_settable(&attribute) {
+                    let Attribute { name, value } = attribute;
                     let done = sys::lsetxattr(&path[..], name.as_slice(), &value, XattrFlags::empty());
                     self.set(&shown(&name), done);
                 }
@@ -361,73 +371,8 @@ fn times(inode: &FileInode) -> Timestamps {
     Timestamps { last_access: omitted, last_modification: modified }
 }
 
-/// The device number of the system, from the two forms in an inode: 16 bits, or 32 bits in the upper half.
-fn device(stored: u64) -> u64 {
-    let (old, new) = (stored as u32, (stored >> 32) as u32);
-    if old != 0 {
-        return sys::makedev(old >> 8 & 0xff, old & 0xff);
-    }
-    sys::makedev((new & 0xf_ff00) >> 8, (new & 0xff) | (new >> 12 & 0xf_ff00))
-}
-
-/// The name and value of an attribute as the system takes them; `None` for one that it does not know.
-fn named_attribute(attribute: Attribute) -> Option<(Vec<u8>, Vec<u8>)> {
-    let Attribute { index, name, value } = attribute;
-    let prefix: &[u8] = match index {
-        1 => b"user.",
-        2 => return Some((b"system.posix_acl_access".to_vec(), access_list(&value)?)),
-        3 => return Some((b"system.posix_acl_default".to_vec(), access_list(&value)?)),
-        4 => b"trusted.",
-        6 => b"security.",
-        _ => return None,
-    };
-    Some(([prefix, &name].concat(), value))
-}
-
-/// An access control list in the form of the system. On the disk, only entries of named users and groups have an id.
-fn access_list(stored: &[u8]) -> Option<Vec<u8>> {
-    const NAMED: [u16; 2] = [0x02, 0x08];
-    let mut rest = stored.strip_prefix(&1_u32.to_le_bytes())?;
-    let mut list = 2_u32.to_le_bytes().to_vec();
-    while !rest.is_empty() {
-        let (entry, after) = rest.split_at_checked(4)?;
-        list.extend_from_slice(entry);
-        rest = after;
-        let tag = u16::from_le_bytes([entry[0], entry[1]]);
-        if NAMED.contains(&tag) {
-            let (id, after) = rest.split_at_checked(4)?;
-            list.extend_from_slice(id);
-            rest = after;
-        } else {
-            list.extend_from_slice(&u32::MAX.to_le_bytes());
-        }
-    }
-    Some(list)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_numbers_of_both_forms() {
-        assert_eq!(device(0x0801), sys::makedev(8, 1));
-        assert_eq!(device(0x0010_0302_u64 << 32), sys::makedev(3, 0x102));
-        assert_eq!(device(0), sys::makedev(0, 0));
-    }
-
-    #[test]
-    fn access_lists_get_their_ids() {
-        let stored = [&[1, 0, 0, 0][..], &[1, 0, 6, 0], &[2, 0, 4, 0, 0xe8, 3, 0, 0], &[4, 0, 4, 0]].concat();
-        let list = access_list(&stored).unwrap();
-        let expected = [
-            &[2, 0, 0, 0][..],
-            &[1, 0, 6, 0, 255, 255, 255, 255],
-            &[2, 0, 4, 0, 0xe8, 3, 0, 0],
-            &[4, 0, 4, 0, 255, 255, 255, 255],
-        ];
-        assert_eq!(list, expected.concat());
-        assert_eq!(access_list(&stored[..stored.len() - 2]), None, "truncated");
-        assert_eq!(access_list(b"\x02\0\0\0"), None, "another version");
-    }
+/// Whether an attribute has a name that the system takes.
+fn is_settable(attribute: &Attribute) -> bool {
+    const PREFIXES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
+    PREFIXES.iter().any(|prefix| attribute.name.starts_with(prefix))
 }

@@ -1,6 +1,6 @@
 //! What is shown of a file and of a partition.
 
-use platter_filesystem::ext::{FileInode, FileKind};
+use platter_filesystem::{FileInode, FileKind};
 use serde::Serialize;
 
 /// The type of a file.
@@ -70,9 +70,9 @@ pub struct FileEntry {
     /// Time of the last change of its contents, in seconds since 1970 UTC.
     pub mtime: i64,
     /// Number of names of this file.
-    pub links: u16,
-    /// The number of its inode.
-    pub inode: u32,
+    pub links: u32,
+    /// The number of its inode, or the place of its directory entry.
+    pub inode: u64,
     /// The target of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use platter_disk::survey::read_table;
 use platter_fetch::{OpenStore, StoreLocation};
-use platter_filesystem::ext::{FileInode, FileKind, Files, Listing};
-use platter_filesystem::{Found, label, probe};
+use platter_filesystem::{
+    FileInode, FileKind, FileTree, Found, Listing, READABLE, label, open_files, probe,
+};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Extent, Result};
 use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk};
@@ -18,8 +19,6 @@ use crate::path::{resolve, shown};
 const CACHE_BYTES: u64 = 64 << 20;
 /// Directories deeper than this are not entered.
 pub(crate) const DEPTH_MAX: usize = 4096;
-/// The only filesystem whose files can be read.
-const READABLE: Found = Found::Filesystem("ext");
 
 /// Opens a version as a disk, and runs `work` with it.
 fn with_disk<T>(
@@ -36,16 +35,19 @@ fn with_disk<T>(
     work(&DiskView { device: &disk, sector_size })
 }
 
-/// Opens the filesystem of a location, and runs `work` with the disk, its files and the path.
+/// Opens the filesystem of a location, and runs `work` with its files and the path.
 pub(crate) fn with_files<T>(
     store: &StoreLocation,
     location: &FileLocation,
-    work: impl FnOnce(&dyn DiskRead, &mut Files<'_>, &str) -> Result<T>,
+    work: impl FnOnce(&mut dyn FileTree, &str) -> Result<T>,
 ) -> Result<T> {
     with_disk(store, &location.version, |disk| {
         let extent = choose(&read_partitions(disk)?, location)?;
-        let mut files = Files::open(disk, extent)?;
-        work(disk, &mut files, location.path.as_deref().unwrap_or("/"))
+        let files = open_files(&probe(disk, extent)?, disk, extent);
+        let mut files = files
+            .ok_or_else(|| Error::bug("a filesystem is no longer readable"))?
+            .map_err(|error| error.within(format!("the filesystem at offset {} of the image", extent.offset)))?;
+        work(&mut *files, location.path.as_deref().unwrap_or("/"))
     })
 }
 
@@ -82,9 +84,10 @@ fn describe(
         Found::Ambiguous(names) => (names.join(" or "), None),
         Found::Nothing => (type_name.to_owned(), None),
     };
-    let is_readable = found == READABLE;
     let mut label = label;
-    if is_readable && let Ok(files) = Files::open(disk, extent) {
+    let opened = if is_inside { open_files(&found, disk, extent) } else { None };
+    let is_readable = opened.is_some();
+    if let Some(Ok(files)) = opened {
         filesystem = files.filesystem().to_owned();
         label = files.names().0.map(str::to_owned);
     }
@@ -110,7 +113,7 @@ fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Exte
         })?;
         if !found.is_readable {
             return Err(Error::refused(format!(
-                "partition {number} of {version} contains {}: only files of ext2, ext3 and ext4 can be read",
+                "partition {number} of {version} contains {}: only files of {READABLE} can be read",
                 if found.filesystem.is_empty() { "nothing known" } else { &found.filesystem }
             )));
         }
@@ -120,7 +123,7 @@ fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Exte
     match readable[..] {
         [only] => Ok(place(only)),
         [] => Err(Error::refused(format!(
-            "{version} has no ext2, ext3 or ext4 filesystem, whose files could be read; it has {}",
+            "{version} has no filesystem whose files can be read ({READABLE}); it has {}",
             listed()
         ))),
         _ => Err(Error::refused(format!(
@@ -138,13 +141,14 @@ pub type Visit<'v> = &'v mut dyn FnMut(Result<FileEntry>);
 /// # Errors
 /// `Missing` if there is no such version or path; those of reading the directory itself.
 pub fn list(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) -> Result<()> {
-    with_files(store, location, |_, files, path| {
+    with_files(store, location, |files, path| {
         let inode = resolve(files, path, true)?;
         if inode.metadata().kind != FileKind::Directory {
             visit(Ok(entry(files, path.to_owned(), &inode)?));
             return Ok(());
         }
         let listing = open_directory(files, &inode)?;
+        tell_faults(&listing, path, visit);
         for place in 0..listing.len() {
             let Some((name, number)) = listing.get(place) else { break };
             let name = shown(name);
@@ -161,14 +165,16 @@ pub fn list(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
 /// # Errors
 /// `Missing` if there is no such version or path; those of reading the location itself.
 pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) -> Result<()> {
-    with_files(store, location, |_, files, path| {
+    with_files(store, location, |files, path| {
         let root = resolve(files, path, true)?;
         let base = path.trim_end_matches('/').to_owned();
         visit(Ok(entry(files, if base.is_empty() { "/".into() } else { base.clone() }, &root)?));
         let mut seen = HashSet::from([root.number()]);
         let mut stack: Vec<(String, Listing, usize)> = Vec::new();
         if root.metadata().kind == FileKind::Directory {
-            stack.push((base, open_directory(files, &root)?, 0));
+            let listing = open_directory(files, &root)?;
+            tell_faults(&listing, &base, visit);
+            stack.push((base, listing, 0));
         }
         while let Some((directory, listing, next)) = stack.last_mut() {
             let Some((name, number)) = listing.get(*next) else {
@@ -197,7 +203,10 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
                 false => Err(Error::refused(format!("deeper than {DEPTH_MAX} directories"))),
             };
             match opened {
-                Ok(listing) => stack.push((path, listing, 0)),
+                Ok(listing) => {
+                    tell_faults(&listing, &path, visit);
+                    stack.push((path, listing, 0));
+                }
                 Err(error) => visit(Err(error.within(path))),
             }
         }
@@ -206,7 +215,10 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
 }
 
 /// Returns the names in a directory.
-pub(crate) fn open_directory(files: &mut Files<'_>, inode: &FileInode) -> Result<Listing> {
+///
+/// # Errors
+/// `Refused` if they are encrypted; those of reading.
+pub(crate) fn open_directory(files: &mut dyn FileTree, inode: &FileInode) -> Result<Listing> {
     if inode.is_encrypted() {
         return Err(Error::refused(format!(
             "the names in directory {} are encrypted, and the key is not in the image",
@@ -216,7 +228,15 @@ pub(crate) fn open_directory(files: &mut Files<'_>, inode: &FileInode) -> Result
     files.list(inode)
 }
 
-fn entry(files: &mut Files<'_>, name: String, inode: &FileInode) -> Result<FileEntry> {
+/// Passes what is wrong with names in a directory, which are left out.
+fn tell_faults(listing: &Listing, directory: &str, visit: Visit<'_>) {
+    let directory = if directory.is_empty() { "/" } else { directory };
+    for fault in listing.faults() {
+        visit(Err(Error::corrupt(fault.clone()).within(directory)));
+    }
+}
+
+fn entry(files: &mut dyn FileTree, name: String, inode: &FileInode) -> Result<FileEntry> {
     let is_link = inode.metadata().kind == FileKind::Link && !inode.is_encrypted();
     let target = if is_link { Some(files.target(inode)?) } else { None };
     Ok(FileEntry::new(name, inode, target))

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use platter_filesystem::ext::{FileInode, FileKind, Files};
+use platter_filesystem::{FileInode, FileKind, FileTree};
 use platter_image::{Error, Result};
 
 /// The most symbolic links on a path, as in the kernel.
@@ -14,7 +14,7 @@ const PARTS_MAX: usize = 4096;
 ///
 /// # Errors
 /// `Missing` if there is none; `Refused` for too many links, or a file that is used as a directory; those of reading.
-pub(crate) fn resolve(files: &mut Files<'_>, path: &str, follow: bool) -> Result<FileInode> {
+pub(crate) fn resolve(files: &mut dyn FileTree, path: &str, follow: bool) -> Result<FileInode> {
     let mut parts: VecDeque<Vec<u8>> = split(path.as_bytes()).collect();
     // The directories from the root to the present one.
     let mut trail = vec![files.inode(files.root())?];

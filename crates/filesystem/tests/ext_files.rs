@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-use platter_filesystem::ext::{Contents, FileInode, FileKind, Files};
+use platter_filesystem::ext::Files;
+use platter_filesystem::{FileContents, FileInode, FileKind};
 use platter_image::{DiskRead, ErrorKind, Extent};
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +35,7 @@ fn open(disk: &Vec<u8>) -> Files<'_> {
     Files::open(disk, Extent::new(0, disk.length())).unwrap()
 }
 
-fn names(files: &mut Files<'_>, directory: &FileInode) -> Vec<(String, u32)> {
+fn names(files: &mut Files<'_>, directory: &FileInode) -> Vec<(String, u64)> {
     let listing = files.list(directory).unwrap();
     let name = |place| {
         let (name, inode) = listing.get(place).unwrap();
@@ -62,7 +63,7 @@ fn files_are_read() {
         assert_eq!(listed, ["directory", "link", "long-link", "lost+found", "tiny"], "{options:?}");
         let file = find(&mut files, "directory/file");
         assert_eq!((file.metadata().size, file.metadata().kind), (5000, FileKind::Regular));
-        let Contents::Runs(runs) = files.contents(&file).unwrap() else { panic!("5000 bytes in an inode") };
+        let FileContents::Runs(runs) = files.contents(&file).unwrap() else { panic!("5000 bytes in an inode") };
         assert_eq!(runs.iter().map(|run| run.place.length).sum::<u64>(), 5120);
         let link = find(&mut files, "link");
         assert_eq!(files.target(&link).unwrap(), b"directory/file");
@@ -85,7 +86,7 @@ fn cyclic_extent_trees_are_refused() {
     let (at, block) = {
         let mut files = open(&disk);
         let file = find(&mut files, "directory/file");
-        let Contents::Runs(runs) = files.contents(&file).unwrap() else { return };
+        let FileContents::Runs(runs) = files.contents(&file).unwrap() else { return };
         (place_of_inode(&disk, &file) + 0x28, runs[0].place.offset / 1024)
     };
     let node = |depth: u8, entries: u8| {
@@ -113,7 +114,7 @@ fn cyclic_extent_trees_are_refused() {
 fn invalid_inode_numbers_are_refused() {
     let Some(disk) = filesystem(&["-t", "ext4"]) else { return };
     let files = open(&disk);
-    for number in [0, 1000, 60_000, u32::MAX] {
+    for number in [0, 1000, 60_000, u64::from(u32::MAX), u64::MAX] {
         assert_eq!(files.inode(number).unwrap_err().kind(), ErrorKind::Corrupt, "inode {number}");
     }
 }

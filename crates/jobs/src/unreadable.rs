@@ -1,11 +1,11 @@
-//! The unreadable parts of a disk: by file in ext file systems, by range elsewhere.
+//! The unreadable parts of a disk: by file in filesystems that are understood, by range elsewhere.
 //!
 //! Decides which of them a version lists. The list fits into the free room of the version's record, whatever the files'
 //! names; listed ranges are exact, and omitted ones are counted.
 
 use std::collections::HashSet;
 
-use platter_filesystem::ext::{FileInode, FileKind, Files};
+use platter_filesystem::{FileInode, FileKind, FileTree, open_files, probe};
 use platter_image::{DiskRead, Extent, Extents};
 use platter_records::{FilesystemRecord, UnreadableOmitted, UnreadableRecord, VersionRecord};
 
@@ -37,7 +37,7 @@ pub(crate) fn find(
     room: usize,
 ) -> Unreadable {
     let mut listed: Vec<UnreadableRecord> = bad.iter().take(RANGES_MAX).map(unnamed).collect();
-    for filesystem in filesystems.iter().filter(|filesystem| filesystem.kind.starts_with("ext")) {
+    for filesystem in filesystems {
         let place = Extent::new(filesystem.offset, filesystem.length);
         if bad.clip(place).next().is_some() {
             name_files(disk, place, filesystem.partition, &mut listed);
@@ -107,12 +107,13 @@ fn spelled_length(char: char) -> usize {
 
 /// Sets the files of ranges. Unreadable directories are skipped, because the disk is damaged.
 fn name_files(disk: &dyn DiskRead, place: Extent, partition: u32, found: &mut [UnreadableRecord]) {
-    let Ok(mut files) = Files::open(disk, place) else { return };
+    let opened = probe(disk, place).ok().and_then(|found| open_files(&found, disk, place));
+    let Some(Ok(mut files)) = opened else { return };
     let Ok(root) = files.inode(files.root()) else { return };
     let mut seen = HashSet::from([root.number()]);
     let mut directories = vec![(root, format!("{partition}:"))];
     while let Some((directory, path)) = directories.pop() {
-        name_ranges(&mut files, &directory, &path, found);
+        name_ranges(&mut *files, &directory, &path, found);
         let Ok(names) = files.list(&directory) else { continue };
         for (name, number) in (0..names.len()).filter_map(|at| names.get(at)) {
             if seen.len() >= INODES_MAX || !seen.insert(number) {
@@ -123,14 +124,14 @@ fn name_files(disk: &dyn DiskRead, place: Extent, partition: u32, found: &mut [U
             if inode.metadata().kind == FileKind::Directory {
                 directories.push((inode, path));
             } else {
-                name_ranges(&mut files, &inode, &path, found);
+                name_ranges(&mut *files, &inode, &path, found);
             }
         }
     }
 }
 
 /// Sets a file as the owner of all ranges that it is in. `found` is in disk order.
-fn name_ranges(files: &mut Files<'_>, inode: &FileInode, path: &str, found: &mut [UnreadableRecord]) {
+fn name_ranges(files: &mut dyn FileTree, inode: &FileInode, path: &str, found: &mut [UnreadableRecord]) {
     // Damaged parts of a file have no places.
     let _ = files.visit_places(inode, &mut |place| {
         let first = found.partition_point(|range| range.offset + range.length <= place.offset);

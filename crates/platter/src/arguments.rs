@@ -120,16 +120,16 @@ pub(crate) enum Command {
     Log(Log),
     /// Compare two versions
     ///
-    /// For ext2, ext3 and ext4, lists files: A exists only in the second version, D only in the first, M in both with different
+    /// Lists files: A exists only in the second version, D only in the first, M in both with different
     /// contents, ! could not be read. Files are compared by block ids first, and by their bytes where the ids differ; a file
-    /// that only moved on the disk is equal. Other filesystems, and filesystems that need recovery, are compared block by
-    /// block. Exit code: 0 no difference, 6 different, 4 something could not be read.
+    /// that only moved on the disk is equal. Filesystems that Platter does not understand, or that need recovery, are compared
+    /// block by block. Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
     /// List the partitions of an image, or the files in a directory of it
     ///
     /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. The number may be
-    /// left out (`lab/debian12:/etc`) if only one partition has a filesystem that can be read: ext2, ext3 or ext4. Nothing is
-    /// mounted. Symbolic links are followed inside the filesystem.
+    /// left out (`lab/debian12:/etc`) if only one partition has a filesystem that can be read: ext2, ext3, ext4, XFS,
+    /// btrfs, NTFS, FAT or exFAT. Nothing is mounted. Symbolic links are followed inside the filesystem.
     Ls(Ls),
     /// List everything below a directory of an image, one path in each line
     Find(Find),

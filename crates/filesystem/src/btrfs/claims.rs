@@ -14,17 +14,17 @@ use super::walk::Walker;
 use crate::fields::le64;
 use crate::file_runs::FileRuns;
 
-const ROOT_ITEM: u8 = 132;
-const EXTENT_DATA: u8 = 108;
+pub(super) const ROOT_ITEM: u8 = 132;
+pub(super) const EXTENT_DATA: u8 = 108;
 
 /// The shortest root item: up to its level.
 const ROOT_ITEM_LENGTH: usize = 239;
 /// The part of an extent's item that names its place.
-const EXTENT_DATA_LENGTH: usize = 53;
+pub(super) const EXTENT_DATA_LENGTH: usize = 53;
 
-const INLINE: u8 = 0;
-const WRITTEN: u8 = 1;
-const UNWRITTEN: u8 = 2;
+pub(super) const INLINE: u8 = 0;
+pub(super) const WRITTEN: u8 = 1;
+pub(super) const UNWRITTEN: u8 = 2;
 
 /// More trees are not read.
 const TREES_MAX: usize = 1 << 20;
@@ -58,20 +58,10 @@ impl Trees {
     }
 
     fn add(&mut self, key: Key, item: &[u8]) -> Result<()> {
-        if item.len() < ROOT_ITEM_LENGTH || self.roots.len() >= TREES_MAX {
-            return Err(Error::corrupt(format!(
-                "the root of tree {} is cut off, or there are too many trees",
-                key.object
-            )));
+        if self.roots.len() >= TREES_MAX {
+            return Err(Error::corrupt(format!("it has more than {TREES_MAX} trees")));
         }
-        // A subvolume that is being deleted still has pointers to blocks that are already free. What is left of it is in the
-        // extent tree, and nobody can read it.
-        let is_being_deleted = item[216..220] == [0; 4] || Key::parse(&item[220..]) != Key::default();
-        let address = le64(item, 176);
-        if !is_being_deleted && address != 0 {
-            let root = Root { address, level: item[238], generation: le64(item, 160) };
-            self.roots.insert((key.object, key.offset), root);
-        }
+        self.roots.extend(root_of_item(key, item)?.map(|root| ((key.object, key.offset), root)));
         Ok(())
     }
 
@@ -88,6 +78,21 @@ impl Trees {
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, Root)> {
         self.roots.iter().map(|((number, _), root)| (*number, *root))
     }
+}
+
+/// The root of a tree in its item; `None` if nobody can read the tree.
+///
+/// # Errors
+/// `Corrupt` if the item is cut off.
+pub(super) fn root_of_item(key: Key, item: &[u8]) -> Result<Option<Root>> {
+    if item.len() < ROOT_ITEM_LENGTH {
+        return Err(Error::corrupt(format!("the root of tree {} is cut off", key.object)));
+    }
+    // A subvolume that is being deleted still has pointers to blocks that are already free. What is left of it is in the extent
+    // tree, and nobody can read it.
+    let is_being_deleted = item[216..220] == [0; 4] || Key::parse(&item[220..]) != Key::default();
+    let (address, generation) = (le64(item, 176), le64(item, 160));
+    Ok((!is_being_deleted && address != 0).then_some(Root { address, level: item[238], generation }))
 }
 
 /// A filesystem with more separate extents of files is not read: they would take more than 512 MiB of memory.

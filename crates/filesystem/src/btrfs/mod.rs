@@ -26,10 +26,14 @@ mod checksums;
 mod chunks;
 mod claims;
 mod extents;
+mod files;
 mod node;
 mod reader;
+mod search;
 mod superblock;
+mod unpack;
 mod volume;
 mod walk;
 
+pub(crate) use files::Files;
 pub(crate) use reader::Btrfs;

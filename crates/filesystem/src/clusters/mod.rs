@@ -2,14 +2,16 @@
 //!
 //! A volume of this family has a range of equally long clusters with consecutive numbers ([`Clusters`]). FAT and exFAT
 //! chain the clusters of a file in a table ([`Table`]); everything that the directories of such a volume name is
-//! collected in [`Claims`], in which each cluster has one owner. Nothing here decides what is kept when a check fails:
+//! collected in [`Claims`], in which each cluster has one owner. [`Chains`] finds the clusters of single files. Nothing here decides what is kept when a check fails:
 //! every failure is an error of kind `Corrupt`.
 
+mod chains;
 mod claims;
 mod heap;
 mod set;
 mod table;
 
+pub(crate) use chains::{Chains, dos_time};
 pub(crate) use claims::{Claims, Run, length_of};
 pub(crate) use heap::Clusters;
 pub(crate) use set::ClusterSet;

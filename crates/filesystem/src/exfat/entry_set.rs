@@ -6,6 +6,7 @@
 
 use platter_image::{Error, Result};
 
+use crate::clusters::dos_time;
 use crate::fields::{le16, le32, le64};
 
 /// Bytes per entry.
@@ -13,13 +14,14 @@ pub(super) const ENTRY_LENGTH: usize = 32;
 
 const BITMAP: u8 = 0x81;
 const UPCASE: u8 = 0x82;
-const LABEL: u8 = 0x83;
-const FILE: u8 = 0x85;
+pub(super) const LABEL: u8 = 0x83;
+pub(super) const FILE: u8 = 0x85;
 const GUID: u8 = 0xa0;
 const STREAM: u8 = 0xc0;
 const NAME: u8 = 0xc1;
 const VENDOR: u8 = 0xe0;
 
+const ATTRIBUTE_READ_ONLY: u16 = 1;
 const ATTRIBUTE_DIRECTORY: u16 = 0x10;
 const FLAG_HAS_CLUSTERS: u8 = 1;
 const FLAG_ONE_PIECE: u8 = 2;
@@ -118,35 +120,79 @@ impl Sets {
 
 /// The file of a complete set; `None` if it has no clusters.
 fn file(set: &[u8]) -> Result<Option<Entry>> {
-    let counted = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
-    let sum = counted.fold(0_u16, |sum, (_, byte)| sum.rotate_right(1).wrapping_add(u16::from(*byte)));
-    if sum != le16(set, 2) {
-        return Err(Error::corrupt("the checksum of a set of directory entries is wrong"));
-    }
-    let (primary, rest) = set.split_at(ENTRY_LENGTH);
-    let (first, others) = rest.split_at(ENTRY_LENGTH);
-    // Other secondary entries may name clusters, which are not followed.
-    if first[0] != STREAM || others.chunks_exact(ENTRY_LENGTH).any(|entry| !matches!(entry[0], NAME | VENDOR))
-    {
-        return Err(Error::corrupt("a set of directory entries has unknown ones"));
-    }
-    let stream = Stream {
-        cluster: le32(first, 20).into(),
-        length: le64(first, 24),
-        is_one_piece: first[1] & FLAG_ONE_PIECE != 0,
-    };
-    let valid = le64(first, 8);
-    if valid > stream.length || first[1] & FLAG_HAS_CLUSTERS == 0 && stream.length > 0 {
-        return Err(Error::corrupt(format!(
-            "a file has {valid} valid bytes in {} and the flags {:#x}",
-            stream.length, first[1]
-        )));
-    }
-    Ok(match (le16(primary, 4) & ATTRIBUTE_DIRECTORY != 0, stream.length) {
+    let FileSet { is_directory, stream, valid, .. } = FileSet::parse(set)?;
+    Ok(match (is_directory, stream.length) {
         (_, 0) => None,
         (true, _) => Some(Entry::Directory(stream)),
         (false, _) => Some(Entry::File(stream, valid)),
     })
+}
+
+/// What a complete set says of a file or directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileSet {
+    pub(super) is_directory: bool,
+    pub(super) is_read_only: bool,
+    pub(super) stream: Stream,
+    /// The bytes that were written.
+    pub(super) valid: u64,
+    pub(super) name: String,
+    /// Seconds since 1970, and nanoseconds.
+    pub(super) mtime: (i64, u32),
+}
+
+impl FileSet {
+    /// Decodes a set, which has at least three entries.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is invalid.
+    pub(super) fn parse(set: &[u8]) -> Result<Self> {
+        let counted = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
+        let sum = counted.fold(0_u16, |sum, (_, byte)| sum.rotate_right(1).wrapping_add(u16::from(*byte)));
+        if sum != le16(set, 2) {
+            return Err(Error::corrupt("the checksum of a set of directory entries is wrong"));
+        }
+        let mut entries = set.chunks_exact(ENTRY_LENGTH);
+        let (Some(primary), Some(first)) = (entries.next(), entries.next()) else {
+            return Err(Error::corrupt("a set of directory entries ends early"));
+        };
+        // Other secondary entries may name clusters, which are not followed.
+        if first[0] != STREAM || entries.clone().any(|entry| !matches!(entry[0], NAME | VENDOR)) {
+            return Err(Error::corrupt("a set of directory entries has unknown ones"));
+        }
+        let stream = Stream {
+            cluster: le32(first, 20).into(),
+            length: le64(first, 24),
+            is_one_piece: first[1] & FLAG_ONE_PIECE != 0,
+        };
+        let valid = le64(first, 8);
+        if valid > stream.length || first[1] & FLAG_HAS_CLUSTERS == 0 && stream.length > 0 {
+            return Err(Error::corrupt(format!(
+                "a file has {valid} valid bytes in {} and the flags {:#x}",
+                stream.length, first[1]
+            )));
+        }
+        let units = entries.filter(|entry| entry[0] == NAME).flat_map(|entry| entry[2..].chunks_exact(2));
+        let units = units.take(first[3].into()).map(|unit| le16(unit, 0));
+        let attributes = le16(primary, 4);
+        Ok(Self {
+            is_directory: attributes & ATTRIBUTE_DIRECTORY != 0,
+            is_read_only: attributes & ATTRIBUTE_READ_ONLY != 0,
+            stream,
+            valid,
+            name: String::from_utf16_lossy(&units.collect::<Vec<_>>()),
+            mtime: mtime(primary),
+        })
+    }
+}
+
+/// The time of the last change: to two seconds at 12, hundredths at 21, and the distance to UTC in quarters of an hour at 23.
+fn mtime(primary: &[u8]) -> (i64, u32) {
+    let (hundredths, zone) = (u32::from(primary[21].min(199)), primary[23]);
+    // Seven bits with a sign, if the eighth says that they are valid.
+    let quarters = if zone & 0x80 == 0 { 0 } else { i64::from((zone << 1).cast_signed() >> 1) };
+    let seconds = dos_time(le32(primary, 12)) - quarters * 900 + i64::from(hundredths / 100);
+    (seconds, hundredths % 100 * 10_000_000)
 }
 
 #[cfg(test)]
@@ -211,6 +257,18 @@ mod tests {
             Entry::File(stream(9, true), 5),
         ];
         assert_eq!(read(&all.concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn times_have_a_zone() {
+        let mut primary = [0; 32];
+        primary[12..16].copy_from_slice(&(0x21_u32 << 16).to_le_bytes());
+        primary[21] = 150;
+        assert_eq!(mtime(&primary), (315_532_801, 500_000_000));
+        primary[23] = 0x80 | 4;
+        assert_eq!(mtime(&primary).0, 315_532_801 - 3600, "an hour east of UTC");
+        primary[23] = 0x80 | 0x7c;
+        assert_eq!(mtime(&primary).0, 315_532_801 + 3600, "an hour west of UTC");
     }
 
     #[test]

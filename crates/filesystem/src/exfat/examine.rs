@@ -9,7 +9,7 @@ use crate::clusters::{Claims, ClusterSet, Clusters, Run, Table, Width, length_of
 use crate::reader::{Identity, Map, Reader};
 
 /// The number of the first cluster.
-const FIRST_CLUSTER: u64 = 2;
+pub(super) const FIRST_CLUSTER: u64 = 2;
 
 /// An exFAT volume that begins at the start of an extent and fits into it.
 pub(crate) struct ExFat<'d> {

@@ -18,5 +18,7 @@ mod boot_region;
 mod directory;
 mod entry_set;
 mod examine;
+mod files;
 
 pub(crate) use examine::ExFat;
+pub(crate) use files::Files;

@@ -7,6 +7,7 @@
 use platter_image::{Error, Result};
 
 use crate::fields::{le16, le32};
+use crate::files::Attribute;
 
 const MAGIC: u32 = 0xea02_0000;
 const ENTRY_LENGTH: usize = 16;
@@ -16,25 +17,65 @@ const OLD_INODE_LENGTH: usize = 128;
 /// The most bytes of a value, as in the kernel.
 pub(super) const VALUE_LENGTH_MAX: u32 = 65536;
 
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
 /// The index of names that begin with `system.` and have no index of their own.
 const INDEX_SYSTEM: u8 = 7;
 
-/// An extended attribute.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Attribute {
-    /// The number of the name's prefix: 1 for `user.`, 6 for `security.`, and so on.
-    pub index: u8,
+/// An extended attribute as stored.
+pub(super) struct Stored {
+    /// The number of the name's prefix.
+    pub(super) index: u8,
     /// The rest of the name.
-    pub name: Vec<u8>,
-    /// Its value.
-    pub value: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) value: Vec<u8>,
 }
 
-impl Attribute {
+impl Stored {
     /// Whether it is the rest of contents that are inside the inode.
     pub(super) fn is_inline_data(&self) -> bool {
         is_inline_data(self.index, &self.name)
     }
+
+    /// In the form of the system. An access control list that is invalid stays as it is.
+    pub(super) fn decode(self) -> Attribute {
+        let Self { index, name, value } = self;
+        let prefix = match index {
+            1 => "user.".to_owned(),
+            2 | 3 => {
+                let name = if index == 2 { ACCESS } else { DEFAULT };
+                let value = access_list(&value).unwrap_or(value);
+                return Attribute { name: name.to_vec(), value };
+            }
+            4 => "trusted.".to_owned(),
+            6 => "security.".to_owned(),
+            INDEX_SYSTEM => "system.".to_owned(),
+            8 => "system.richacl".to_owned(),
+            other => format!("ext-{other}."),
+        };
+        Attribute { name: [prefix.as_bytes(), &name].concat(), value }
+    }
+}
+
+/// An access control list in the form of the system. On the disk, only entries of named users and groups have an id.
+fn access_list(stored: &[u8]) -> Option<Vec<u8>> {
+    const NAMED: [u16; 2] = [0x02, 0x08];
+    let mut rest = stored.strip_prefix(&1_u32.to_le_bytes())?;
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    while !rest.is_empty() {
+        let (entry, after) = rest.split_at_checked(4)?;
+        list.extend_from_slice(entry);
+        rest = after;
+        if NAMED.contains(&le16(entry, 0)) {
+            let (id, after) = rest.split_at_checked(4)?;
+            list.extend_from_slice(id);
+            rest = after;
+        } else {
+            list.extend_from_slice(&u32::MAX.to_le_bytes());
+        }
+    }
+    Some(list)
 }
 
 /// Whether an attribute of that name is the rest of contents that are inside the inode.
@@ -154,6 +195,21 @@ mod tests {
             assert_eq!(error.kind(), platter_image::ErrorKind::Corrupt, "{what}");
         }
         assert!(read(&[0; 1024]).is_err());
+    }
+
+    #[test]
+    fn access_lists_get_their_ids() {
+        let stored = [&[1, 0, 0, 0][..], &[1, 0, 6, 0], &[2, 0, 4, 0, 0xe8, 3, 0, 0], &[4, 0, 4, 0]].concat();
+        let expected = [
+            &[2, 0, 0, 0][..],
+            &[1, 0, 6, 0, 255, 255, 255, 255],
+            &[2, 0, 4, 0, 0xe8, 3, 0, 0],
+            &[4, 0, 4, 0, 255, 255, 255, 255],
+        ];
+        let decoded = Stored { index: 2, name: Vec::new(), value: stored.clone() }.decode();
+        assert_eq!(decoded, Attribute { name: ACCESS.to_vec(), value: expected.concat() });
+        assert_eq!(access_list(&stored[..stored.len() - 2]), None, "truncated");
+        assert_eq!(access_list(b"\x02\0\0\0"), None, "another version");
     }
 
     /// The attributes of an inode may claim to begin anywhere.

@@ -8,110 +8,30 @@
 use platter_image::{Error, Result};
 
 use crate::fields::{le16, le32};
+use crate::files::Listing;
 
 /// Bytes of an entry before its name.
 const HEADER_LENGTH: usize = 8;
 /// In a 64 KiB block, the length of an entry that fills it does not fit into the length field.
 const WHOLE_BLOCK: usize = 65536;
 
-/// The most names of one directory, and the most bytes of them, that are read: 700 MiB of memory.
-const NAMES_MAX: usize = 1 << 24;
-const NAME_BYTES_MAX: usize = 512 << 20;
-
-/// The names in a directory, sorted by bytes, without `.` and `..`. Encrypted names are in their stored form.
-#[derive(Clone, Debug, Default)]
-pub struct Listing {
-    /// All names, concatenated.
-    text: Vec<u8>,
-    names: Vec<Name>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Name {
-    start: u32,
-    length: u8,
-    inode: u32,
-}
-
-impl Listing {
-    /// Number of names.
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Whether there are no names.
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// The name at that index, and its inode.
-    pub fn get(&self, place: usize) -> Option<(&[u8], u32)> {
-        let name = self.names.get(place)?;
-        Some((self.text_of(name), name.inode))
-    }
-
-    /// The inode to which a name refers.
-    pub fn find(&self, name: &[u8]) -> Option<u32> {
-        let place = self.names.binary_search_by(|known| self.text_of(known).cmp(name)).ok()?;
-        Some(self.names[place].inode)
-    }
-
-    fn text_of(&self, name: &Name) -> &[u8] {
-        let start = name.start as usize;
-        self.text.get(start..start + usize::from(name.length)).unwrap_or_default()
-    }
-
-    /// Adds the entries of one block, or of the part stored in an inode. `inodes` is the number of inodes in
-    /// the filesystem.
-    ///
-    /// # Errors
-    /// `Corrupt` when it is not a list of entries, or names an inode that does not exist.
-    pub(super) fn add_block(&mut self, block: &[u8], inodes: u32) -> Result<()> {
-        for entry in entries(block) {
-            let (inode, name) = entry?;
-            if inode != 0 && name != b"." && name != b".." {
-                self.add(name, inode, inodes)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, name: &[u8], inode: u32, inodes: u32) -> Result<()> {
-        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-            return Err(Error::corrupt(format!("invalid file name: {:?}", String::from_utf8_lossy(name))));
-        }
+/// Adds the entries of one block, or of the part stored in an inode. `inodes` is the number of inodes in the filesystem.
+///
+/// # Errors
+/// `Corrupt` when it is not a list of entries, or there are too many names.
+pub(super) fn add_block(listing: &mut Listing, block: &[u8], inodes: u32) -> Result<()> {
+    for entry in entries(block) {
+        let (inode, name) = entry?;
         if inode > inodes {
-            return Err(Error::corrupt(format!(
+            listing.fault(format!(
                 "{:?} refers to inode {inode}, but there are only {inodes}",
                 String::from_utf8_lossy(name)
-            )));
+            ));
+        } else if inode != 0 {
+            listing.add(name, inode.into())?;
         }
-        if self.names.len() >= NAMES_MAX || self.text.len() >= NAME_BYTES_MAX {
-            return Err(Error::corrupt(format!(
-                "the directory has more than {} names and is not read",
-                self.names.len()
-            )));
-        }
-        self.names.push(Name { start: self.text.len() as u32, length: name.len() as u8, inode });
-        self.text.extend_from_slice(name);
-        Ok(())
     }
-
-    /// Sorts the names; call it once all blocks were added.
-    ///
-    /// # Errors
-    /// `Corrupt` when a name occurs twice.
-    pub(super) fn sorted(mut self) -> Result<Self> {
-        let mut names = std::mem::take(&mut self.names);
-        names.sort_unstable_by(|a, b| self.text_of(a).cmp(self.text_of(b)));
-        let twice = names.windows(2).find(|pair| self.text_of(&pair[0]) == self.text_of(&pair[1]));
-        if let Some([name, _]) = twice {
-            let text = String::from_utf8_lossy(self.text_of(name)).into_owned();
-            return Err(Error::corrupt(format!("the name {text:?} occurs twice")));
-        }
-        self.names = names;
-        Ok(self)
-    }
+    Ok(())
 }
 
 /// The entries of one block, or of the part stored in an inode: inode and name. Unused entries have inode 0.
@@ -157,12 +77,12 @@ mod tests {
         bytes
     }
 
-    fn read(blocks: &[Vec<u8>]) -> Result<Vec<(String, u32)>> {
+    fn read(blocks: &[Vec<u8>]) -> Result<Vec<(String, u64)>> {
         let mut listing = Listing::default();
         for block in blocks {
-            listing.add_block(block, 100)?;
+            add_block(&mut listing, block, 100)?;
         }
-        let listing = listing.sorted()?;
+        let listing = listing.sorted().complete()?;
         let name = |place| {
             listing.get(place).map(|(name, inode)| (String::from_utf8_lossy(name).into_owned(), inode))
         };
@@ -176,8 +96,8 @@ mod tests {
         let names = read(&[first.concat(), second.concat()]).unwrap();
         assert_eq!(names, [("ant".into(), 13), ("zebra".into(), 12), ("\u{fffd}\u{fffd}".into(), 100)]);
         let mut listing = Listing::default();
-        listing.add_block(&first.concat(), 100).unwrap();
-        let listing = listing.sorted().unwrap();
+        add_block(&mut listing, &first.concat(), 100).unwrap();
+        let listing = listing.sorted();
         assert_eq!((listing.find(b"zebra"), listing.find(b"gone")), (Some(12), None));
     }
 

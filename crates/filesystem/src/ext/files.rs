@@ -6,14 +6,15 @@
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
 
-use super::attributes::{self, Attribute, VALUE_LENGTH_MAX, Value};
-use super::directory::Listing;
+use super::attributes::{self, Stored, VALUE_LENGTH_MAX, Value};
+use super::directory;
 use super::features;
 use super::groups::{self, Group};
 use super::inodes::{self, Inode, Mapping, ROOT};
 use super::volume::Volume;
 use super::walker::{Piece, Walker};
 use crate::fields::{le16, le32};
+use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run};
 
 /// The length of the first part of contents stored in an inode.
 const INLINE_LENGTH: usize = 60;
@@ -28,79 +29,10 @@ const LINK_LENGTH_MAX: u64 = 4096;
 
 const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 const FLAG_ENCRYPT: u32 = 0x800;
-const FLAG_VERITY: u32 = 0x10_0000;
 /// Flags that a user sees and sets, without those for the layout of contents: secrm, unrm, compr, sync,
 /// immutable, append, nodump, noatime, encrypt, journal_data, notail, dirsync, topdir, verity, dax,
 /// projinherit, casefold.
 const FLAGS_SEEN: u32 = 0x6213_c8ff;
-
-/// The type of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// A file with contents.
-    Regular,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Link,
-    /// A character device.
-    CharacterDevice,
-    /// A block device.
-    BlockDevice,
-    /// A named pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-}
-
-/// An inode's metadata, without contents and attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metadata {
-    /// Its type.
-    pub kind: FileKind,
-    /// The twelve bits of `chmod`.
-    pub mode: u16,
-    /// User id and group id.
-    pub owner: (u32, u32),
-    /// Size in bytes.
-    pub size: u64,
-    /// Time of the last change of its contents: seconds since 1970 UTC, and nanoseconds.
-    pub mtime: (i64, u32),
-    /// Number of names that refer to it.
-    pub links: u16,
-    /// The device number as stored in the inode; 0 if it is not a device.
-    pub device: u64,
-    /// Flags that a user sees (`lsattr`).
-    pub flags: u32,
-    /// Its project id.
-    pub project: u32,
-}
-
-/// An inode as stored in its table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileInode {
-    number: u32,
-    bytes: Vec<u8>,
-    metadata: Metadata,
-}
-
-/// A run of a file's contents; parts of a file outside of runs read as zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run {
-    /// Offset of its first byte in the file.
-    pub file_offset: u64,
-    /// Its range on the disk.
-    pub place: Extent,
-}
-
-/// Where contents are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// In the inode.
-    Inline(Vec<u8>),
-    /// On the disk, in ascending order of file offset.
-    Runs(Vec<Run>),
-}
 
 /// The files of one filesystem.
 pub struct Files<'d> {
@@ -147,8 +79,8 @@ impl<'d> Files<'d> {
     }
 
     /// The number of the root directory's inode.
-    pub fn root(&self) -> u32 {
-        ROOT
+    pub fn root(&self) -> u64 {
+        ROOT.into()
     }
 
     fn inodes(&self) -> u32 {
@@ -159,12 +91,13 @@ impl<'d> Files<'d> {
     ///
     /// # Errors
     /// `Corrupt` if it does not exist or is not in use; errors of reading the disk.
-    pub fn inode(&self, number: u32) -> Result<FileInode> {
-        let bytes = self.raw_inode(number)?;
+    pub fn inode(&self, number: u64) -> Result<FileInode> {
+        let short = u32::try_from(number);
+        let bytes = self.raw_inode(short.map_err(|_| Error::corrupt(format!("there is no inode {number}")))?)?;
         let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(&bytes).is_in_use());
         let metadata =
             metadata.ok_or_else(|| Error::corrupt(format!("inode {number} has a name but is not in use")))?;
-        Ok(FileInode { number, bytes, metadata })
+        Ok(FileInode { number, metadata, is_encrypted: flags(&bytes) & FLAG_ENCRYPT != 0, bytes })
     }
 
     fn raw_inode(&self, number: u32) -> Result<Vec<u8>> {
@@ -183,41 +116,42 @@ impl<'d> Files<'d> {
     /// # Errors
     /// `Corrupt` if it cannot be read, or the filesystem claims more blocks than it has; errors of reading
     /// the disk.
-    pub fn list(&mut self, directory: &FileInode) -> Result<Listing> {
+    pub fn list(&mut self, inode: &FileInode) -> Result<Listing> {
         let inodes = self.inodes();
         let mut listing = Listing::default();
-        match self.contents(directory)? {
-            Contents::Inline(bytes) => {
+        match self.contents(inode)? {
+            FileContents::Packed => {}
+            FileContents::Inline(bytes) => {
                 // The parent's number, entries up to the end of the inode's own part, then further entries.
                 let (own, rest) = bytes.split_at(bytes.len().min(INLINE_LENGTH));
-                listing.add_block(own.get(4..).unwrap_or_default(), inodes)?;
-                listing.add_block(rest, inodes)?;
+                directory::add_block(&mut listing, own.get(4..).unwrap_or_default(), inodes)?;
+                directory::add_block(&mut listing, rest, inodes)?;
             }
-            Contents::Runs(runs) => {
+            FileContents::Runs(runs) => {
                 let block_size = u64::from(self.block_size());
                 let mut block = vec![0; block_size as usize];
-                let size = directory.metadata.size;
+                let size = inode.metadata.size;
                 for run in runs {
                     let whole = Extent::between(run.file_offset, run.file_offset + run.place.length);
                     let inside = whole.end().min(size).saturating_sub(whole.offset).div_ceil(block_size);
                     for place in (0..inside).map(|number| run.place.offset + number * block_size) {
                         let number = (place - self.volume.extent.offset) / block_size;
                         self.volume.read(number, &mut block)?;
-                        listing.add_block(&block, inodes)?;
+                        directory::add_block(&mut listing, &block, inodes)?;
                     }
                 }
             }
         }
-        listing.sorted()
+        Ok(listing.sorted())
     }
 
     /// Where the contents of an inode are: everything written, even past the end of the file.
     ///
     /// # Errors
     /// Those of [`Files::list`].
-    pub fn contents(&mut self, inode: &FileInode) -> Result<Contents> {
-        if inode.flags() & FLAG_INLINE_DATA != 0 {
-            return self.inline_contents(inode).map(Contents::Inline);
+    pub fn contents(&mut self, inode: &FileInode) -> Result<FileContents> {
+        if flags(&inode.bytes) & FLAG_INLINE_DATA != 0 {
+            return self.inline_contents(inode).map(FileContents::Inline);
         }
         let block_size = u64::from(self.block_size());
         let mut runs: Vec<Run> = Vec::new();
@@ -246,7 +180,7 @@ impl<'d> Files<'d> {
         if !is_sound || runs.windows(2).any(overlap) {
             return Err(Error::corrupt(format!("inode {} names invalid blocks", inode.number)));
         }
-        Ok(Contents::Runs(runs))
+        Ok(FileContents::Runs(runs))
     }
 
     /// Calls `visit` with every disk extent that holds contents or attributes of an inode, including tree
@@ -283,7 +217,7 @@ impl<'d> Files<'d> {
 
     fn inline_contents(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
         let mut bytes = Inode::new(&inode.bytes).block_area().to_vec();
-        let rest = self.all_attributes(inode)?.into_iter().find(Attribute::is_inline_data);
+        let rest = self.all_attributes(inode)?.into_iter().find(Stored::is_inline_data);
         bytes.extend(rest.into_iter().flat_map(|rest| rest.value));
         if inode.metadata.size > bytes.len() as u64 {
             return Err(Error::corrupt(format!(
@@ -307,13 +241,14 @@ impl<'d> Files<'d> {
             return Err(Error::corrupt(format!("a symbolic link of {size} bytes is too long")));
         }
         let inode_view = Inode::new(&inode.bytes);
-        if inode.flags() & FLAG_INLINE_DATA == 0 && inode_view.mapping() == Mapping::None {
+        if flags(&inode.bytes) & FLAG_INLINE_DATA == 0 && inode_view.mapping() == Mapping::None {
             let area = inode_view.block_area();
             return Ok(area[..area.len().min(size as usize)].to_vec());
         }
         match self.contents(inode)? {
-            Contents::Inline(bytes) => Ok(bytes),
-            Contents::Runs(runs) => self.read_start(&runs, size as usize),
+            FileContents::Inline(bytes) => Ok(bytes),
+            FileContents::Packed => Err(Error::bug("ext has no packed files")),
+            FileContents::Runs(runs) => self.read_start(&runs, size as usize),
         }
     }
 
@@ -322,8 +257,9 @@ impl<'d> Files<'d> {
     /// # Errors
     /// Those of [`Files::list`].
     pub fn attributes(&mut self, inode: &FileInode) -> Result<Vec<Attribute>> {
-        let mut found = self.all_attributes(inode)?;
-        found.retain(|attribute| !attribute.is_inline_data());
+        let stored = self.all_attributes(inode)?.into_iter();
+        let mut found: Vec<_> =
+            stored.filter(|attribute| !attribute.is_inline_data()).map(Stored::decode).collect();
         found.sort_unstable();
         Ok(found)
     }
@@ -333,7 +269,7 @@ impl<'d> Files<'d> {
         Inode::new(&inode.bytes).attribute_block(is_64bit)
     }
 
-    fn all_attributes(&mut self, inode: &FileInode) -> Result<Vec<Attribute>> {
+    fn all_attributes(&mut self, inode: &FileInode) -> Result<Vec<Stored>> {
         let mut found = Vec::new();
         let mut elsewhere = Vec::new();
         let mut visit = |index: u8, name: &[u8], value: Value<'_>| {
@@ -344,7 +280,7 @@ impl<'d> Files<'d> {
                     Vec::new()
                 }
             };
-            found.push(Attribute { index, name: name.to_vec(), value });
+            found.push(Stored { index, name: name.to_vec(), value });
             Ok(())
         };
         attributes::in_inode(&inode.bytes, &mut visit)?;
@@ -361,8 +297,8 @@ impl<'d> Files<'d> {
 
     /// The value of an attribute that has an inode of its own.
     fn value(&mut self, number: u32, length: u32) -> Result<Vec<u8>> {
-        let inode = self.inode(number)?;
-        let is_value = inode.metadata.kind == FileKind::Regular && inode.flags() & FLAG_INLINE_DATA == 0;
+        let inode = self.inode(number.into())?;
+        let is_value = inode.metadata.kind == FileKind::Regular && flags(&inode.bytes) & FLAG_INLINE_DATA == 0;
         if !is_value || length > VALUE_LENGTH_MAX {
             return Err(Error::corrupt(format!("inode {number} does not contain an attribute")));
         }
@@ -370,8 +306,8 @@ impl<'d> Files<'d> {
         let contents = self.contents(&inode);
         self.budget = budget;
         match contents? {
-            Contents::Runs(runs) => self.read_start(&runs, length as usize),
-            Contents::Inline(_) => {
+            FileContents::Runs(runs) => self.read_start(&runs, length as usize),
+            FileContents::Inline(_) | FileContents::Packed => {
                 Err(Error::new(ErrorKind::Corrupt, "the value of an attribute is stored inline in an inode"))
             }
         }
@@ -391,49 +327,68 @@ impl<'d> Files<'d> {
     }
 }
 
-impl FileInode {
-    /// Its number.
-    pub fn number(&self) -> u32 {
-        self.number
+impl FileTree for Files<'_> {
+    fn filesystem(&self) -> &'static str {
+        self.filesystem()
     }
 
-    /// Its metadata.
-    pub fn metadata(&self) -> &Metadata {
-        &self.metadata
+    fn block_size(&self) -> u32 {
+        self.block_size()
     }
 
-    /// Its bytes as stored in the table.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        self.names()
     }
 
-    /// Whether its contents, or the names in a directory, are encrypted.
-    pub fn is_encrypted(&self) -> bool {
-        self.flags() & FLAG_ENCRYPT != 0
+    fn root(&self) -> u64 {
+        self.root()
     }
 
-    /// Whether bytes past its end matter: the hash tree of fs-verity is there.
-    pub fn has_verity(&self) -> bool {
-        self.flags() & FLAG_VERITY != 0
+    fn inode(&mut self, number: u64) -> Result<FileInode> {
+        Files::inode(self, number)
     }
 
-    fn flags(&self) -> u32 {
-        le32(&self.bytes, 0x20)
+    fn list(&mut self, directory: &FileInode) -> Result<Listing> {
+        self.list(directory)
     }
+
+    fn disk(&self) -> &dyn DiskRead {
+        self.volume.disk
+    }
+
+    fn contents(&mut self, file: &FileInode) -> Result<FileContents> {
+        self.contents(file)
+    }
+
+    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
+        self.visit_places(file, visit)
+    }
+
+    fn target(&mut self, link: &FileInode) -> Result<Vec<u8>> {
+        self.target(link)
+    }
+
+    fn attributes(&mut self, file: &FileInode) -> Result<Vec<Attribute>> {
+        self.attributes(file)
+    }
+}
+
+fn flags(inode: &[u8]) -> u32 {
+    le32(inode, 0x20)
+}
+
+/// The major and minor number, from the two forms in an inode: 16 bits, or 32 bits in the upper half.
+fn device(bytes: &[u8]) -> (u32, u32) {
+    let (old, new) = (le32(bytes, 0x28), le32(bytes, 0x2c));
+    if old != 0 {
+        return (old >> 8 & 0xff, old & 0xff);
+    }
+    ((new & 0xf_ff00) >> 8, (new & 0xff) | (new >> 12 & 0xf_ff00))
 }
 
 fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
     let mode = le16(bytes, 0);
-    let kind = match mode >> 12 {
-        0x8 => FileKind::Regular,
-        0x4 => FileKind::Directory,
-        0xa => FileKind::Link,
-        0x2 => FileKind::CharacterDevice,
-        0x6 => FileKind::BlockDevice,
-        0x1 => FileKind::Fifo,
-        0xc => FileKind::Socket,
-        _ => return None,
-    };
+    let kind = FileKind::of_mode(mode.into())?;
     let is_wide = match kind {
         FileKind::Directory => volume.superblock.features.incompat(features::INCOMPAT_LARGEDIR),
         kind => kind == FileKind::Regular,
@@ -453,9 +408,9 @@ fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
         ),
         size: u64::from(le32(bytes, 4)) | high,
         mtime: (i64::from(seconds) + (i64::from(fine & 3) << 32), fine >> 2),
-        links: le16(bytes, 0x1a),
-        device: if is_device { u64::from(le32(bytes, 0x28)) | u64::from(le32(bytes, 0x2c)) << 32 } else { 0 },
-        flags: le32(bytes, 0x20) & FLAGS_SEEN,
+        links: le16(bytes, 0x1a).into(),
+        device: if is_device { device(bytes) } else { (0, 0) },
+        flags: flags(bytes) & FLAGS_SEEN,
         project: further(0x9c),
     })
 }

@@ -34,7 +34,5 @@ mod superblock;
 mod volume;
 mod walker;
 
-pub use attributes::Attribute;
-pub use directory::Listing;
-pub use files::{Contents, FileInode, FileKind, Files, Metadata, Run};
+pub use files::Files;
 pub(crate) use reader::Ext;

@@ -6,7 +6,7 @@ use super::superblock::{SUPERBLOCK_LENGTH, SUPERBLOCK_OFFSET, Superblock};
 
 /// An ext filesystem that begins at the start of `extent` and fits into it.
 pub(super) struct Volume<'d> {
-    disk: &'d dyn DiskRead,
+    pub(super) disk: &'d dyn DiskRead,
     pub(super) extent: Extent,
     pub(super) superblock: Superblock,
 }

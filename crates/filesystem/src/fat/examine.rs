@@ -10,7 +10,7 @@ use crate::label;
 use crate::reader::{Identity, Map, Reader};
 
 /// The number of the first cluster.
-const FIRST_CLUSTER: u64 = 2;
+pub(super) const FIRST_CLUSTER: u64 = 2;
 
 /// A FAT volume that begins at the start of an extent and fits into it.
 pub(crate) struct Fat<'d> {
@@ -86,8 +86,12 @@ impl<'d> Reader<'d> for Fat<'d> {
 }
 
 impl Fat<'_> {
+    pub(super) fn boot(&self) -> &BootSector {
+        &self.boot
+    }
+
     /// The root directory of FAT12 and FAT16.
-    fn read_root(&self) -> Result<Vec<u8>> {
+    pub(super) fn read_root(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.boot.root_length as usize];
         let offset = self.extent.offset + self.boot.root;
         self.disk

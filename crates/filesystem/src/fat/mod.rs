@@ -19,5 +19,8 @@ mod boot_sector;
 mod copies;
 mod directory;
 mod examine;
+mod files;
+mod names;
 
 pub(crate) use examine::Fat;
+pub(crate) use files::Files;

@@ -10,15 +10,26 @@ use platter_image::{Error, Result};
 use super::runs::{Run, decode};
 use crate::fields::{le16, le32, le64};
 
+pub(super) const STANDARD_INFORMATION: u32 = 0x10;
 pub(super) const LIST: u32 = 0x20;
 pub(super) const FILE_NAME: u32 = 0x30;
 pub(super) const VOLUME_INFORMATION: u32 = 0x70;
 pub(super) const DATA: u32 = 0x80;
+pub(super) const INDEX_ROOT: u32 = 0x90;
+pub(super) const INDEX: u32 = 0xa0;
 pub(super) const BITMAP: u32 = 0xb0;
+pub(super) const REPARSE_POINT: u32 = 0xc0;
+/// The name of the attributes that index a directory by names, in UTF-16: `$I30`.
+pub(super) const BY_NAME: &[u8] = b"$\0I\x003\x000\0";
+/// The name of attributes that have none.
+pub(super) const UNNAMED: &[u8] = b"";
 const END: u32 = u32::MAX;
 
 /// The compression method, or the mark of encrypted contents.
 const FLAGS_CODED: u16 = 0x40ff;
+const FLAG_ENCRYPTED: u16 = 0x4000;
+/// The only compression method.
+const COMPRESSED: u16 = 1;
 
 /// The longest possible contents, in bytes.
 const LENGTH_MAX: u64 = i64::MAX as u64;
@@ -27,6 +38,16 @@ const LENGTH_MAX: u64 = i64::MAX as u64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attribute<'b> {
     bytes: &'b [u8],
+}
+
+/// How contents are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Plain,
+    /// Compressed in units of two to this power of clusters.
+    Compressed(u16),
+    Encrypted,
+    Unknown(u16),
 }
 
 /// Where the contents of an attribute with runs are, and how much of them was written.
@@ -69,6 +90,28 @@ impl<'b> Attribute<'b> {
     /// Whether it has a name.
     pub(super) fn is_named(self) -> bool {
         self.bytes[9] != 0
+    }
+
+    /// Its name in UTF-16; `None` if it does not lie in it.
+    pub(super) fn name(self) -> Option<&'b [u8]> {
+        let length = 2 * usize::from(self.bytes[9]);
+        if length == 0 {
+            return Some(UNNAMED);
+        }
+        self.bytes.get(usize::from(le16(self.bytes, 10))..)?.get(..length)
+    }
+
+    /// How its contents are stored.
+    pub(super) fn coding(self) -> Coding {
+        let flags = le16(self.bytes, 12);
+        match flags & FLAGS_CODED {
+            0 => Coding::Plain,
+            _ if flags & FLAG_ENCRYPTED != 0 => Coding::Encrypted,
+            COMPRESSED if self.is_extended() => Coding::Compressed(le16(self.bytes, 34)),
+            // A short attribute of a compressed file is stored as it is.
+            _ if !self.is_extended() => Coding::Plain,
+            other => Coding::Unknown(other),
+        }
     }
 
     /// Whether its contents are in runs of clusters.

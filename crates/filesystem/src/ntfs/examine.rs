@@ -16,14 +16,14 @@ use crate::label;
 use crate::reader::{Identity, Map, Reader};
 
 /// The numbers of records with a fixed meaning.
-const LOG_FILE: u64 = 2;
+pub(super) const LOG_FILE: u64 = 2;
 const VOLUME: u64 = 3;
 const BITMAP: u64 = 6;
 const MASTER_TABLE: u64 = 0;
 /// These records must be in use.
 const REQUIRED: std::ops::RangeInclusive<u64> = 0..=10;
 /// The first record that is not reserved for the filesystem.
-const FIRST_FILE: u64 = 24;
+pub(super) const FIRST_FILE: u64 = 24;
 
 /// The boot code fills this many bytes, whatever the length of a cluster.
 const BOOT_LENGTH: u64 = 8192;
@@ -106,6 +106,12 @@ impl<'d> Reader<'d> for Ntfs<'d> {
     }
 }
 
+impl Ntfs<'_> {
+    pub(super) fn boot(&self) -> &BootSector {
+        &self.boot
+    }
+}
+
 /// What the records in use say.
 struct Records<'c, 'd> {
     claims: Claims<'c, 'd>,
@@ -116,7 +122,10 @@ struct Records<'c, 'd> {
 }
 
 /// Checks the version and the state of the volume.
-fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
+///
+/// # Errors
+/// `Corrupt` if the version is unknown; `Refused` if the volume is dirty; errors of reading the disk.
+pub(super) fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
     let mut buffer = Vec::new();
     let record = table.record(VOLUME, &mut buffer)?.ok_or_else(|| wrong(VOLUME, "it is not in use"))?;
     let found = record.find(attribute::VOLUME_INFORMATION).and_then(|found| match found {

@@ -3,9 +3,11 @@
 //! The table is a file itself, described by its record 0. If it has many runs, then record 0 names other records of the
 //! table that have the rest; each of them must lie in the runs that are known before it is needed.
 
+use std::sync::Arc;
+
 use platter_image::{Error, Result};
 
-use super::attribute::{self, Attribute};
+use super::attribute::{self, Attribute, UNNAMED};
 use super::boot_sector::BootSector;
 use super::record::{Record, reference, wrong};
 use super::stream::Stream;
@@ -19,11 +21,14 @@ const READ_LENGTH: u64 = 1 << 20;
 /// A longer list of attributes is invalid; in bytes. Windows allows 256 KiB.
 const LIST_LENGTH_MAX: u64 = 1 << 20;
 
+/// The kind and the name of an attribute.
+pub(super) type Id = (u32, &'static [u8]);
+
 /// The master file table of a volume.
 pub(super) struct MasterTable<'c, 'd> {
     clusters: &'c Clusters<'d>,
     record_size: u64,
-    stream: Stream,
+    stream: Arc<Stream>,
 }
 
 impl<'c, 'd> MasterTable<'c, 'd> {
@@ -35,20 +40,30 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         let mut bytes = vec![0; boot.record_size as usize];
         clusters.read(boot.master_table, 0, &mut bytes)?;
         let record = Record::parse(&mut bytes, OWN)?.ok_or_else(|| wrong(OWN, "it is not in use"))?;
-        let mut table =
-            Self { clusters, record_size: boot.record_size, stream: Stream::Resident(Vec::new()) };
-        let first = table.first_part(OWN, record, attribute::DATA)?;
-        table.stream = first.ok_or_else(|| wrong(OWN, "it has no contents"))?;
+        let mut table = Self::with_runs(clusters, boot, Arc::new(Stream::Resident(Vec::new())));
+        let first = table.first_part(OWN, record, (attribute::DATA, UNNAMED))?;
+        table.stream = Arc::new(first.ok_or_else(|| wrong(OWN, "it has no contents"))?);
         let Some(list) = table.list(OWN, record)? else { return Ok(table) };
-        for (number, first) in parts(&list, attribute::DATA).filter(|(number, _)| *number != OWN) {
-            let mut stream = table.stream.clone();
-            table.push_part(OWN, number, first, attribute::DATA, &mut stream)?;
-            table.stream = stream;
+        let id = (attribute::DATA, UNNAMED);
+        for (number, first) in parts(&list, id).filter(|(number, _)| *number != OWN) {
+            let mut stream = Stream::clone(&table.stream);
+            table.push_part(OWN, (number, first), id, &mut stream)?;
+            table.stream = Arc::new(stream);
         }
         match table.stream.clusters().saturating_mul(clusters.size()) < table.stream.written() {
             true => Err(wrong(OWN, "it lacks runs")),
             false => Ok(table),
         }
+    }
+
+    /// A table whose runs are already known.
+    pub(super) fn with_runs(clusters: &'c Clusters<'d>, boot: &BootSector, stream: Arc<Stream>) -> Self {
+        Self { clusters, record_size: boot.record_size, stream }
+    }
+
+    /// The runs of the table.
+    pub(super) fn runs(&self) -> Arc<Stream> {
+        self.stream.clone()
     }
 
     /// The number of records that were written.
@@ -95,17 +110,26 @@ impl<'c, 'd> MasterTable<'c, 'd> {
     /// # Errors
     /// `Corrupt` if a part is invalid or missing; errors of reading the disk.
     pub(super) fn attribute(&self, number: u64, kind: u32) -> Result<Option<Stream>> {
+        self.named_attribute(number, (kind, UNNAMED))
+    }
+
+    /// The same for an attribute with a kind and a name.
+    ///
+    /// # Errors
+    /// Those of [`Self::attribute`].
+    pub(super) fn named_attribute(&self, number: u64, id: Id) -> Result<Option<Stream>> {
+        let kind = id.0;
         let mut buffer = Vec::new();
         let Some(record) = self.record(number, &mut buffer)? else {
             return Err(wrong(number, "it is not in use"));
         };
-        let mut stream = self.first_part(number, record, kind)?;
-        for (part, first) in self.list(number, record)?.iter().flat_map(|list| parts(list, kind)) {
+        let mut stream = self.first_part(number, record, id)?;
+        for (part, first) in self.list(number, record)?.iter().flat_map(|list| parts(list, id)) {
             match &mut stream {
                 // The first part is in the file's own record.
                 Some(_) if part == number => {}
-                Some(stream) => self.push_part(number, part, first, kind, stream)?,
-                None => stream = self.other_part(number, part, kind)?,
+                Some(stream) => self.push_part(number, (part, first), id, stream)?,
+                None => stream = self.other_part(number, part, id)?,
             }
         }
         if let Some(stream) = &stream {
@@ -124,31 +148,31 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         }
         let extended = attribute.extended(self.clusters.count(), self.clusters.size()).map_err(of_record)?;
         let extended = extended.ok_or_else(|| wrong(number, "an attribute has no place"))?;
-        let mut stream = Stream::extended(extended.length, extended.initialized);
+        let mut stream = Stream::extended(extended.length, extended.initialized, attribute.coding());
         stream.push(extended.first, &extended.runs).map_err(of_record)?;
         Ok(stream)
     }
 
-    fn first_part(&self, number: u64, record: Record<'_>, kind: u32) -> Result<Option<Stream>> {
-        let found = record.find(kind).map_err(|error| wrong(number, &error.to_string()))?;
+    fn first_part(&self, number: u64, record: Record<'_>, id: Id) -> Result<Option<Stream>> {
+        let found = record.find_named(id.0, id.1).map_err(|error| wrong(number, &error.to_string()))?;
         found.map(|attribute| self.stream_of(number, attribute)).transpose()
     }
 
     /// The first part of an attribute, in another record than the file's own.
-    fn other_part(&self, number: u64, part: u64, kind: u32) -> Result<Option<Stream>> {
+    fn other_part(&self, number: u64, part: u64, id: Id) -> Result<Option<Stream>> {
         let mut buffer = Vec::new();
         let record = self.part(number, part, &mut buffer)?;
-        self.first_part(part, record, kind)
+        self.first_part(part, record, id)
     }
 
-    fn push_part(&self, number: u64, part: u64, first: u64, kind: u32, stream: &mut Stream) -> Result<()> {
+    fn push_part(&self, number: u64, (part, first): (u64, u64), id: Id, stream: &mut Stream) -> Result<()> {
         let mut buffer = Vec::new();
         let record = self.part(number, part, &mut buffer)?;
         let of_record = |error: Error| wrong(part, &error.to_string());
         let mut found = None;
         record
             .for_each(|attribute| {
-                if attribute.kind() == kind && !attribute.is_named() {
+                if attribute.kind() == id.0 && attribute.name() == Some(id.1) {
                     let extended = attribute.extended(self.clusters.count(), self.clusters.size())?;
                     found = found.take().or(extended.filter(|extended| extended.first == first));
                 }
@@ -168,7 +192,7 @@ impl<'c, 'd> MasterTable<'c, 'd> {
 
     /// The list of attributes of a file, if it has one.
     fn list(&self, number: u64, record: Record<'_>) -> Result<Option<Vec<u8>>> {
-        let Some(stream) = self.first_part(number, record, attribute::LIST)? else { return Ok(None) };
+        let Some(stream) = self.first_part(number, record, (attribute::LIST, UNNAMED))? else { return Ok(None) };
         let length = stream.written();
         if length > LIST_LENGTH_MAX {
             return Err(wrong(number, &format!("its list of attributes has {length} bytes")));
@@ -179,8 +203,8 @@ impl<'c, 'd> MasterTable<'c, 'd> {
     }
 }
 
-/// The parts of an attribute without a name according to a list: the record, and the first cluster.
-fn parts(list: &[u8], kind: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
+/// The parts of an attribute according to a list: the record, and the first cluster.
+fn parts(list: &[u8], id: Id) -> impl Iterator<Item = (u64, u64)> + '_ {
     let mut rest = list;
     let entries = std::iter::from_fn(move || {
         let length = usize::from(le16(rest, 4));
@@ -188,6 +212,10 @@ fn parts(list: &[u8], kind: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
         rest = &rest[length..];
         Some(entry)
     });
-    let wanted = entries.filter(move |entry| le32(entry, 0) == kind && entry[6] == 0);
+    let wanted = entries.filter(move |entry| {
+        let name = entry.get(usize::from(entry[7])..).and_then(|rest| rest.get(..2 * usize::from(entry[6])));
+        let name = if entry[6] == 0 { Some(UNNAMED) } else { name };
+        le32(entry, 0) == id.0 && name == Some(id.1)
+    });
     wanted.map(|entry| (reference(entry, 16).unwrap_or(0), le64(entry, 8)))
 }

@@ -22,7 +22,11 @@ mod attribute;
 mod bitmap;
 mod boot_sector;
 mod claims;
+mod compressed;
 mod examine;
+mod files;
+mod index;
+mod links;
 mod log_file;
 mod master_table;
 mod record;
@@ -31,3 +35,4 @@ mod stream;
 mod volatile;
 
 pub(crate) use examine::Ntfs;
+pub(crate) use files::Files;

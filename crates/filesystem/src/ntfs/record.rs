@@ -5,7 +5,7 @@
 
 use platter_image::{Error, Result};
 
-use super::attribute::{Attribute, attributes};
+use super::attribute::{Attribute, UNNAMED, attributes};
 use crate::fields::{has, le16, le32, le64};
 
 /// A sequence number is at the end of every piece of this many bytes.
@@ -14,6 +14,7 @@ pub(super) const PIECE_LENGTH: usize = 512;
 const NUMBER_BITS: u64 = 0xffff_ffff_ffff;
 
 const FLAG_IN_USE: u16 = 1;
+const FLAG_DIRECTORY: u16 = 2;
 
 /// A record in use, with its sequence numbers replaced.
 #[derive(Clone, Copy, Debug)]
@@ -91,14 +92,37 @@ impl<'b> Record<'b> {
     /// # Errors
     /// `Corrupt` if an attribute is invalid.
     pub(super) fn find(self, kind: u32) -> Result<Option<Attribute<'b>>> {
+        self.find_named(kind, UNNAMED)
+    }
+
+    /// The first attribute of that kind with that name in UTF-16, if there is one.
+    ///
+    /// # Errors
+    /// `Corrupt` if an attribute is invalid.
+    pub(super) fn find_named(self, kind: u32, name: &[u8]) -> Result<Option<Attribute<'b>>> {
         let mut found = None;
         self.for_each(|attribute| {
-            if found.is_none() && attribute.kind() == kind && !attribute.is_named() {
+            if found.is_none() && attribute.kind() == kind && attribute.name() == Some(name) {
                 found = Some(attribute);
             }
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// The number of names.
+    pub(super) fn links(self) -> u16 {
+        le16(self.bytes, 18)
+    }
+
+    /// Whether it is a directory.
+    pub(super) fn is_directory(self) -> bool {
+        le16(self.bytes, 22) & FLAG_DIRECTORY != 0
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(self) -> &'b [u8] {
+        self.bytes
     }
 }
 

@@ -2,6 +2,7 @@
 
 use platter_image::{Error, Result};
 
+use super::attribute::Coding;
 use super::runs::Run;
 use crate::clusters::Clusters;
 
@@ -11,13 +12,13 @@ pub(super) enum Stream {
     /// In the record.
     Resident(Vec<u8>),
     /// In runs, which follow one another in the attribute; only the first `initialized` bytes were written.
-    Extended { runs: Vec<(u64, Run)>, length: u64, initialized: u64 },
+    Extended { runs: Vec<(u64, Run)>, length: u64, initialized: u64, coding: Coding },
 }
 
 impl Stream {
     /// An attribute without contents in runs.
-    pub(super) fn extended(length: u64, initialized: u64) -> Self {
-        Self::Extended { runs: Vec::new(), length, initialized }
+    pub(super) fn extended(length: u64, initialized: u64, coding: Coding) -> Self {
+        Self::Extended { runs: Vec::new(), length, initialized, coding }
     }
 
     /// Adds the next part: its first cluster, and its runs.
@@ -111,7 +112,7 @@ mod tests {
     fn reads_cross_runs_and_holes() {
         let disk: Vec<u8> = (0..16).flat_map(|cluster| [cluster; 512]).collect();
         let clusters = Clusters::new(&disk, Extent::new(0, 8192), 0, (512, 16), 0).unwrap();
-        let mut stream = Stream::extended(3072, 3072);
+        let mut stream = Stream::extended(3072, 3072, Coding::Plain);
         stream.push(0, &[Run { cluster: Some(5), count: 2 }, Run { cluster: None, count: 1 }]).unwrap();
         stream.push(4, &[]).unwrap_err();
         stream.push(3, &[Run { cluster: Some(1), count: 1 }]).unwrap();

@@ -219,7 +219,7 @@ fn walk(
     visit: &mut dyn FnMut(Piece) -> Result<()>,
 ) -> Result<()> {
     match fork {
-        Fork::Nothing => Ok(()),
+        Fork::Nothing | Fork::Inside(_) => Ok(()),
         Fork::List(area, count) => mapper.list(area, count, visit),
         Fork::Tree(root) => mapper.tree(root, visit),
     }

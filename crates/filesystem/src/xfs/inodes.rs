@@ -5,6 +5,7 @@ use platter_image::{Error, Result};
 use super::volume::{Volume, is_checksum_correct};
 use crate::fields::{be16, be32, be64, has};
 
+const FORMAT_INSIDE: u8 = 1;
 const FORMAT_LIST: u8 = 2;
 const FORMAT_TREE: u8 = 3;
 const FLAG_REALTIME: u16 = 1;
@@ -13,8 +14,10 @@ const FLAG2_WIDE_COUNTS: u64 = 0x10;
 /// How a fork names its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fork<'b> {
-    /// It has none.
+    /// It has none, or is a device.
     Nothing,
+    /// Its bytes, which are in the inode.
+    Inside(&'b [u8]),
     /// A list of that many extents.
     List(&'b [u8], u64),
     /// The root of a tree of extents.
@@ -75,8 +78,9 @@ impl<'b> Inode<'b> {
 
 fn fork(area: &[u8], format: u8, count: u64) -> Result<Fork<'_>> {
     Ok(match format {
-        // Devices, contents inside the inode, and the unused form for an UUID.
-        0 | 1 | 4 => Fork::Nothing,
+        // Devices, and the unused form for an UUID.
+        0 | 4 => Fork::Nothing,
+        FORMAT_INSIDE => Fork::Inside(area),
         FORMAT_LIST => Fork::List(area, count),
         FORMAT_TREE => Fork::Tree(area),
         _ => return Err(Error::corrupt(format!("one of its forks has the unknown format {format}"))),

@@ -35,7 +35,17 @@ pub(super) struct Mapper<'v, 'd> {
 
 impl<'v, 'd> Mapper<'v, 'd> {
     pub(super) fn new(volume: &'v Volume<'d>) -> Self {
-        Self { volume, nodes_left: volume.superblock.blocks }
+        Self::with_budget(volume, volume.superblock.blocks)
+    }
+
+    /// With a limit of nodes that are read.
+    pub(super) fn with_budget(volume: &'v Volume<'d>, nodes_left: u64) -> Self {
+        Self { volume, nodes_left }
+    }
+
+    /// The nodes that may still be read.
+    pub(super) fn budget(&self) -> u64 {
+        self.nodes_left
     }
 
     /// Passes the extents of a fork that is a list.

@@ -20,7 +20,10 @@
 //!
 //! Sources: the kernel's `fs/xfs`, and *XFS Algorithms & Data Structures*.
 
+mod attributes;
 mod claims;
+mod directory;
+mod files;
 mod free_space;
 mod group;
 mod inode_tree;
@@ -32,4 +35,5 @@ mod short_tree;
 mod superblock;
 mod volume;
 
+pub(crate) use files::Files;
 pub(crate) use reader::Xfs;

@@ -27,6 +27,8 @@ const RO_COMPAT_REFLINK: u32 = 4;
 /// Free inode tree, reverse map, reflink, counts of inode tree blocks.
 const RO_COMPAT_KNOWN: u32 = 0xf;
 
+const FEATURES2_FILE_TYPES: u32 = 0x200;
+const INCOMPAT_FILE_TYPES: u32 = 1;
 const INCOMPAT_SPARSE_INODES: u32 = 2;
 const INCOMPAT_NEEDS_REPAIR: u32 = 0x10;
 const INCOMPAT_WIDE_COUNTS: u32 = 0x20;
@@ -51,6 +53,11 @@ pub(super) struct Superblock {
     pub(super) inode_size: u32,
     /// Inodes in a block, as a power of two.
     pub(super) block_inode_bits: u32,
+    pub(super) root_inode: u64,
+    /// Bytes of a block of a directory.
+    pub(super) directory_block_size: u32,
+    /// Entries of directories have a type.
+    pub(super) has_file_types: bool,
     /// The first block of the log.
     pub(super) log_start: u64,
     pub(super) log_blocks: u32,
@@ -94,6 +101,10 @@ impl Superblock {
             group_bits: u32::from(bytes[124]),
             inode_size: power("inode size", be16(bytes, 104).into(), bytes[122], 256, 2048)?,
             block_inode_bits: u32::from(bytes[123]),
+            root_inode: be64(bytes, 56),
+            directory_block_size: be32(bytes, 4).checked_shl(bytes[192].into()).unwrap_or(0),
+            has_file_types: incompat & INCOMPAT_FILE_TYPES != 0
+                || !has_checksums && version & VERSION_MORE != 0 && features2 & FEATURES2_FILE_TYPES != 0,
             log_start: be64(bytes, 48),
             log_blocks: be32(bytes, 96),
             free_blocks: be64(bytes, 144),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use platter_disk::survey::read_table;
-use platter_filesystem::{Found, ext::Files, probe};
+use platter_filesystem::{FileTree, Found, open_files, probe};
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
@@ -24,9 +24,6 @@ const CACHE_BYTES: u64 = 256 << 20;
 const CHANGED_MAX: usize = 1 << 22;
 /// The first distance for merging, in bytes.
 const NEAR: u64 = 4096;
-
-/// The only filesystem whose files are compared.
-const EXT: Found = Found::Filesystem("ext");
 
 /// The request to compare two versions.
 #[derive(Clone, Debug)]
@@ -229,11 +226,11 @@ impl<'a> Disks<'a> {
             ..PartitionDifference::default()
         };
         if report.changed_bytes == Some(0) {
-            report.by_files = found_a == EXT;
+            report.by_files = open_files(&found_a, self.a, pair.a).is_some();
             return Ok(report);
         }
-        if (&found_a, &found_b) == (&EXT, &EXT) {
-            match (Files::open(self.a, pair.a), Files::open(self.b, pair.b)) {
+        if let (Some(a), Some(b)) = (open_files(&found_a, self.a, pair.a), open_files(&found_b, self.b, pair.b)) {
+            match (a, b) {
                 (Ok(a), Ok(b)) => return self.files(pair, (a, b), changed, report, on_event),
                 (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),
             }
@@ -250,7 +247,7 @@ impl<'a> Disks<'a> {
     fn files(
         &self,
         pair: &Pair,
-        (a, b): (Files<'a>, Files<'a>),
+        (a, b): (Box<dyn FileTree + 'a>, Box<dyn FileTree + 'a>),
         changed: &Extents,
         mut report: PartitionDifference,
         on_event: &mut dyn FnMut(&DiffEvent),
@@ -263,7 +260,8 @@ impl<'a> Disks<'a> {
         let named = named.iter().filter(|(_, differs)| *differs);
         report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
         report.differs = !report.notes.is_empty();
-        let is_unmoved = pair.a.offset == pair.b.offset && a.block_size() == b.block_size();
+        let is_alike = kinds.0 == kinds.1 || kinds.0.starts_with("ext") && kinds.1.starts_with("ext");
+        let is_unmoved = pair.a.offset == pair.b.offset && a.block_size() == b.block_size() && is_alike;
         let sides = (Side::new(a, self.a, self.recipe_a), Side::new(b, self.b, self.recipe_b));
         Walk::new(sides, (changed, is_unmoved), report, on_event).run()
     }

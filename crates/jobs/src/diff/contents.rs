@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use platter_filesystem::ext::{Contents, FileInode, Files};
+use platter_filesystem::{FileContents, FileInode, FileTree, Piece as Bytes};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
+use platter_image::{BlockId, DiskRead, Error, Extent, Extents, IoContext, Kind, Result};
 use platter_vdisk::Source;
 
 /// Size in bytes of a window of the disk whose recipe entries are kept, and the number of such windows.
@@ -18,12 +18,14 @@ const WINDOWS_MAX: usize = 32;
 const STEP: u64 = 1 << 20;
 /// Bytes read at once.
 const READ_LENGTH: u64 = 256 << 10;
+/// Longer compressed files are not compared: their hashes take 1 GiB of memory each.
+const HASHED_MAX: u64 = 128 << 30;
 /// The unit in bytes in which changes are counted.
 const PIECE: u64 = 4096;
 
 /// One version's side of a comparison.
 pub(super) struct Side<'a> {
-    pub(super) files: Files<'a>,
+    pub(super) files: Box<dyn FileTree + 'a>,
     disk: &'a dyn DiskRead,
     recipe: &'a Recipe<&'a dyn Source>,
     /// Recipe entries of some windows of the disk, the most recently used first.
@@ -40,7 +42,11 @@ enum Place {
 }
 
 impl<'a> Side<'a> {
-    pub(super) fn new(files: Files<'a>, disk: &'a dyn DiskRead, recipe: &'a Recipe<&'a dyn Source>) -> Self {
+    pub(super) fn new(
+        files: Box<dyn FileTree + 'a>,
+        disk: &'a dyn DiskRead,
+        recipe: &'a Recipe<&'a dyn Source>,
+    ) -> Self {
         Self { files, disk, recipe, windows: VecDeque::new(), buffer: Vec::new() }
     }
 
@@ -73,12 +79,12 @@ impl<'a> Side<'a> {
     }
 
     /// Reads a piece into the buffer.
-    fn read(&mut self, contents: &Contents, place: Place, file_offset: u64, length: u64) -> Result<()> {
+    fn read(&mut self, contents: &FileContents, place: Place, file_offset: u64, length: u64) -> Result<()> {
         self.buffer.clear();
         self.buffer.resize(length as usize, 0);
         match (place, contents) {
-            (Place::Hole, _) | (Place::Inline, Contents::Runs(_)) => {}
-            (Place::Inline, Contents::Inline(bytes)) => {
+            (Place::Hole, _) | (Place::Inline, FileContents::Runs(_) | FileContents::Packed) => {}
+            (Place::Inline, FileContents::Inline(bytes)) => {
                 let bytes = bytes.get(file_offset as usize..).unwrap_or_default();
                 let length = self.buffer.len().min(bytes.len());
                 self.buffer[..length].copy_from_slice(&bytes[..length]);
@@ -104,6 +110,9 @@ pub(super) fn changed_bytes(
 ) -> Result<u64> {
     let contents_a = a.files.contents(inode_a)?;
     let contents_b = b.files.contents(inode_b)?;
+    if contents_a == FileContents::Packed || contents_b == FileContents::Packed {
+        return changed_pieces((a, inode_a), (b, inode_b));
+    }
     let (length_a, length_b) = (length(inode_a, &contents_a), length(inode_b, &contents_b));
     let common = length_a.min(length_b);
     let mut bytes = length_a.abs_diff(length_b);
@@ -132,10 +141,52 @@ pub(super) fn changed_bytes(
     Ok(bytes)
 }
 
+/// The same for files of which one is compressed: both are read, and only hashes of their pieces are kept.
+fn changed_pieces((a, inode_a): (&mut Side<'_>, &FileInode), (b, inode_b): (&mut Side<'_>, &FileInode)) -> Result<u64> {
+    let (hashes_a, hashes_b) = (piece_hashes(a, inode_a)?, piece_hashes(b, inode_b)?);
+    let sizes = (inode_a.metadata().size, inode_b.metadata().size);
+    let common = hashes_a.iter().zip(&hashes_b).filter(|(a, b)| a != b).count() as u64 * PIECE;
+    // A last piece that both have in part counts with the difference of their lengths.
+    Ok(common.min(sizes.0.min(sizes.1)) + sizes.0.abs_diff(sizes.1))
+}
+
+fn piece_hashes(side: &mut Side<'_>, inode: &FileInode) -> Result<Vec<BlockId>> {
+    if inode.metadata().size > HASHED_MAX {
+        return Err(Error::corrupt(format!("its {} compressed bytes are too many to compare", inode.metadata().size)));
+    }
+    let mut hashes = Vec::new();
+    let mut piece = Vec::with_capacity(PIECE as usize);
+    side.files.visit_contents(inode, &mut |_, bytes| {
+        let (mut left, bytes) = match bytes {
+            Bytes::Zeros(length) => (length, None),
+            Bytes::Bytes(bytes) => (bytes.len() as u64, Some(bytes)),
+        };
+        let mut at = 0;
+        while left > 0 {
+            let step = left.min(PIECE - piece.len() as u64) as usize;
+            match bytes {
+                Some(bytes) => piece.extend_from_slice(&bytes[at..at + step]),
+                None => piece.resize(piece.len() + step, 0),
+            }
+            at += step;
+            left -= step as u64;
+            if piece.len() as u64 == PIECE {
+                hashes.push(BlockId::of(Kind::Data, &piece));
+                piece.clear();
+            }
+        }
+        Ok(())
+    })?;
+    if !piece.is_empty() {
+        hashes.push(BlockId::of(Kind::Data, &piece));
+    }
+    Ok(hashes)
+}
+
 /// Returns the length to compare: data after the end of a file only counts for fs-verity.
-fn length(inode: &FileInode, contents: &Contents) -> u64 {
+fn length(inode: &FileInode, contents: &FileContents) -> u64 {
     match contents {
-        Contents::Runs(runs) if inode.has_verity() => {
+        FileContents::Runs(runs) if inode.has_verity() => {
             let end = runs.last().map_or(0, |run| run.file_offset + run.place.length);
             end.max(inode.metadata().size)
         }
@@ -144,10 +195,10 @@ fn length(inode: &FileInode, contents: &Contents) -> u64 {
 }
 
 /// Returns the place of the byte at `position`, and the end of its piece.
-fn place(contents: &Contents, position: u64) -> (Place, u64) {
+fn place(contents: &FileContents, position: u64) -> (Place, u64) {
     let runs = match contents {
-        Contents::Inline(_) => return (Place::Inline, u64::MAX),
-        Contents::Runs(runs) => runs,
+        FileContents::Inline(_) | FileContents::Packed => return (Place::Inline, u64::MAX),
+        FileContents::Runs(runs) => runs,
     };
     let after = runs.partition_point(|run| run.file_offset <= position);
     let next = runs.get(after).map_or(u64::MAX, |run| run.file_offset);
@@ -228,17 +279,17 @@ fn differing(a: &[u8], b: &[u8], file_offset: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use platter_filesystem::ext::Run;
+    use platter_filesystem::Run;
 
     #[test]
     fn places_of_a_sparse_file() {
         let run = |file_offset, offset, length| Run { file_offset, place: Extent::new(offset, length) };
-        let contents = Contents::Runs(vec![run(4096, 100 << 10, 4096), run(8192, 10 << 10, 4096)]);
+        let contents = FileContents::Runs(vec![run(4096, 100 << 10, 4096), run(8192, 10 << 10, 4096)]);
         assert_eq!(place(&contents, 0), (Place::Hole, 4096));
         assert_eq!(place(&contents, 5000), (Place::Disk((100 << 10) + 904), 8192));
         assert_eq!(place(&contents, 8192), (Place::Disk(10 << 10), 12288));
         assert_eq!(place(&contents, 12288), (Place::Hole, u64::MAX));
-        assert_eq!(place(&Contents::Inline(vec![1]), 0), (Place::Inline, u64::MAX));
+        assert_eq!(place(&FileContents::Inline(vec![1]), 0), (Place::Inline, u64::MAX));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Compares two inodes with the same path.
 
-use platter_filesystem::ext::{FileInode, FileKind};
+use platter_filesystem::{FileInode, FileKind};
 use platter_image::{Extents, Result};
 
 use super::contents::{Side, changed_bytes};

@@ -1,4 +1,4 @@
-//! Differences between two versions: by blocks, and for ext filesystems by files.
+//! Differences between two versions: by blocks, and by files of filesystems that are understood.
 //!
 //! The recipes are compared first: if neither the inode tables, nor a directory, nor contents are in the differing
 //! ranges, files are equal without being read. Everything else is decided by the ids of blocks and, where these differ,

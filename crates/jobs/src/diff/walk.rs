@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use platter_filesystem::ext::{FileInode, FileKind, Listing};
+use platter_filesystem::{FileInode, FileKind, Listing};
 use platter_image::{Error, ErrorKind, Extents, Result};
 
 use super::contents::Side;
@@ -26,8 +26,8 @@ pub(super) struct Walk<'a, 'e> {
     pub(super) report: PartitionDifference,
     pub(super) on_event: &'e mut dyn FnMut(&DiffEvent),
     path: String,
-    seen: [HashSet<u32>; 2],
-    pairs: HashMap<(u32, u32), Changes>,
+    seen: [HashSet<u64>; 2],
+    pairs: HashMap<(u64, u64), Changes>,
 }
 
 /// One of the two versions.
@@ -56,7 +56,7 @@ impl Open {
         Some(self.listing.get(self.next)?.0)
     }
 
-    fn take(&mut self) -> Option<u32> {
+    fn take(&mut self) -> Option<u64> {
         let (_, inode) = self.listing.get(self.next)?;
         self.next += 1;
         Some(inode)
@@ -65,7 +65,7 @@ impl Open {
 
 impl Frame {
     /// Returns the next name in readable form, and the inodes to which it leads; `None` at the end.
-    fn next(&mut self) -> Option<(String, Option<u32>, Option<u32>)> {
+    fn next(&mut self) -> Option<(String, Option<u64>, Option<u64>)> {
         let name_a = self.a.as_ref().and_then(Open::name);
         let name_b = self.b.as_ref().and_then(Open::name);
         let order = match (name_a, name_b) {
@@ -90,7 +90,7 @@ impl<'a, 'e> Walk<'a, 'e> {
         report: PartitionDifference,
         on_event: &'e mut dyn FnMut(&DiffEvent),
     ) -> Self {
-        let (path, seen, pairs) = (String::new(), <[HashSet<u32>; 2]>::default(), HashMap::new());
+        let (path, seen, pairs) = (String::new(), <[HashSet<u64>; 2]>::default(), HashMap::new());
         Self { a, b, changed, is_unmoved, report, on_event, path, seen, pairs }
     }
 
@@ -118,7 +118,7 @@ impl<'a, 'e> Walk<'a, 'e> {
     }
 
     /// Compares the inodes of one name; a directory is put on the stack.
-    fn visit(&mut self, a: Option<u32>, b: Option<u32>, stack: &mut Vec<Frame>) -> Result<()> {
+    fn visit(&mut self, a: Option<u64>, b: Option<u64>, stack: &mut Vec<Frame>) -> Result<()> {
         let inode_a = a.map(|number| self.a.files.inode(number)).transpose();
         let inode_b = b.map(|number| self.b.files.inode(number)).transpose();
         let compared = match (told(inode_a)?, told(inode_b)?) {
@@ -184,7 +184,7 @@ impl<'a, 'e> Walk<'a, 'e> {
         if !seen.insert(inode.number()) {
             return Err(Error::corrupt(format!("directory {} has more than one name", inode.number())));
         }
-        Ok(Open { listing: side.files.list(inode)?, next: 0, is_encrypted: inode.is_encrypted() })
+        Ok(Open { listing: side.files.list(inode)?.complete()?, next: 0, is_encrypted: inode.is_encrypted() })
     }
 
     fn tell(&mut self, change: FileChange, changes: Changes, reason: Option<&Error>) {
@@ -210,7 +210,7 @@ impl<'a, 'e> Walk<'a, 'e> {
 /// Separates errors of a single file, which are reported, from others, which end the walk.
 fn told<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
-        Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
+        Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused) => Err(error),
         result => Ok(result),
     }
 }

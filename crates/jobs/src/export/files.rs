@@ -1,11 +1,11 @@
-//! Finds the files of ext filesystems in unreadable ranges of a disk.
+//! Finds the files of filesystems in unreadable ranges of a disk.
 //!
 //! Nothing unreadable counts as intact: a directory or inode that cannot be read is listed itself, and a note says that
 //! more may be below it.
 
 use std::collections::HashSet;
 
-use platter_filesystem::ext::{FileInode, FileKind, Files};
+use platter_filesystem::{FileInode, FileKind, FileTree, open_files, probe};
 use platter_image::{DiskRead, Extent, Extents, Result};
 use platter_records::FilesystemRecord;
 use serde::Serialize;
@@ -47,11 +47,15 @@ pub(super) fn lost_files(
             0 => "the disk".to_owned(),
             number => format!("partition {number}"),
         };
-        if !filesystem.kind.starts_with("ext") {
+        let opened = match probe(disk, extent) {
+            Ok(found) => open_files(&found, disk, extent),
+            Err(error) => Some(Err(error)),
+        };
+        let Some(opened) = opened else {
             notes.push(format!("{place}: files of {} are not supported", filesystem.kind));
             continue;
-        }
-        match Files::open(disk, extent) {
+        };
+        match opened {
             Ok(files) => {
                 let room = FILES_MAX.saturating_sub(found.len());
                 let mut walk = Walk::new(files, &inside, filesystem.partition, room);
@@ -72,11 +76,11 @@ pub(super) fn lost_files(
 
 /// A walk over all directories of a filesystem.
 struct Walk<'a> {
-    files: Files<'a>,
+    files: Box<dyn FileTree + 'a>,
     lost: &'a Extents,
     partition: u32,
     /// Inodes that were visited, under any name.
-    seen: HashSet<u32>,
+    seen: HashSet<u64>,
     found: Vec<LostFile>,
     /// Most listed files; further ones are only counted.
     room: usize,
@@ -84,7 +88,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(files: Files<'a>, lost: &'a Extents, partition: u32, room: usize) -> Self {
+    fn new(files: Box<dyn FileTree + 'a>, lost: &'a Extents, partition: u32, room: usize) -> Self {
         Self { files, lost, partition, seen: HashSet::new(), found: Vec::new(), room, omitted: 0 }
     }
 
@@ -101,13 +105,16 @@ impl<'a> Walk<'a> {
     /// Visits the entries of a directory, and returns what of it is lost.
     fn directory(
         &mut self,
-        number: u32,
+        number: u64,
         path: &str,
-        directories: &mut Vec<(u32, String)>,
+        directories: &mut Vec<(u64, String)>,
     ) -> Result<(), &'static str> {
         let inode = self.files.inode(number).map_err(|_| "inode")?;
         self.seen.insert(number);
         let listing = self.files.list(&inode).map_err(|_| "directory")?;
+        if !listing.faults().is_empty() {
+            self.tell(path.to_owned(), 0, "directory");
+        }
         for at in 0..listing.len() {
             let Some((name, number)) = listing.get(at) else { continue };
             if !self.seen.insert(number) {

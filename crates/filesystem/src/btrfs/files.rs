@@ -1,0 +1,403 @@
+//! The files of a btrfs filesystem: those of the top-level subvolume, in which all others appear as directories.
+//!
+//! The number of a file is that of its inode in the lower 48 bits, and the place of its subvolume in a list in the upper ones.
+
+use std::collections::HashMap;
+
+use platter_image::{DiskRead, Error, Extent, IoContext, Result};
+
+use super::chunks::Chunks;
+use super::claims::{EXTENT_DATA, EXTENT_DATA_LENGTH, INLINE, ROOT_ITEM, UNWRITTEN, WRITTEN, root_of_item};
+use super::node::Key;
+use super::search::Search;
+use super::superblock::Root;
+use super::unpack::{LENGTH_MAX, Method};
+use super::volume::Volume;
+use crate::fields::{le16, le32, le64};
+use crate::files::{
+    Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
+};
+
+const INODE_ITEM: u8 = 1;
+const XATTR_ITEM: u8 = 24;
+const DIR_INDEX: u8 = 96;
+
+/// The tree of the top-level subvolume, and the inode of the root directory of each.
+const TOP: u64 = 5;
+const ROOT_INODE: u64 = 256;
+/// The part of an inode's item up to its times.
+const INODE_LENGTH: usize = 160;
+/// The part of a directory's or attribute's item before the name.
+const NAME: usize = 30;
+
+/// Bits of a file's number for its inode.
+const INODE_BITS: u32 = 48;
+/// More subvolumes are not entered.
+const SUBVOLUMES_MAX: usize = 1 << 16;
+/// All nodes that are read may be at most this many times those that fit into the filesystem.
+const TIMES_MAX: u64 = 16;
+const NODES_MIN: u64 = 1 << 20;
+/// The most bytes of a symbolic link.
+const LINK_LENGTH_MAX: u64 = 4096;
+/// Bytes read at once.
+const STEP: u64 = 1 << 20;
+/// A file with more extents is not read.
+const EXTENTS_MAX: usize = 1 << 21;
+
+/// The files of one filesystem.
+pub(crate) struct Files<'d> {
+    disk: &'d dyn DiskRead,
+    volume: Volume<'d>,
+    chunks: Chunks,
+    search: Search,
+    /// The subvolumes that were found, by their place in the list.
+    subvolumes: Vec<Root>,
+    /// The places of subvolumes, by their tree.
+    places: HashMap<u64, u64>,
+}
+
+/// An extent of a file.
+struct FileExtent {
+    /// Offset in the file, and length there.
+    offset: u64,
+    length: u64,
+    bytes: Stored,
+}
+
+enum Stored {
+    /// In the item: encoded bytes, their method, and the length when decoded.
+    Inline(Vec<u8>, u8, u64),
+    /// At an address, as they are.
+    Plain(u64),
+    /// At an address: encoded length, method, decoded length, and the part of it that the file has.
+    Packed { address: u64, stored: u64, method: u8, decoded: u64, skip: u64 },
+}
+
+impl<'d> Files<'d> {
+    /// Opens the filesystem at the start of `extent`.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no trustworthy filesystem; `Refused` if its log must be applied first; errors of reading the disk.
+    pub(crate) fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
+        let volume = Volume::open(disk, extent)?;
+        let superblock = &volume.superblock;
+        if let Some(reason) = &superblock.unsupported {
+            return Err(Error::corrupt(reason.clone()));
+        }
+        if superblock.has_log {
+            return Err(Error::refused("its log contains changes that were not applied yet"));
+        }
+        let chunks = volume.chunks()?;
+        let nodes = superblock.length / u64::from(superblock.node_size);
+        let search = Search::new(nodes.saturating_mul(TIMES_MAX).max(NODES_MIN));
+        let (subvolumes, places) = (Vec::new(), HashMap::new());
+        let mut files = Self { disk, volume, chunks, search, subvolumes, places };
+        files.subvolume(TOP)?;
+        Ok(files)
+    }
+
+    /// The place of a subvolume in the list.
+    fn subvolume(&mut self, tree: u64) -> Result<u64> {
+        if let Some(place) = self.places.get(&tree) {
+            return Ok(*place);
+        }
+        let range = (
+            Key { object: tree, kind: ROOT_ITEM, offset: 0 },
+            Key { object: tree, kind: ROOT_ITEM, offset: u64::MAX },
+        );
+        let mut found = None;
+        let root = self.volume.superblock.root_tree;
+        self.search.range((&self.volume, &self.chunks), root, range, &mut |key, item| {
+            found = root_of_item(key, item)?;
+            Ok(found.is_none())
+        })?;
+        let found = found.ok_or_else(|| Error::corrupt(format!("subvolume {tree} does not exist")))?;
+        if self.subvolumes.len() >= SUBVOLUMES_MAX {
+            return Err(Error::refused(format!("it has more than {SUBVOLUMES_MAX} subvolumes")));
+        }
+        let place = self.subvolumes.len() as u64;
+        self.subvolumes.push(found);
+        self.places.insert(tree, place);
+        Ok(place)
+    }
+
+    /// Passes all items of one kind that a file has.
+    fn items(&mut self, number: u64, kind: u8, visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool>) -> Result<()> {
+        let (place, object) = (number >> INODE_BITS, number & ((1 << INODE_BITS) - 1));
+        let root = self.subvolumes.get(place as usize).copied();
+        let root = root.ok_or_else(|| Error::corrupt(format!("there is no file {number:#x}")))?;
+        let range = (Key { object, kind, offset: 0 }, Key { object, kind, offset: u64::MAX });
+        self.search.range((&self.volume, &self.chunks), root, range, visit)
+    }
+
+    fn extents(&mut self, file: &FileInode) -> Result<Vec<FileExtent>> {
+        let mut found: Vec<FileExtent> = Vec::new();
+        self.items(file.number, EXTENT_DATA, &mut |key, item| {
+            let extent = extent(key.offset, item)?;
+            let is_after = found.last().is_none_or(|last| {
+                last.offset.checked_add(last.length).is_some_and(|end| end <= key.offset)
+            });
+            if !is_after || found.len() >= EXTENTS_MAX {
+                return Err(Error::corrupt(format!(
+                    "its extent at offset {} overlaps another, or it has too many",
+                    key.offset
+                )));
+            }
+            found.extend(extent);
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Where the first copy of the bytes at an address is on the disk.
+    fn place(&self, address: u64, length: u64) -> Result<Extent> {
+        let chunk = self.chunks.find(address, length);
+        let chunk = chunk
+            .ok_or_else(|| Error::corrupt(format!("its {length} bytes at address {address} are in no chunk")))?;
+        let place = Chunks::place(chunk, 0, address, length);
+        Ok(Extent::new(self.volume.extent.offset + place.offset, length))
+    }
+
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        let length = buffer.len() as u64;
+        let at = self.place(address, length)?.offset;
+        self.disk
+            .read_exact_at(buffer, at)
+            .context(|| format!("reading {length} bytes of a file at offset {at}"))
+    }
+
+    fn visit_extent(&self, extent: &FileExtent, size: u64, visit: Visit<'_>) -> Result<()> {
+        let wanted = extent.length.min(size.saturating_sub(extent.offset));
+        let sector = self.volume.superblock.sector_size as usize;
+        match &extent.bytes {
+            Stored::Plain(address) => {
+                let mut buffer = Vec::new();
+                for at in (0..wanted).step_by(STEP as usize) {
+                    buffer.resize(STEP.min(wanted - at) as usize, 0);
+                    self.read(address.saturating_add(at), &mut buffer)?;
+                    visit(extent.offset + at, Piece::Bytes(&buffer))?;
+                }
+                Ok(())
+            }
+            Stored::Inline(bytes, 0, _) => {
+                let used = bytes.len().min(wanted as usize);
+                visit(extent.offset, Piece::Bytes(&bytes[..used]))
+            }
+            Stored::Inline(bytes, method, decoded) => {
+                let bytes = Method::from_number(*method)?.decode(bytes, *decoded as usize, sector)?;
+                visit(extent.offset, Piece::Bytes(&bytes[..bytes.len().min(wanted as usize)]))
+            }
+            Stored::Packed { address, stored, method, decoded, skip } => {
+                let mut bytes = vec![0; *stored as usize];
+                self.read(*address, &mut bytes)?;
+                let bytes = Method::from_number(*method)?.decode(&bytes, *decoded as usize, sector)?;
+                let part = bytes.get(*skip as usize..).and_then(|rest| rest.get(..wanted as usize));
+                let part = part.ok_or_else(|| Error::corrupt("it uses more of an extent than there is"))?;
+                visit(extent.offset, Piece::Bytes(part))
+            }
+        }
+    }
+}
+
+/// Decodes the item of an extent; `None` for a hole.
+fn extent(offset: u64, item: &[u8]) -> Result<Option<FileExtent>> {
+    let wrong = |what: &str| Error::corrupt(format!("its extent at offset {offset} {what}"));
+    let (decoded, method) = (le64(item, 8), item.get(16).copied().unwrap_or(0));
+    if item.get(17..20) != Some(&[0; 3]) {
+        return Err(wrong("is cut off, or encoded in an unknown way"));
+    }
+    let kind = item.get(20).copied().unwrap_or(u8::MAX);
+    if decoded > LENGTH_MAX && (method != 0 || kind == INLINE) {
+        return Err(wrong(&format!("decodes to {decoded} bytes")));
+    }
+    if kind == INLINE {
+        let bytes = item.get(21..).unwrap_or_default().to_vec();
+        return Ok(Some(FileExtent { offset, length: decoded, bytes: Stored::Inline(bytes, method, decoded) }));
+    }
+    if !matches!(kind, WRITTEN | UNWRITTEN) || item.len() < EXTENT_DATA_LENGTH {
+        return Err(wrong(&format!("is cut off or has the unknown type {kind}")));
+    }
+    let [address, stored, skip, length] = [21, 29, 37, 45].map(|at| le64(item, at));
+    if address == 0 || kind == UNWRITTEN {
+        return Ok(None);
+    }
+    let whole = if method == 0 { stored } else { decoded };
+    if skip.checked_add(length).is_none_or(|end| end > whole) || method != 0 && stored > LENGTH_MAX {
+        return Err(wrong(&format!("uses {length} bytes from {skip} on of {whole}")));
+    }
+    let bytes = match method {
+        0 => Stored::Plain(address.saturating_add(skip)),
+        method => Stored::Packed { address, stored, method, decoded, skip },
+    };
+    Ok(Some(FileExtent { offset, length, bytes }))
+}
+
+impl FileTree for Files<'_> {
+    fn filesystem(&self) -> &'static str {
+        "btrfs"
+    }
+
+    fn block_size(&self) -> u32 {
+        self.volume.superblock.sector_size
+    }
+
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        (self.volume.superblock.label.as_deref(), self.volume.superblock.uuid.as_deref())
+    }
+
+    fn root(&self) -> u64 {
+        // The top-level subvolume is the first in the list.
+        ROOT_INODE
+    }
+
+    fn inode(&mut self, number: u64) -> Result<FileInode> {
+        let mut bytes = Vec::new();
+        self.items(number, INODE_ITEM, &mut |_, item| {
+            bytes = item.to_vec();
+            Ok(false)
+        })?;
+        let metadata = metadata(&bytes).filter(|_| bytes.len() >= INODE_LENGTH);
+        let metadata = metadata.ok_or_else(|| {
+            Error::corrupt(format!(
+                "inode {} has a name but does not exist, or is invalid",
+                number & ((1 << INODE_BITS) - 1)
+            ))
+        })?;
+        Ok(FileInode { number, metadata, is_encrypted: false, bytes })
+    }
+
+    fn list(&mut self, directory: &FileInode) -> Result<Listing> {
+        let mut listing = Listing::default();
+        let place = directory.number >> INODE_BITS;
+        let mut subvolumes: Vec<(Vec<u8>, u64)> = Vec::new();
+        self.items(directory.number, DIR_INDEX, &mut |_, item| {
+            let length = usize::from(le16(item, 27));
+            let Some(name) = item.get(NAME..NAME + length) else {
+                listing.fault("a name of it is cut off".to_owned());
+                return Ok(true);
+            };
+            let target = Key::parse(item);
+            match target.kind {
+                INODE_ITEM if target.object >> INODE_BITS == 0 => {
+                    listing.add(name, place << INODE_BITS | target.object)?;
+                }
+                ROOT_ITEM if subvolumes.len() < SUBVOLUMES_MAX => {
+                    subvolumes.push((name.to_vec(), target.object));
+                }
+                _ => listing.fault(format!("{:?} refers to something unknown", String::from_utf8_lossy(name))),
+            }
+            Ok(true)
+        })?;
+        for (name, tree) in subvolumes {
+            match self.subvolume(tree) {
+                Ok(place) => listing.add(&name, place << INODE_BITS | ROOT_INODE)?,
+                Err(error) => listing.fault(format!("{:?}: {error}", String::from_utf8_lossy(&name))),
+            }
+        }
+        Ok(listing.sorted())
+    }
+
+    fn disk(&self) -> &dyn DiskRead {
+        self.disk
+    }
+
+    fn contents(&mut self, file: &FileInode) -> Result<FileContents> {
+        let extents = self.extents(file)?;
+        let mut runs = Vec::new();
+        for extent in &extents {
+            match &extent.bytes {
+                // Inline contents are the only ones of their file, or the first before it grew.
+                Stored::Inline(bytes, 0, _) if extents.len() == 1 => {
+                    return Ok(FileContents::Inline(bytes.clone()));
+                }
+                Stored::Plain(address) => {
+                    let place = self.place(*address, extent.length)?;
+                    runs.push(Run { file_offset: extent.offset, place });
+                }
+                _ => return Ok(FileContents::Packed),
+            }
+        }
+        Ok(FileContents::Runs(runs))
+    }
+
+    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
+        for extent in self.extents(file)? {
+            match extent.bytes {
+                Stored::Inline(..) => {}
+                Stored::Plain(address) => visit(self.place(address, extent.length)?),
+                Stored::Packed { address, stored, .. } => visit(self.place(address, stored)?),
+            }
+        }
+        // Tree blocks are missing.
+        Ok(false)
+    }
+
+    fn visit_packed(&mut self, file: &FileInode, visit: Visit<'_>) -> Result<()> {
+        let size = file.metadata.size;
+        let mut position = 0;
+        for extent in self.extents(file)?.iter().take_while(|extent| extent.offset < size) {
+            if extent.offset > position {
+                visit(position, Piece::Zeros(extent.offset - position))?;
+            }
+            position = extent.offset;
+            self.visit_extent(extent, size, &mut |at, piece| {
+                let length = match piece {
+                    Piece::Zeros(length) => length,
+                    Piece::Bytes(bytes) => bytes.len() as u64,
+                };
+                position = at + length;
+                if length > 0 { visit(at, piece) } else { Ok(()) }
+            })?;
+        }
+        if position < size { visit(position, Piece::Zeros(size - position)) } else { Ok(()) }
+    }
+
+    fn target(&mut self, link: &FileInode) -> Result<Vec<u8>> {
+        let size = link.metadata.size;
+        if size > LINK_LENGTH_MAX {
+            return Err(Error::corrupt(format!("a symbolic link of {size} bytes is too long")));
+        }
+        let mut target = Vec::new();
+        self.visit_contents(link, &mut |_, piece| {
+            match piece {
+                Piece::Bytes(bytes) => target.extend_from_slice(bytes),
+                Piece::Zeros(length) => target.resize(target.len() + length as usize, 0),
+            }
+            Ok(())
+        })?;
+        Ok(target)
+    }
+
+    fn attributes(&mut self, file: &FileInode) -> Result<Vec<Attribute>> {
+        let mut found = Vec::new();
+        self.items(file.number, XATTR_ITEM, &mut |_, mut item| {
+            // Attributes with the same hash share an item.
+            while !item.is_empty() {
+                let (value, name) = (usize::from(le16(item, 25)), usize::from(le16(item, 27)));
+                let all = item.get(NAME..NAME + name).zip(item.get(NAME + name..NAME + name + value));
+                let (text, contents) = all.ok_or_else(|| Error::corrupt("an attribute is cut off"))?;
+                found.push(Attribute { name: text.to_vec(), value: contents.to_vec() });
+                item = &item[NAME + name + value..];
+            }
+            Ok(true)
+        })?;
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+fn metadata(item: &[u8]) -> Option<Metadata> {
+    let mode = le32(item, 52);
+    let kind = FileKind::of_mode(mode)?;
+    let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+    let device = le64(item, 56);
+    Some(Metadata {
+        mode: (mode & 0xfff) as u16,
+        owner: (le32(item, 44), le32(item, 48)),
+        size: if kind == FileKind::Directory { 0 } else { le64(item, 16) },
+        mtime: (le64(item, 136).cast_signed(), le32(item, 144)),
+        links: le32(item, 40),
+        device: if is_device { ((device >> 20) as u32, (device & 0xf_ffff) as u32) } else { (0, 0) },
+        ..Metadata::new(kind)
+    })
+}

@@ -1,0 +1,219 @@
+//! The files of a filesystem, the same for every kind: inodes, names, contents and attributes.
+//!
+//! Each kind implements [`FileTree`] in its own folder. A tree only reads, one file at a time, and only what is asked for. It
+//! trusts nothing on the disk: everything that it reads for one tree is limited to a few times the size of the filesystem, so
+//! every walk ends. A caller that walks directories must enter each one only once, because names may form cycles.
+//!
+//! Must never return bytes that a mounted filesystem would not show: what cannot be understood is an error.
+
+mod listing;
+mod pieces;
+
+use platter_image::{DiskRead, Error, Extent, Result};
+
+pub use listing::Listing;
+pub use pieces::{FileContents, Piece, Run, Visit};
+use pieces::{visit_inline, visit_runs};
+
+/// The flag of a file of ext with a hash tree.
+const FLAG_VERITY: u32 = 0x10_0000;
+
+/// The type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A file with contents.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A character device.
+    CharacterDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl FileKind {
+    /// The type in a mode of POSIX; `None` for one that does not exist.
+    pub(crate) fn of_mode(mode: u32) -> Option<Self> {
+        Some(match mode >> 12 & 0xf {
+            0x8 => Self::Regular,
+            0x4 => Self::Directory,
+            0xa => Self::Link,
+            0x2 => Self::CharacterDevice,
+            0x6 => Self::BlockDevice,
+            0x1 => Self::Fifo,
+            0xc => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known of a file besides contents and attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its type.
+    pub kind: FileKind,
+    /// The twelve bits of `chmod`. A filesystem without modes has those that its kernel driver shows by default.
+    pub mode: u16,
+    /// User id and group id; those of root in a filesystem without owners.
+    pub owner: (u32, u32),
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last change of its contents: seconds since 1970 UTC, and nanoseconds. FAT has local times, which are taken as
+    /// UTC.
+    pub mtime: (i64, u32),
+    /// Number of names that refer to it.
+    pub links: u32,
+    /// The major and minor number of a device.
+    pub device: (u32, u32),
+    /// Flags that a user sees (`lsattr`); only in ext.
+    pub flags: u32,
+    /// Its project id; only in ext.
+    pub project: u32,
+}
+
+impl Metadata {
+    /// A file of that type without anything else.
+    pub(crate) fn new(kind: FileKind) -> Self {
+        Self {
+            kind,
+            mode: 0,
+            owner: (0, 0),
+            size: 0,
+            mtime: (0, 0),
+            links: 1,
+            device: (0, 0),
+            flags: 0,
+            project: 0,
+        }
+    }
+}
+
+/// A file, with its inode or directory entry as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInode {
+    pub(crate) number: u64,
+    pub(crate) metadata: Metadata,
+    pub(crate) is_encrypted: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl FileInode {
+    /// Its number: unique in the filesystem, as long as the tree is open.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its metadata.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Its bytes as stored.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether bytes past its end matter: the hash tree of fs-verity of ext is there.
+    pub fn has_verity(&self) -> bool {
+        self.metadata.flags & FLAG_VERITY != 0
+    }
+
+    /// Whether its contents, or the names in a directory, are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+}
+
+/// An extended attribute, in the form of the system: with its whole name, such as `user.color`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attribute {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// The files of one filesystem.
+///
+/// Every function returns `Corrupt` for what cannot be trusted or is not known, and errors of reading the disk.
+pub trait FileTree {
+    /// The filesystem's name, as in `blkid`.
+    fn filesystem(&self) -> &'static str;
+
+    /// The size of its blocks or clusters in bytes.
+    fn block_size(&self) -> u32;
+
+    /// Its label and UUID, if it has them.
+    fn names(&self) -> (Option<&str>, Option<&str>);
+
+    /// The number of the root directory.
+    fn root(&self) -> u64;
+
+    /// The file with that number, which a listing of this tree has, or which is the root.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such file; those of all functions.
+    fn inode(&mut self, number: u64) -> Result<FileInode>;
+
+    /// The names in a directory; encrypted ones in their stored form.
+    ///
+    /// # Errors
+    /// Those of all functions.
+    fn list(&mut self, directory: &FileInode) -> Result<Listing>;
+
+    /// The disk.
+    fn disk(&self) -> &dyn DiskRead;
+
+    /// Where the contents of a file are: everything written, even past the end of the file; of an encrypted file, their stored form.
+    ///
+    /// # Errors
+    /// `Refused` if they are not in this filesystem; those of all functions.
+    fn contents(&mut self, file: &FileInode) -> Result<FileContents>;
+
+    /// Calls `visit` with all pieces of a file whose contents are packed, like [`FileTree::visit_contents`].
+    ///
+    /// # Errors
+    /// Those of [`FileTree::visit_contents`].
+    fn visit_packed(&mut self, _file: &FileInode, _visit: Visit<'_>) -> Result<()> {
+        Err(Error::bug(format!("{} has no packed files", self.filesystem())))
+    }
+
+    /// Calls `visit` with all pieces of a file in order, each with its offset. Together they are as long as the file.
+    ///
+    /// # Errors
+    /// `Refused` if it is encrypted; those of [`FileTree::contents`], and of `visit`.
+    fn visit_contents(&mut self, file: &FileInode, visit: Visit<'_>) -> Result<()> {
+        if file.is_encrypted {
+            return Err(Error::refused("its contents are encrypted, and the key is not in the image"));
+        }
+        match self.contents(file)? {
+            FileContents::Inline(bytes) => visit_inline(&bytes, file.metadata.size, visit),
+            FileContents::Runs(runs) => visit_runs(self.disk(), runs, file.metadata.size, visit),
+            FileContents::Packed => self.visit_packed(file, visit),
+        }
+    }
+
+    /// Calls `visit` with disk extents that hold contents or attributes of a file. Returns whether these are all.
+    ///
+    /// # Errors
+    /// Those of [`FileTree::contents`].
+    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool>;
+
+    /// The target of a symbolic link; an encrypted one in its stored form.
+    ///
+    /// # Errors
+    /// Those of all functions.
+    fn target(&mut self, link: &FileInode) -> Result<Vec<u8>>;
+
+    /// The extended attributes, sorted by name.
+    ///
+    /// # Errors
+    /// Those of all functions.
+    fn attributes(&mut self, file: &FileInode) -> Result<Vec<Attribute>>;
+}

@@ -1,0 +1,74 @@
+//! Walks everything in the filesystem of a disk, as `ls`, `cat` and `cp` do.
+
+use platter_filesystem::{FileKind, FileTree, open_files, probe};
+use platter_image::{DiskRead, Error, ErrorKind, Extent};
+
+/// More files are not visited, and more bytes are not read.
+const FILES_MAX: usize = 2000;
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Reads names, contents and attributes. Panics if an error is a defect of the reader.
+pub fn walk(disk: &Vec<u8>) {
+    let extent = Extent::new(0, disk.length());
+    let Ok(found) = probe(disk, extent) else { return };
+    match open_files(&found, disk, extent) {
+        Some(Ok(mut files)) => visit(&mut *files),
+        Some(Err(error)) => check(&error),
+        None => {}
+    }
+}
+
+fn check(error: &Error) {
+    assert_ne!(error.kind(), ErrorKind::Bug, "{error}");
+}
+
+fn visit(files: &mut dyn FileTree) {
+    let mut numbers = vec![files.root()];
+    let (mut visited, mut bytes) = (0, 0_u64);
+    while let Some(number) = numbers.pop() {
+        visited += 1;
+        if visited > FILES_MAX || bytes > BYTES_MAX {
+            return;
+        }
+        let inode = match files.inode(number) {
+            Ok(inode) => inode,
+            Err(error) => {
+                check(&error);
+                continue;
+            }
+        };
+        let results = [
+            files.attributes(&inode).map(|_| ()),
+            files.visit_places(&inode, &mut |_| ()).map(|_| ()),
+            match inode.metadata().kind {
+                FileKind::Directory => files.list(&inode).map(|listing| {
+                    numbers.extend((0..listing.len()).filter_map(|at| Some(listing.get(at)?.1)));
+                }),
+                FileKind::Link => files.target(&inode).map(|_| ()),
+                _ => {
+                    let mut position = 0;
+                    let read = files.visit_contents(&inode, &mut |offset, piece| {
+                        assert_eq!(offset, position, "pieces do not follow one another");
+                        position += match piece {
+                            platter_filesystem::Piece::Zeros(length) => length,
+                            platter_filesystem::Piece::Bytes(piece) => {
+                                bytes += piece.len() as u64;
+                                piece.len() as u64
+                            }
+                        };
+                        Ok(())
+                    });
+                    if read.is_ok() {
+                        assert_eq!(position, inode.metadata().size, "the pieces are not the whole file");
+                    }
+                    read
+                }
+            },
+        ];
+        results.iter().for_each(|result| {
+            if let Err(error) = result {
+                check(error);
+            }
+        });
+    }
+}
