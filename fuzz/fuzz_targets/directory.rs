@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use platter_filesystem::ext::{Contents, FileKind, Files};
+use platter_filesystem::ext::Files;
+use platter_filesystem::{FileContents, FileKind};
 use platter_fuzz::{BaseDisk, bug_free};
 use platter_image::{DiskRead, Extent};
 
@@ -39,8 +40,8 @@ fuzz_target!(|input: &[u8]| {
                 waiting.extend(names.iter().map(|(_, inode)| *inode));
             }
             FileKind::Regular => {
-                if let Some(Contents::Runs(runs)) = bug_free(files.contents(&inode)) {
-                    let overlap = |pair: &[platter_filesystem::ext::Run]| {
+                if let Some(FileContents::Runs(runs)) = bug_free(files.contents(&inode)) {
+                    let overlap = |pair: &[platter_filesystem::Run]| {
                         pair[0].file_offset + pair[0].place.length > pair[1].file_offset
                     };
                     assert!(!runs.windows(2).any(overlap), "one place of a file is in two pieces");

@@ -1,20 +1,20 @@
 //! Walks everything in the filesystem of a disk, as `ls`, `cat` and `cp` do.
 
-use platter_filesystem::{FileKind, FileTree, open_files, probe};
+use platter_filesystem::{FileKind, FileTree, Found, open_files};
 use platter_image::{DiskRead, Error, ErrorKind, Extent};
 
 /// More files are not visited, and more bytes are not read.
 const FILES_MAX: usize = 2000;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Reads names, contents and attributes. Panics if an error is a defect of the reader.
+/// Reads names, contents and attributes, as every kind of filesystem. Panics if an error is a defect of the reader.
 pub fn walk(disk: &Vec<u8>) {
     let extent = Extent::new(0, disk.length());
-    let Ok(found) = probe(disk, extent) else { return };
-    match open_files(&found, disk, extent) {
-        Some(Ok(mut files)) => visit(&mut *files),
-        Some(Err(error)) => check(&error),
-        None => {}
+    for kind in ["ext", "xfs", "btrfs", "ntfs", "vfat", "exfat"] {
+        match open_files(&Found::Filesystem(kind), disk, extent).expect("a known kind") {
+            Ok(mut files) => visit(&mut *files),
+            Err(error) => check(&error),
+        }
     }
 }
 

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use platter_disk::survey::read_table;
 use platter_fetch::{OpenStore, StoreLocation};
-use platter_filesystem::{
-    FileInode, FileKind, FileTree, Found, Listing, READABLE, label, open_files, probe,
-};
+use platter_filesystem::{FileInode, FileKind, FileTree, Found, Listing, READABLE, label, open_files, probe};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Extent, Result};
 use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk};
@@ -44,9 +42,10 @@ pub(crate) fn with_files<T>(
     with_disk(store, &location.version, |disk| {
         let extent = choose(&read_partitions(disk)?, location)?;
         let files = open_files(&probe(disk, extent)?, disk, extent);
-        let mut files = files
-            .ok_or_else(|| Error::bug("a filesystem is no longer readable"))?
-            .map_err(|error| error.within(format!("the filesystem at offset {} of the image", extent.offset)))?;
+        let mut files =
+            files.ok_or_else(|| Error::bug("a filesystem is no longer readable"))?.map_err(|error| {
+                error.within(format!("the filesystem at offset {} of the image", extent.offset))
+            })?;
         work(&mut *files, location.path.as_deref().unwrap_or("/"))
     })
 }

@@ -36,7 +36,9 @@ mod xfs;
 
 pub use contents::Contents;
 pub use examine::{Trust, examine, names};
-pub use files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit};
+pub use files::{
+    Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
+};
 pub use label::label;
 pub use open_files::{READABLE, open_files};
 pub use probe::{Found, Owner, Owners, probe};

@@ -63,7 +63,9 @@ fn files_are_read() {
         assert_eq!(listed, ["directory", "link", "long-link", "lost+found", "tiny"], "{options:?}");
         let file = find(&mut files, "directory/file");
         assert_eq!((file.metadata().size, file.metadata().kind), (5000, FileKind::Regular));
-        let FileContents::Runs(runs) = files.contents(&file).unwrap() else { panic!("5000 bytes in an inode") };
+        let FileContents::Runs(runs) = files.contents(&file).unwrap() else {
+            panic!("5000 bytes in an inode")
+        };
         assert_eq!(runs.iter().map(|run| run.place.length).sum::<u64>(), 5120);
         let link = find(&mut files, "link");
         assert_eq!(files.target(&link).unwrap(), b"directory/file");

@@ -17,6 +17,7 @@ mod shared {
     pub(crate) mod cast_pair;
     pub(crate) mod edits;
     pub(crate) mod vocabulary;
+    pub(crate) mod walk;
 }
 #[cfg(test)]
 pub use shared::{
@@ -24,6 +25,7 @@ pub use shared::{
     cast_pair::{ADDRESS, CONNECTION, CastPair},
     edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits},
     vocabulary::{bug_free, xxh3, xxh3_after},
+    walk::walk,
 };
 
 #[cfg(test)]

@@ -122,7 +122,12 @@ impl<'d> Files<'d> {
     }
 
     /// Passes all items of one kind that a file has.
-    fn items(&mut self, number: u64, kind: u8, visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool>) -> Result<()> {
+    fn items(
+        &mut self,
+        number: u64,
+        kind: u8,
+        visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool>,
+    ) -> Result<()> {
         let (place, object) = (number >> INODE_BITS, number & ((1 << INODE_BITS) - 1));
         let root = self.subvolumes.get(place as usize).copied();
         let root = root.ok_or_else(|| Error::corrupt(format!("there is no file {number:#x}")))?;
@@ -134,9 +139,9 @@ impl<'d> Files<'d> {
         let mut found: Vec<FileExtent> = Vec::new();
         self.items(file.number, EXTENT_DATA, &mut |key, item| {
             let extent = extent(key.offset, item)?;
-            let is_after = found.last().is_none_or(|last| {
-                last.offset.checked_add(last.length).is_some_and(|end| end <= key.offset)
-            });
+            let is_after = found
+                .last()
+                .is_none_or(|last| last.offset.checked_add(last.length).is_some_and(|end| end <= key.offset));
             if !is_after || found.len() >= EXTENTS_MAX {
                 return Err(Error::corrupt(format!(
                     "its extent at offset {} overlaps another, or it has too many",
@@ -152,8 +157,9 @@ impl<'d> Files<'d> {
     /// Where the first copy of the bytes at an address is on the disk.
     fn place(&self, address: u64, length: u64) -> Result<Extent> {
         let chunk = self.chunks.find(address, length);
-        let chunk = chunk
-            .ok_or_else(|| Error::corrupt(format!("its {length} bytes at address {address} are in no chunk")))?;
+        let chunk = chunk.ok_or_else(|| {
+            Error::corrupt(format!("its {length} bytes at address {address} are in no chunk"))
+        })?;
         let place = Chunks::place(chunk, 0, address, length);
         Ok(Extent::new(self.volume.extent.offset + place.offset, length))
     }
@@ -212,7 +218,11 @@ fn extent(offset: u64, item: &[u8]) -> Result<Option<FileExtent>> {
     }
     if kind == INLINE {
         let bytes = item.get(21..).unwrap_or_default().to_vec();
-        return Ok(Some(FileExtent { offset, length: decoded, bytes: Stored::Inline(bytes, method, decoded) }));
+        return Ok(Some(FileExtent {
+            offset,
+            length: decoded,
+            bytes: Stored::Inline(bytes, method, decoded),
+        }));
     }
     if !matches!(kind, WRITTEN | UNWRITTEN) || item.len() < EXTENT_DATA_LENGTH {
         return Err(wrong(&format!("is cut off or has the unknown type {kind}")));
@@ -284,7 +294,9 @@ impl FileTree for Files<'_> {
                 ROOT_ITEM if subvolumes.len() < SUBVOLUMES_MAX => {
                     subvolumes.push((name.to_vec(), target.object));
                 }
-                _ => listing.fault(format!("{:?} refers to something unknown", String::from_utf8_lossy(name))),
+                _ => {
+                    listing.fault(format!("{:?} refers to something unknown", String::from_utf8_lossy(name)));
+                }
             }
             Ok(true)
         })?;

@@ -68,7 +68,10 @@ impl Search {
                     return Ok(false);
                 }
                 let item = node.item(index).ok_or_else(|| {
-                    Error::corrupt(format!("item {index} of the node at address {} is outside of it", root.address))
+                    Error::corrupt(format!(
+                        "item {index} of the node at address {} is outside of it",
+                        root.address
+                    ))
                 })?;
                 if !visit(key, item)? {
                     return Ok(false);
@@ -109,7 +112,8 @@ impl Search {
             && node.level() == root.level
             && node.generation() == root.generation;
         let count = node.len().filter(|_| is_expected);
-        let is_ascending = count.is_some_and(|count| (1..count).all(|index| node.key(index - 1) < node.key(index)));
+        let is_ascending =
+            count.is_some_and(|count| (1..count).all(|index| node.key(index - 1) < node.key(index)));
         match is_ascending {
             true => Ok(node),
             false => Err(Error::corrupt(format!(

@@ -62,7 +62,8 @@ fn read(decoder: &mut dyn Read, decoded: &mut [u8]) -> Result<usize> {
 /// The frame at the start of an extent, which is filled with zeros.
 fn frame(bytes: &[u8]) -> Result<&[u8]> {
     let length = zstd_safe::find_frame_compressed_size(bytes);
-    let length = length.map_err(|code| Error::corrupt(format!("zstd: {}", zstd_safe::get_error_name(code))))?;
+    let length =
+        length.map_err(|code| Error::corrupt(format!("zstd: {}", zstd_safe::get_error_name(code))))?;
     Ok(&bytes[..length])
 }
 
@@ -80,7 +81,8 @@ fn lzo(bytes: &[u8], decoded: &mut [u8], sector: usize) -> Result<usize> {
         }
         let length = le32(bytes, at) as usize;
         let segment = bytes.get(at + 4..).and_then(|rest| rest.get(..length));
-        let segment = segment.ok_or_else(|| Error::corrupt(format!("a segment of {length} bytes at {at}")))?;
+        let segment =
+            segment.ok_or_else(|| Error::corrupt(format!("a segment of {length} bytes at {at}")))?;
         // A segment always decodes to a sector, of which the last one may be needed in part.
         let mut whole = vec![0; sector];
         let count = lzokay::decompress::decompress(segment, &mut whole)

@@ -58,8 +58,12 @@ impl<'d> Chains<'d> {
                 Next::End if length.is_none() || count == needed => break,
                 _ if count == needed => break,
                 Next::End => return Err(Error::corrupt("its chain ends before it does")),
-                Next::Free => return Err(Error::corrupt(format!("cluster {next} is in use, but marked as free"))),
-                Next::Bad => return Err(Error::corrupt(format!("cluster {next} is in use, but marked as bad"))),
+                Next::Free => {
+                    return Err(Error::corrupt(format!("cluster {next} is in use, but marked as free")));
+                }
+                Next::Bad => {
+                    return Err(Error::corrupt(format!("cluster {next} is in use, but marked as bad")));
+                }
             }
         }
         Ok(runs)

@@ -114,8 +114,10 @@ impl<'d> Files<'d> {
     fn set(&self, number: u64) -> Result<Vec<u8>> {
         let missing = || Error::corrupt(format!("there is no file {number}"));
         let heap = self.chains.clusters().all();
-        let offset = number.checked_mul(ENTRY_LENGTH as u64).and_then(|offset| offset.checked_add(self.volume.offset));
-        let mut offset = offset.filter(|offset| (heap.offset..heap.end()).contains(offset)).ok_or_else(missing)?;
+        let offset =
+            number.checked_mul(ENTRY_LENGTH as u64).and_then(|offset| offset.checked_add(self.volume.offset));
+        let mut offset =
+            offset.filter(|offset| (heap.offset..heap.end()).contains(offset)).ok_or_else(missing)?;
         let mut set: Vec<u8> = Vec::new();
         loop {
             let at = set.len();

@@ -93,7 +93,8 @@ impl<'d> Files<'d> {
     /// `Corrupt` if it does not exist or is not in use; errors of reading the disk.
     pub fn inode(&self, number: u64) -> Result<FileInode> {
         let short = u32::try_from(number);
-        let bytes = self.raw_inode(short.map_err(|_| Error::corrupt(format!("there is no inode {number}")))?)?;
+        let bytes =
+            self.raw_inode(short.map_err(|_| Error::corrupt(format!("there is no inode {number}")))?)?;
         let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(&bytes).is_in_use());
         let metadata =
             metadata.ok_or_else(|| Error::corrupt(format!("inode {number} has a name but is not in use")))?;
@@ -298,7 +299,8 @@ impl<'d> Files<'d> {
     /// The value of an attribute that has an inode of its own.
     fn value(&mut self, number: u32, length: u32) -> Result<Vec<u8>> {
         let inode = self.inode(number.into())?;
-        let is_value = inode.metadata.kind == FileKind::Regular && flags(&inode.bytes) & FLAG_INLINE_DATA == 0;
+        let is_value =
+            inode.metadata.kind == FileKind::Regular && flags(&inode.bytes) & FLAG_INLINE_DATA == 0;
         if !is_value || length > VALUE_LENGTH_MAX {
             return Err(Error::corrupt(format!("inode {number} does not contain an attribute")));
         }

@@ -5,7 +5,7 @@
 use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 
 use super::directory::{DIRECTORY_LENGTH_MAX, ENTRY_LENGTH};
-use super::examine::{Fat, FIRST_CLUSTER};
+use super::examine::{FIRST_CLUSTER, Fat};
 use super::names;
 use crate::clusters::{Chains, Clusters, Table, dos_time};
 use crate::fields::{le16, le32};

@@ -108,7 +108,10 @@ impl Listing {
         names.dedup_by(|later, first| {
             let is_same = self.text_of(later) == self.text_of(first);
             if is_same && twice.len() < FAULTS_MAX {
-                twice.push(format!("the name {:?} occurs twice", String::from_utf8_lossy(self.text_of(first))));
+                twice.push(format!(
+                    "the name {:?} occurs twice",
+                    String::from_utf8_lossy(self.text_of(first))
+                ));
             }
             is_same
         });
@@ -132,8 +135,12 @@ mod tests {
         let names: Vec<_> = (0..listing.len()).filter_map(|at| listing.get(at)).collect();
         assert_eq!(names, [(&b"a"[..], 1), (b"b", 2)]);
         assert_eq!((listing.find(b"b"), listing.find(b"x/y")), (Some(2), None));
-        let expected =
-            ["invalid file name: \"x/y\"", "invalid file name: \"\"", "invalid file name: \"z\\0\"", "the name \"b\" occurs twice"];
+        let expected = [
+            "invalid file name: \"x/y\"",
+            "invalid file name: \"\"",
+            "invalid file name: \"z\\0\"",
+            "the name \"b\" occurs twice",
+        ];
         assert_eq!(listing.faults(), expected);
         assert!(listing.complete().is_err());
         let mut many = Listing::default();

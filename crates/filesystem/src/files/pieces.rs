@@ -90,7 +90,8 @@ mod tests {
     fn holes_and_ends_are_zeros() {
         let disk: Vec<u8> = (0..=255).collect();
         let runs = [(4, 100, 4), (12, 200, 8)];
-        let runs = runs.map(|(file_offset, offset, length)| Run { file_offset, place: Extent::new(offset, length) });
+        let runs =
+            runs.map(|(file_offset, offset, length)| Run { file_offset, place: Extent::new(offset, length) });
         for (size, expected) in [
             (30, vec![(0, 4, None), (4, 4, Some(100)), (8, 4, None), (12, 8, Some(200)), (20, 10, None)]),
             (14, vec![(0, 4, None), (4, 4, Some(100)), (8, 4, None), (12, 2, Some(200))]),

@@ -33,8 +33,10 @@ pub(super) fn visit_units(
         return Err(Error::bug("compressed contents without runs"));
     };
     let unit_clusters = 1_u64.checked_shl(unit.into()).unwrap_or(0);
-    let length = unit_clusters.checked_mul(clusters.size()).filter(|length| (1..=UNIT_LENGTH_MAX).contains(length));
-    let length = length.ok_or_else(|| Error::corrupt(format!("it is compressed in units of 2^{unit} clusters")))?;
+    let length =
+        unit_clusters.checked_mul(clusters.size()).filter(|length| (1..=UNIT_LENGTH_MAX).contains(length));
+    let length =
+        length.ok_or_else(|| Error::corrupt(format!("it is compressed in units of 2^{unit} clusters")))?;
     let mut first_run = 0;
     for number in 0..size.div_ceil(length) {
         let (offset, start) = (number * length, number * unit_clusters);

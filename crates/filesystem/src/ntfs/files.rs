@@ -14,9 +14,7 @@ use super::stream::Stream;
 use super::{index, log_file};
 use crate::clusters::Clusters;
 use crate::fields::{le32, le64};
-use crate::files::{
-    Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run, Visit,
-};
+use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run, Visit};
 use crate::label;
 use crate::reader::Reader;
 
@@ -255,7 +253,7 @@ struct Facts {
 
 fn facts(record: Record<'_>) -> Result<Facts> {
     let standard = record.find(attribute::STANDARD_INFORMATION)?;
-    let standard = standard.map(|standard| standard.value()).transpose()?.flatten();
+    let standard = standard.map(attribute::Attribute::value).transpose()?.flatten();
     let standard = standard.filter(|value| value.len() >= 36);
     let standard = standard.ok_or_else(|| Error::corrupt("it lacks its times and attributes"))?;
     let time = le64(standard, 8);

@@ -59,9 +59,9 @@ pub(super) fn add_names(
     while let Some(child) = children.pop() {
         let wrong = |what: &str| Error::corrupt(format!("node {child} of the directory's index {what}"));
         let nodes = nodes.ok_or_else(|| wrong("is missing"))?;
-        let offset = child.checked_mul(unit).filter(|offset| {
-            offset.checked_add(node_length).is_some_and(|end| end <= nodes.written())
-        });
+        let offset = child
+            .checked_mul(unit)
+            .filter(|offset| offset.checked_add(node_length).is_some_and(|end| end <= nodes.written()));
         let offset = offset.ok_or_else(|| wrong("is outside of the index"))?;
         if !seen.insert(child) {
             return Err(wrong("has two parents"));
@@ -171,7 +171,8 @@ mod tests {
         let mut listing = Listing::default();
         add_names(&mut listing, root, Some(&stream), &clusters, 24).map_err(|error| error.to_string())?;
         let listing = listing.sorted().complete().map_err(|error| error.to_string())?;
-        let name = |at| listing.get(at).map(|(name, number)| (String::from_utf8_lossy(name).into_owned(), number));
+        let name =
+            |at| listing.get(at).map(|(name, number)| (String::from_utf8_lossy(name).into_owned(), number));
         Ok((0..listing.len()).filter_map(name).collect())
     }
 
@@ -202,8 +203,13 @@ mod tests {
     fn hostile_nodes_are_errors() {
         let good = root(&[entry(64, "m", 1, None), ended(Vec::new(), 2, None)]);
         assert_eq!(names(&good, &[]).unwrap().len(), 1);
-        for (offset, value, expected) in [(9, 3, "nodes of 768"), (16, 255, "entries from 255"), (20, 8, "from 16 to 8"), (40, 3, "has 3 bytes"), (42, 255, "cut off")]
-        {
+        for (offset, value, expected) in [
+            (9, 3, "nodes of 768"),
+            (16, 255, "entries from 255"),
+            (20, 8, "from 16 to 8"),
+            (40, 3, "has 3 bytes"),
+            (42, 255, "cut off"),
+        ] {
             let mut bytes = good.clone();
             bytes[offset] = value;
             let error = names(&bytes, &[]).unwrap_err();

@@ -25,9 +25,10 @@ pub(super) fn reparse(bytes: &[u8]) -> Reparse {
         TAG_MOUNT_POINT => printed(bytes, HEADER + 8),
         TAG_SYMLINK => printed(bytes, HEADER + 12),
         // A version, then UTF-8.
-        TAG_LINUX_SYMLINK => {
-            bytes.get(HEADER..HEADER + usize::from(le16(bytes, 4))).and_then(|data| data.get(4..)).map(<[u8]>::to_vec)
-        }
+        TAG_LINUX_SYMLINK => bytes
+            .get(HEADER..HEADER + usize::from(le16(bytes, 4)))
+            .and_then(|data| data.get(4..))
+            .map(<[u8]>::to_vec),
         _ => None,
     };
     target.filter(|target| !target.is_empty()).map_or(Reparse::Other(tag), Reparse::Link)

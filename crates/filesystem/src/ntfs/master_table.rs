@@ -192,7 +192,9 @@ impl<'c, 'd> MasterTable<'c, 'd> {
 
     /// The list of attributes of a file, if it has one.
     fn list(&self, number: u64, record: Record<'_>) -> Result<Option<Vec<u8>>> {
-        let Some(stream) = self.first_part(number, record, (attribute::LIST, UNNAMED))? else { return Ok(None) };
+        let Some(stream) = self.first_part(number, record, (attribute::LIST, UNNAMED))? else {
+            return Ok(None);
+        };
         let length = stream.written();
         if length > LIST_LENGTH_MAX {
             return Err(wrong(number, &format!("its list of attributes has {length} bytes")));

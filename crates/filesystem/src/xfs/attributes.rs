@@ -41,7 +41,8 @@ pub(super) fn inside(bytes: &[u8]) -> Result<Vec<Attribute>> {
     for _ in 0..bytes.get(2).copied().unwrap_or(0) {
         let [name, value] = [0, 1].map(|at| usize::from(rest.get(at).copied().unwrap_or(0)));
         let flags = rest.get(2).copied().unwrap_or(0);
-        let (Some(text), Some(contents)) = (rest.get(3..3 + name), rest.get(3 + name..3 + name + value)) else {
+        let (Some(text), Some(contents)) = (rest.get(3..3 + name), rest.get(3 + name..3 + name + value))
+        else {
             return Err(Error::corrupt("an attribute reaches past the end of the inode"));
         };
         found.extend(decode(flags, text, contents));
@@ -72,7 +73,8 @@ pub(super) fn in_blocks(superblock: &Superblock, blocks: &mut dyn Blocks) -> Res
         let magic = be16(&block, 8);
         let count = usize::from(be16(&block, [12, 56][place]));
         let start = [[32, 80], [16, 64]][usize::from(magic == NODE[place])][place];
-        let entries = block.get(start..start + count * 8).ok_or_else(|| wrong("has more entries than fit"))?;
+        let entries =
+            block.get(start..start + count * 8).ok_or_else(|| wrong("has more entries than fit"))?;
         if magic == NODE[place] {
             numbers.extend(entries.chunks_exact(8).map(|entry| be32(entry, 4)));
             continue;
@@ -120,7 +122,9 @@ fn remote(
         let block = blocks.read(number)?;
         let bytes = match superblock.has_checksums {
             true if !has(&block, 0, b"XARM") || !is_checksum_correct(&block, 12) => {
-                return Err(Error::corrupt(format!("block {number} of its attributes is no part of a value")));
+                return Err(Error::corrupt(format!(
+                    "block {number} of its attributes is no part of a value"
+                )));
             }
             true => block.get(VALUE_HEADER..).unwrap_or_default(),
             false => &block,
@@ -180,7 +184,9 @@ pub(super) fn link_part<'b>(superblock: &Superblock, number: u64, block: &'b [u8
     let length = be32(block, 8) as usize;
     let part = block.get(VALUE_HEADER..).and_then(|rest| rest.get(..length));
     match part {
-        Some(part) if has(block, 0, b"XSLM") && be64(block, 32) == number && is_checksum_correct(block, 12) => {
+        Some(part)
+            if has(block, 0, b"XSLM") && be64(block, 32) == number && is_checksum_correct(block, 12) =>
+        {
             Ok(part)
         }
         _ => Err(Error::corrupt(format!("the target of link {number} has a wrong header"))),

@@ -44,15 +44,19 @@ pub(super) fn add_inside(listing: &mut Listing, superblock: &Superblock, bytes: 
 ///
 /// # Errors
 /// `Corrupt` if it is not what it must be.
-pub(super) fn add_block(listing: &mut Listing, superblock: &Superblock, block: &[u8], offset: u64) -> Result<()> {
-    let wrong =
-        |what: &str| Err(Error::corrupt(format!("the directory's block at byte {offset} {what}")));
+pub(super) fn add_block(
+    listing: &mut Listing,
+    superblock: &Superblock,
+    block: &[u8],
+    offset: u64,
+) -> Result<()> {
+    let wrong = |what: &str| Err(Error::corrupt(format!("the directory's block at byte {offset} {what}")));
     let has_checksums = superblock.has_checksums;
     let (single, data, start) = if has_checksums { (b"XDB3", b"XDD3", 64) } else { (b"XD2B", b"XD2D", 16) };
     let end = if has(block, 0, single) {
         // Behind the entries: an index of 8 bytes for each, and their number.
         let entries = be32(block, block.len() - 8) as usize;
-        (block.len() - 8).checked_sub(entries.saturating_mul(8)).unwrap_or(0)
+        (block.len() - 8).saturating_sub(entries.saturating_mul(8))
     } else if has(block, 0, data) {
         block.len()
     } else {
@@ -60,6 +64,9 @@ pub(super) fn add_block(listing: &mut Listing, superblock: &Superblock, block: &
     };
     if has_checksums && !is_checksum_correct(block, 4) {
         return wrong("has a wrong checksum");
+    }
+    if end < start {
+        return wrong("has an index that is too long");
     }
     let mut at = start;
     while at < end {

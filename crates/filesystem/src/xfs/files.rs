@@ -77,7 +77,9 @@ impl<'d> Files<'d> {
         let mut visit = |piece| {
             if let Piece::Run { file_offset, place, is_written: true } = piece {
                 if runs.len() >= RUNS_MAX {
-                    return Err(Error::corrupt(format!("it has more than {RUNS_MAX} fragments and is not read")));
+                    return Err(Error::corrupt(format!(
+                        "it has more than {RUNS_MAX} fragments and is not read"
+                    )));
                 }
                 runs.push(Run { file_offset, place });
             }
@@ -135,7 +137,8 @@ impl FileTree for Files<'_> {
     }
 
     fn inode(&mut self, number: u64) -> Result<FileInode> {
-        let place = self.place(number).ok_or_else(|| Error::corrupt(format!("there is no inode {number}")))?;
+        let place =
+            self.place(number).ok_or_else(|| Error::corrupt(format!("there is no inode {number}")))?;
         let mut bytes = vec![0; self.volume.superblock.inode_size as usize];
         self.volume.read(place, &mut bytes)?;
         Inode::parse(&self.volume, number, &bytes)
@@ -265,7 +268,8 @@ impl Blocks for ForkBlocks<'_, '_> {
         let after = self.runs.partition_point(|run| run.file_offset <= offset);
         let run = after.checked_sub(1).and_then(|at| self.runs.get(at));
         let run = run.filter(|run| offset - run.file_offset < run.place.length);
-        let run = run.ok_or_else(|| Error::corrupt(format!("block {number} of its attributes is missing")))?;
+        let run =
+            run.ok_or_else(|| Error::corrupt(format!("block {number} of its attributes is missing")))?;
         let mut bytes = vec![0; size as usize];
         self.volume.read(run.place.offset + (offset - run.file_offset), &mut bytes)?;
         Ok(bytes)

@@ -229,7 +229,9 @@ impl<'a> Disks<'a> {
             report.by_files = open_files(&found_a, self.a, pair.a).is_some();
             return Ok(report);
         }
-        if let (Some(a), Some(b)) = (open_files(&found_a, self.a, pair.a), open_files(&found_b, self.b, pair.b)) {
+        if let (Some(a), Some(b)) =
+            (open_files(&found_a, self.a, pair.a), open_files(&found_b, self.b, pair.b))
+        {
             match (a, b) {
                 (Ok(a), Ok(b)) => return self.files(pair, (a, b), changed, report, on_event),
                 (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),

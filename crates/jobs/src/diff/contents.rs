@@ -142,7 +142,10 @@ pub(super) fn changed_bytes(
 }
 
 /// The same for files of which one is compressed: both are read, and only hashes of their pieces are kept.
-fn changed_pieces((a, inode_a): (&mut Side<'_>, &FileInode), (b, inode_b): (&mut Side<'_>, &FileInode)) -> Result<u64> {
+fn changed_pieces(
+    (a, inode_a): (&mut Side<'_>, &FileInode),
+    (b, inode_b): (&mut Side<'_>, &FileInode),
+) -> Result<u64> {
     let (hashes_a, hashes_b) = (piece_hashes(a, inode_a)?, piece_hashes(b, inode_b)?);
     let sizes = (inode_a.metadata().size, inode_b.metadata().size);
     let common = hashes_a.iter().zip(&hashes_b).filter(|(a, b)| a != b).count() as u64 * PIECE;
@@ -152,7 +155,10 @@ fn changed_pieces((a, inode_a): (&mut Side<'_>, &FileInode), (b, inode_b): (&mut
 
 fn piece_hashes(side: &mut Side<'_>, inode: &FileInode) -> Result<Vec<BlockId>> {
     if inode.metadata().size > HASHED_MAX {
-        return Err(Error::corrupt(format!("its {} compressed bytes are too many to compare", inode.metadata().size)));
+        return Err(Error::corrupt(format!(
+            "its {} compressed bytes are too many to compare",
+            inode.metadata().size
+        )));
     }
     let mut hashes = Vec::new();
     let mut piece = Vec::with_capacity(PIECE as usize);

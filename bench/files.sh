@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# bench/files.sh [CATALOG-DIR]
+#
+# A look inside an image of 4 GiB whose files are those of /usr of this machine, beside the same disk mounted through a loop device.
+#   ls, cat   a process with nothing in memory: its milliseconds, and the bytes that it reads
+#   cp -r     everything, with warm memory, as a ratio to `cp -a` from the mount
+#
+#   FILES_TREE  the directory whose files the disk has (default: /usr)
+#   FILES_KINDS the filesystems (default: ext4 xfs btrfs)
+. "$(dirname "$0")/lib.sh"
+TREE=${FILES_TREE:-/usr}
+read -ra KINDS <<<"${FILES_KINDS:-ext4 xfs btrfs}"
+
+# cold NAME COMMAND...: with empty caches, once: milliseconds, and bytes read from disks
+cold() {
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	python3 - "$@" <<-'END'
+		import os, subprocess, sys, time
+		start = time.monotonic()
+		child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+		_, status, usage = os.wait4(child.pid, 0)
+		assert status == 0, status
+		print(f"{(time.monotonic() - start) * 1000:.0f} {usage.ru_inblock * 512}")
+	END
+}
+# cold_medians WHAT COMMAND...: prints the medians
+cold_medians() {
+	local what=$1
+	shift
+	for _ in $(seq "$RUNS"); do cold "$@"; done >"$WORK/cold"
+	result "$what" "$(awk '{ print $1 }' "$WORK/cold" | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }') ms, $(
+		awk '{ print $2 }' "$WORK/cold" | sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] / 1e6 }'
+	) MB read"
+}
+
+for kind in "${KINDS[@]}"; do
+	heading "$kind"
+	new_store
+	rm -f "$WORK/disk"
+	truncate -s 4G "$WORK/disk"
+	case $kind in
+	ext4) mkfs.ext4 -q "$WORK/disk" ;;
+	xfs) mkfs.xfs -q "$WORK/disk" ;;
+	btrfs) mkfs.btrfs -q "$WORK/disk" ;;
+	esac
+	mount -o loop "$WORK/disk" "$MNT"
+	cp -a "$TREE/bin" "$TREE/lib" "$MNT/" 2>/dev/null || true
+	umount "$MNT"
+	platter capture "$WORK/disk" disk >/dev/null
+	file=$(platter find disk:/bin --name 'bash' | head -n 1)
+	cold_medians "ls of a directory" "$PLATTER" --store "$STORE" ls disk:/bin
+	cold_medians "cat of a file" "$PLATTER" --store "$STORE" cat "disk:$file"
+	mount -o loop,ro "$WORK/disk" "$MNT"
+	for _ in $(seq "$RUNS"); do
+		rm -rf "$WORK/copy" && timed "$kind-platter" platter cp --recursive disk:/lib "$WORK/copy"
+		rm -rf "$WORK/copy" && timed "$kind-mount" cp -a "$MNT/lib" "$WORK/copy"
+	done
+	umount "$MNT"
+	rm -rf "$WORK/copy"
+	result "cp -r, speed as a ratio to cp -a from a mount" "$(calculate "$(median "$kind-mount") / $(median "$kind-platter")")"
+done
