@@ -54,7 +54,7 @@ if [ "$(id -u)" = 0 ]; then
 	for _ in $(seq 600); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
 	"$ROOM" up 2 1gbit 0
 	for n in 1 2; do
-		"$ROOM" in "$n" timeout 60 "$PLATTER" --quiet receive lab/debian "$WORK/target-$n" --interface eth0 --hello "seat-$n" \
+		"$ROOM" in "$n" timeout 60 "$PLATTER" --quiet receive lab/debian "$WORK/target-$n" --interface eth0 --hello "seat-$n" --trust-any \
 			>"$WORK/receive-$n.log" 2>&1 &
 	done
 	casts() { curl -s -m 5 --unix-socket "$STORE/serve.sock" http://origin/api/v1/casts; }

@@ -49,8 +49,11 @@ sync -f "$MNT"
 check_exit "$EXIT_REFUSED" "a mounted device is refused" platter install image "$mounted" --yes
 check_said "a mounted device: the reason is reported" 'mounted'
 check_said "and the option that overrides it" '[(]override with --force mounted[)]'
-check_exit "$EXIT_REFUSED" "nothing is received onto a mounted device" platter receive image "$mounted" --yes --give-up 1
+check_exit "$EXIT_REFUSED" "nothing is received onto a mounted device" platter receive image "$mounted" --yes --give-up 1 --trust-any
 check_said "receive has the same option" '[(]override with --force mounted[)]'
+check_exit "$EXIT_REFUSED" "nothing is received under a bare name" platter receive image "$WORK/received" --give-up 1
+check_said "and the ways out are named" 'receive SCORE.*key trust.*--trust-any'
+check "nothing was created" test ! -e "$WORK/received"
 check_exit "$EXIT_REFUSED" "nothing is exported onto a mounted device" platter export image "$mounted"
 offers_only_its_own export "a mounted device: nothing is offered that export has not"
 check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter install image "$WORK/mounted" --yes

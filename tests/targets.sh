@@ -131,7 +131,7 @@ check "nothing was created" [ ! -e "$WORK/nowhere" ]
 for place in /dev/platter-nonexist /dev/disk/platter-none; do
 	check_exit "$EXIT_REFUSED" "no file is created at $place" platter install lab/plain "$place" --yes --force not-a-disk
 	check_exit "$EXIT_REFUSED" "export to it is refused" platter export lab/plain "$place"
-	check_exit "$EXIT_REFUSED" "receive to it is refused" timeout 20 "$PLATTER" receive lab/plain "$place" --yes --give-up 1
+	check_exit "$EXIT_REFUSED" "receive to it is refused" timeout 20 "$PLATTER" receive lab/plain "$place" --yes --give-up 1 --trust-any
 	check "nothing was created" [ ! -e "$place" ]
 done
 link=$WORK/devices
@@ -306,7 +306,7 @@ umount "$MNT"
 cast_to() {
 	local sector=$1 to=$2 code=0
 	shift 2
-	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "lab/disk-$sector" "$to" --interface eth0 --give-up 60 "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null &
+	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "lab/disk-$sector" "$to" --interface eth0 --give-up 60 --trust-any "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null &
 	local receiver=$!
 	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet cast "lab/disk-$sector" --interface eth0 --receivers 1 --wait 20 --give-up 60 --linger 0.2 >"$WORK/sender.log" 2>&1 || code=$?
 	wait "$receiver" || code=$?
@@ -317,7 +317,7 @@ for sector in 512 4096; do
 	for kind in file loop; do
 		name="cast to a $kind, sectors of $sector"
 		target "$kind" "$sector"
-		check_exit "$EXIT_REFUSED" "$name: refused without confirmation" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1
+		check_exit "$EXIT_REFUSED" "$name: refused without confirmation" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1 --trust-any
 		check_said "$name: --yes is named before a cast is waited for" '--yes.*label-old'
 		check "$name: receive --verify" cast_to "$sector" "$TARGET" --yes --free zero --verify
 		check "$name: the compared parts are reported" jq -e '.read_back and .compared.data_bytes == .written_bytes + .delta.kept_bytes and .compared.free_bytes_left_out == 0 and .backup_gpt_moved' "$WORK/received"

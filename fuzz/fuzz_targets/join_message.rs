@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
         pair.settle(false);
     }
     pair.sender.handle_disconnect(pair.now, 0);
-    pair.receiver.handle_disconnected();
+    pair.receiver.handle_disconnected(pair.now);
     pair.settle(false);
 });
 

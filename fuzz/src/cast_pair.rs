@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use platter_cast::{
-    MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
+    CastFilter, MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
     SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
@@ -62,6 +62,7 @@ impl CastPair {
         let receiver = Receiver::new(ReceiverOptions {
             seed: 1,
             wanted: Wanted::Any,
+            filter: CastFilter::default(),
             hello: "pc".into(),
             buffer_chunks: BUFFER_CHUNKS,
             everything: false,
@@ -160,9 +161,13 @@ impl CastPair {
                     let _ = self.receiver.chunk_bad(self.now, generation, index, bytes);
                 }
             }
-            ReceiverEvent::SenderLost => self.receiver.handle_disconnected(),
+            ReceiverEvent::SenderLost => self.receiver.handle_disconnected(self.now),
             ReceiverEvent::Connect(_) => self.receiver.handle_connected(self.now),
-            ReceiverEvent::Joined(_) | ReceiverEvent::Refused(_) | ReceiverEvent::Acknowledged => {}
+            ReceiverEvent::Refused(_) => self.receiver.handle_disconnected(self.now),
+            ReceiverEvent::Joined(_)
+            | ReceiverEvent::Ignored { .. }
+            | ReceiverEvent::Unusable(_)
+            | ReceiverEvent::Acknowledged => {}
         }
     }
 }

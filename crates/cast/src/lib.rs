@@ -19,7 +19,7 @@ mod sender;
 mod session;
 mod wire;
 
-pub use receiver::{Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
+pub use receiver::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 pub use sender::{
     BATCH_DATAGRAMS_MAX, Destination, ReceiverState, ReceiverStatus, Sender, SenderOptions, SenderProgress,
     Transmit,

@@ -13,7 +13,7 @@ mod simulated;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, Sender, Transmit, Wanted};
+use platter_cast::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, Sender, Transmit, Wanted};
 use proptest::prelude::*;
 use simulated::{Random, description, sender_options};
 
@@ -31,6 +31,7 @@ fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
     let mut receiver = Receiver::new(ReceiverOptions {
         seed: 1,
         wanted: Wanted::Any,
+        filter: CastFilter::default(),
         hello: "pc".into(),
         buffer_chunks: 4,
         everything: false,
@@ -145,6 +146,7 @@ fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
     let receiver = Receiver::new(ReceiverOptions {
         seed: 1,
         wanted: Wanted::Any,
+        filter: CastFilter::default(),
         hello: "pc".into(),
         buffer_chunks: 4,
         everything: false,

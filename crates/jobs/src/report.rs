@@ -210,9 +210,11 @@ pub struct ReceiveReport {
     pub duplicate_symbols: u64,
     /// Chunks that arrived damaged by multicast and were fetched from the sender alone.
     pub fetched_chunks: u64,
+    /// Senders of the wanted name that were ignored, because they cast another disk.
+    pub ignored_senders: u32,
     /// Whether the sender has acknowledged the result.
     pub acknowledged: bool,
-    /// Whether the score was given beforehand. If not, the sender was trusted because of its name.
+    /// Whether the score was given beforehand. If not, a trusted key signed the version, or `--trust-any` was given.
     pub score_given: bool,
     /// Notices, in sentences.
     pub notes: Vec<String>,

@@ -18,6 +18,6 @@ pub use options::{
     ReceiveSummary, SendEvent, SendOptions, SendSummary, SinkOutcome,
 };
 pub use platter_cast::{
-    CHUNK_BYTES_MAX, ReceiverResult, ReceiverState, ReceiverStatus, Segment, SenderProgress,
-    SessionDescription, Wanted,
+    Announce, CHUNK_BYTES_MAX, CastFilter, ReceiverResult, ReceiverState, ReceiverStatus, Segment,
+    SenderProgress, SessionDescription, Wanted,
 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use platter_cast::{ReceiverStatus, SenderProgress, SessionDescription, Wanted};
+use platter_cast::{CastFilter, ReceiverStatus, SenderProgress, SessionDescription, Wanted};
 use platter_image::{Result, Score};
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
@@ -68,6 +68,8 @@ pub struct ReceiveOptions {
     pub interface: Option<String>,
     /// Which session to receive.
     pub wanted: Wanted,
+    /// Which of the sessions that match may be received. Others are ignored and reported.
+    pub filter: CastFilter,
     /// The address for announcements.
     pub discovery: SocketAddrV4,
     /// The sender's join address, if known; then no announcement is needed.
@@ -90,6 +92,7 @@ impl Default for ReceiveOptions {
         Self {
             interface: None,
             wanted: Wanted::Any,
+            filter: CastFilter::default(),
             discovery: DISCOVERY,
             sender: None,
             hello: String::new(),
@@ -187,6 +190,15 @@ pub enum ReceiveEvent {
         score: Score,
         /// What the sender says about signatures, unverified.
         offer: Vec<u8>,
+    },
+    /// A sender is ignored, because it does not cast what is wanted, although its name says so. Each one is reported once.
+    Ignored {
+        /// The name under which it casts.
+        name: String,
+        /// Where it expects joins.
+        join: SocketAddr,
+        /// Why it is ignored.
+        reason: String,
     },
     /// The sender is gone; the receiver looks for it, or for another sender of the image.
     SenderLost,

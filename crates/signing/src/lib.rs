@@ -10,7 +10,7 @@ mod signing_key;
 mod statement;
 mod trusted_keys;
 
-pub use policy::{SignaturePolicy, SignedBy};
+pub use policy::{SignatureCheck, SignaturePolicy, SignedBy};
 pub use signing_key::{SigningKey, create_key};
 pub use statement::Statement;
 pub use trusted_keys::{TrustedKey, TrustedKeys, default_directory};

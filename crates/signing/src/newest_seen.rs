@@ -23,7 +23,12 @@ pub(crate) struct NewestSeen {
 }
 
 /// The number of the newest version, by store and image: `STORE IMAGE`.
-type Numbers = BTreeMap<String, u64>;
+pub(crate) type Numbers = BTreeMap<String, u64>;
+
+/// The key of an image.
+pub(crate) fn entry(store: StoreId, image: &ImageName) -> String {
+    format!("{store} {image}")
+}
 
 impl NewestSeen {
     /// The file in that directory.
@@ -41,7 +46,7 @@ impl NewestSeen {
         let locked = flock(&lock, FlockOperation::LockExclusive);
         locked.map_err(Into::into).context(|| format!("locking {}", self.path.display()))?;
         let mut numbers = self.read()?;
-        let newest = numbers.entry(format!("{store} {image}")).or_default();
+        let newest = numbers.entry(entry(store, image)).or_default();
         if *newest >= number {
             return Ok((*newest > number).then_some(*newest));
         }
@@ -52,7 +57,11 @@ impl NewestSeen {
         Ok(None)
     }
 
-    fn read(&self) -> Result<Numbers> {
+    /// Reads the file. A missing one is empty.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is damaged; `Io`.
+    pub(crate) fn read(&self) -> Result<Numbers> {
         let text = match read_text(&self.path, LENGTH_MAX) {
             Err(error) if error.kind() == ErrorKind::Missing => return Ok(Numbers::new()),
             text => text?,

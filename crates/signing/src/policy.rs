@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use platter_image::{Error, Result};
 use platter_records::{Signature, StoreId, VersionRecord};
 
-use crate::newest_seen::NewestSeen;
+use crate::newest_seen::{NewestSeen, Numbers, entry};
 use crate::statement::Statement;
 use crate::trusted_keys::{TrustedKeys, signer};
 
@@ -17,6 +17,39 @@ pub struct SignaturePolicy {
     pub directory: Option<PathBuf>,
     /// Whether versions older than one that was accepted before are accepted.
     pub allow_older: bool,
+}
+
+/// What a machine requires of versions, read once: it chooses between many records, of which one is admitted later.
+#[derive(Clone, Debug)]
+pub struct SignatureCheck {
+    keys: TrustedKeys,
+    newest: Numbers,
+    allow_older: bool,
+}
+
+impl SignatureCheck {
+    /// Returns the signature for which [`SignaturePolicy::admit`] would admit this version. Remembers nothing.
+    ///
+    /// # Errors
+    /// `Refused` when it would be refused.
+    pub fn verify(&self, record: &VersionRecord) -> Result<SignedBy> {
+        let (signed, _) = self.keys.verify(record)?;
+        let newest = self.newest.get(&entry(signed.store, &record.image)).copied();
+        match newest.filter(|newest| *newest > record.number && !self.allow_older) {
+            None => Ok(signed),
+            Some(newer) => Err(older(record, newer)),
+        }
+    }
+}
+
+/// The error about a version that is older than one which was accepted before.
+fn older(record: &VersionRecord, newer: u64) -> Error {
+    Error::refused(format!(
+        "{} is older than {}@{newer}, which this machine used before: somebody may want it to go back to known \
+         faults; --allow-older accepts it",
+        record.name(),
+        record.image
+    ))
 }
 
 /// A valid signature.
@@ -35,6 +68,16 @@ impl SignaturePolicy {
     /// As [`TrustedKeys::read`].
     pub fn is_active(&self) -> Result<bool> {
         self.keys().map(|keys| keys.is_some())
+    }
+
+    /// Reads what is required now. `None`: versions do not have to be signed.
+    ///
+    /// # Errors
+    /// As [`TrustedKeys::read`]; `Corrupt` when the list of accepted versions is damaged.
+    pub fn check(&self) -> Result<Option<SignatureCheck>> {
+        let Some(keys) = self.keys()? else { return Ok(None) };
+        let newest = NewestSeen::of(keys.directory()).read()?;
+        Ok(Some(SignatureCheck { keys, newest, allow_older: self.allow_older }))
     }
 
     fn keys(&self) -> Result<Option<TrustedKeys>> {
@@ -61,12 +104,7 @@ impl SignaturePolicy {
         let newer = NewestSeen::of(keys.directory()).accept(signed.store, &record.image, record.number)?;
         match newer.filter(|_| !self.allow_older) {
             None => Ok(Some(signed)),
-            Some(newer) => Err(Error::refused(format!(
-                "{} is older than {}@{newer}, which this machine used before: somebody may want it to go back to known \
-                 faults; --allow-older accepts it",
-                record.name(),
-                record.image
-            ))),
+            Some(newer) => Err(older(record, newer)),
         }
     }
 }
@@ -223,6 +261,9 @@ mod tests {
         room.admit(&room.signed(2)).unwrap();
         let error = room.admit(&room.signed(1)).unwrap_err();
         assert!(error.with_causes().contains("older than lab/a@2"), "{}", error.with_causes());
+        let checked =
+            |allow_older| room.policy(allow_older).check().unwrap().unwrap().verify(&room.signed(1));
+        assert!(checked(true).is_ok() && checked(false).is_err());
         assert!(room.policy(true).admit(Some(&room.signed(1))).is_ok());
         assert!(room.admit(&room.signed(1)).is_err(), "what was allowed once is not allowed again");
     }

@@ -15,6 +15,7 @@ use platter_image::{Error, Result, Score};
 use super::asking::{Asking, STALL};
 use super::assembly::{Assembly, Placed};
 use super::fetching::{Fetching, Question};
+use super::senders::{CastFilter, Senders};
 use super::wants::{ChunkState, Wants};
 use crate::session::{ChunkTable, SessionDescription, SessionId};
 use crate::wire::announce::Announce;
@@ -42,6 +43,8 @@ pub struct ReceiverOptions {
     pub seed: u64,
     /// The session to join.
     pub wanted: Wanted,
+    /// Which of the sessions that match may be joined.
+    pub filter: CastFilter,
     /// The name that it gives itself.
     pub hello: String,
     /// Maximum number of chunks that it may hold at once, including those that the driver has not returned. A corrupt one that is
@@ -72,8 +75,19 @@ pub enum ReceiverEvent {
         /// Its bytes, unverified.
         bytes: Vec<u8>,
     },
-    /// The sender refused the join, or its data cannot be used.
+    /// A sender is ignored. Each one is reported once, up to a limit.
+    Ignored {
+        /// The name under which it casts.
+        name: String,
+        /// Where it expects joins.
+        join: SocketAddr,
+        /// Why it is ignored.
+        reason: String,
+    },
+    /// The sender refused the join: close the reliable channel and call [`Receiver::handle_disconnected`].
     Refused(String),
+    /// The data of the joined sender cannot be used.
+    Unusable(String),
     /// The sender is gone: close the reliable channel and call [`Receiver::handle_disconnected`].
     SenderLost,
     /// The sender has confirmed the result.
@@ -93,6 +107,8 @@ pub struct ReceiverStatistics {
     pub fetched: u64,
     /// Symbols dropped because no buffer was free.
     pub no_room: u64,
+    /// Senders that were ignored.
+    pub ignored_senders: u32,
     /// Content chunks wanted so far.
     pub wanted: u32,
     /// Content chunks accepted by the driver.
@@ -160,6 +176,9 @@ pub struct Receiver {
     statistics: ReceiverStatistics,
     /// Names of other casts that were announced.
     others: BTreeSet<String>,
+    senders: Senders,
+    /// The sender that is being joined, if an announcement named it.
+    joining: Option<SocketAddr>,
     packet: u64,
     reported_at: Duration,
     news: bool,
@@ -184,6 +203,8 @@ impl Receiver {
             messages: VecDeque::new(),
             statistics: ReceiverStatistics::default(),
             others: BTreeSet::new(),
+            senders: Senders::default(),
+            joining: None,
             packet: 0,
             reported_at: Duration::ZERO,
             news: false,
@@ -198,7 +219,7 @@ impl Receiver {
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
         let Some((header, reader)) = Header::parse(datagram) else { return };
         if header.message == MessageType::Announce && self.phase == Phase::Searching {
-            self.handle_announce(reader);
+            self.handle_announce(now, reader);
             return;
         }
         if self.phase != Phase::Joined {
@@ -206,6 +227,9 @@ impl Receiver {
         }
         let Some(session) = self.session.as_mut().filter(|it| it.announce.session.short() == header.session)
         else {
+            if header.message == MessageType::Announce {
+                self.handle_rival(reader);
+            }
             return;
         };
         self.heard_at = now;
@@ -237,13 +261,34 @@ impl Receiver {
         }
     }
 
-    fn handle_announce(&mut self, reader: Reader<'_>) {
+    fn handle_announce(&mut self, now: Duration, reader: Reader<'_>) {
         let Some(announce) = Announce::parse(reader) else { return };
-        if self.options.wanted.matches(&announce.score, &announce.name) {
+        if !self.options.wanted.matches(&announce.score, &announce.name) {
+            if self.others.len() < OTHERS_MAX {
+                self.others.insert(announce.name);
+            }
+        } else if let Err(reason) = self.options.filter.check(&announce) {
+            self.ignore(announce, reason);
+        } else if !self.senders.avoids(now, announce.join) {
             self.phase = Phase::Connecting;
+            self.joining = Some(announce.join);
             self.events.push_back(ReceiverEvent::Connect(announce.join));
-        } else if self.others.len() < OTHERS_MAX {
-            self.others.insert(announce.name);
+        }
+    }
+
+    /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious.
+    fn handle_rival(&mut self, reader: Reader<'_>) {
+        let Some((announce, session)) = Announce::parse(reader).zip(self.session.as_ref()) else { return };
+        if announce.name == session.announce.name && announce.score != session.announce.score {
+            let reason = format!("it casts another disk, score {}", announce.score);
+            self.ignore(announce, reason);
+        }
+    }
+
+    fn ignore(&mut self, announce: Announce, reason: String) {
+        if self.senders.ignore(announce.session) {
+            let Announce { name, join, .. } = announce;
+            self.events.push_back(ReceiverEvent::Ignored { name, join, reason });
         }
     }
 
@@ -342,7 +387,7 @@ impl Receiver {
             session.wants.set(chunk, ChunkState::Fetching);
             if !self.fetching.add_wrong(chunk) {
                 let reason = "the table of chunks does not match its announcement".to_owned();
-                self.events.push_back(ReceiverEvent::Refused(reason));
+                self.events.push_back(ReceiverEvent::Unusable(reason));
                 return;
             }
         }
@@ -383,7 +428,10 @@ impl Receiver {
     }
 
     /// Handles that the reliable channel ended or could not be connected: searches again.
-    pub fn handle_disconnected(&mut self) {
+    pub fn handle_disconnected(&mut self, now: Duration) {
+        if let Some(address) = self.joining.take() {
+            self.senders.avoid(now, address);
+        }
         self.phase = Phase::Searching;
         self.messages.clear();
     }
@@ -407,11 +455,16 @@ impl Receiver {
 
     fn handle_welcome(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
         if !self.options.wanted.matches(&announce.score, &announce.name) {
-            self.events
-                .push_back(ReceiverEvent::Refused(format!("the sender casts {} instead", announce.name)));
+            let reason = format!("it casts {} instead", announce.name);
+            self.events.push_back(ReceiverEvent::Refused(reason));
+            return;
+        }
+        if let Err(reason) = self.options.filter.check(&announce) {
+            self.events.push_back(ReceiverEvent::Refused(reason));
             return;
         }
         self.phase = Phase::Joined;
+        self.joining = None;
         self.heard_at = now;
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
@@ -665,7 +718,8 @@ impl Receiver {
     /// Returns the counters.
     pub fn statistics(&self) -> ReceiverStatistics {
         let (wanted, done) = self.session.as_ref().map_or((0, 0), |it| (it.wants.wanted, it.wants.done));
-        ReceiverStatistics { wanted, done, ..self.statistics }
+        let ignored_senders = self.senders.ignored() as u32;
+        ReceiverStatistics { wanted, done, ignored_senders, ..self.statistics }
     }
 
     /// Returns the current session, or the last one.

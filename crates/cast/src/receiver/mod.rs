@@ -1,13 +1,15 @@
 //! The receiving side: one state machine that finds a session, joins it, assembles chunks and requests missing symbols.
 //!
 //! [`machine`] combines the parts: [`wants`] (the state of each chunk), [`assembly`] (symbols into chunks), [`asking`]
-//! (what to request, and when), [`fetching`] (chunks that arrived corrupt and are fetched over the reliable channel). It holds a
-//! bounded number of chunks. A symbol without a free buffer is dropped like a lost one, and repaired later.
+//! (what to request, and when), [`fetching`] (chunks that arrived corrupt and are fetched over the reliable channel), [`senders`]
+//! (which casts are not joined). It holds a bounded number of chunks. A symbol without a free buffer is dropped like a lost one, and repaired later.
 
 mod asking;
 mod assembly;
 mod fetching;
 mod machine;
+mod senders;
 mod wants;
 
 pub use machine::{Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
+pub use senders::CastFilter;

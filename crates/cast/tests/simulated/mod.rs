@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_cast::{
-    MessageBuffer, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
+    CastFilter, MessageBuffer, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
     SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
@@ -131,6 +131,8 @@ pub struct SimulatedReceiver {
     pub sessions: u32,
     pub finished_at: Option<Duration>,
     pub acknowledged: bool,
+    /// Senders that it ignored.
+    pub ignored: u32,
     sink_free_at: Duration,
     bad_seen: bool,
     connected_to: u64,
@@ -192,6 +194,7 @@ impl Room {
             machine: Receiver::new(ReceiverOptions {
                 seed: seed ^ (number as u64 * 7919),
                 wanted: Wanted::Name("lab/x".into()),
+                filter: CastFilter::default(),
                 hello: format!("pc{}", link.again.unwrap_or(number)),
                 buffer_chunks: link.buffer_chunks,
                 everything: link.wants_from == 0,
@@ -201,6 +204,7 @@ impl Room {
             sessions: 0,
             finished_at: None,
             acknowledged: false,
+            ignored: 0,
             sink_free_at: Duration::ZERO,
             bad_seen: false,
             connected_to: 0,
@@ -247,7 +251,7 @@ impl Room {
         self.sender = Sender::new(options, &self.description).unwrap();
         self.epoch += 1;
         for receiver in &mut self.receivers {
-            receiver.machine.handle_disconnected();
+            receiver.machine.handle_disconnected(self.now);
         }
     }
 
@@ -477,8 +481,9 @@ impl Room {
                 let delay = start + link.sink_time - self.now;
                 self.push(delay, Delivery::SinkDone(number, generation, index, bytes));
             }
-            ReceiverEvent::Refused(reason) => panic!("refused: {reason}"),
-            ReceiverEvent::SenderLost => self.receivers[number].machine.handle_disconnected(),
+            ReceiverEvent::Refused(reason) | ReceiverEvent::Unusable(reason) => panic!("refused: {reason}"),
+            ReceiverEvent::Ignored { .. } => self.receivers[number].ignored += 1,
+            ReceiverEvent::SenderLost => self.receivers[number].machine.handle_disconnected(self.now),
             ReceiverEvent::Acknowledged => self.receivers[number].acknowledged = true,
             ReceiverEvent::Joined(_) => {}
         }

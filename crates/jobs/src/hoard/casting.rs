@@ -151,6 +151,9 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     let mut done = 0;
     platter_net::receive(&network, &mut sink, |event| match event {
         ReceiveEvent::Joined { name, .. } => progress.note(&format!("joined the cast of {name}")),
+        ReceiveEvent::Ignored { name, join, reason } => {
+            progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
+        }
         ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to come back"),
         ReceiveEvent::Progress { bytes, .. } => {
             progress.advance(bytes.saturating_sub(done));

@@ -14,10 +14,10 @@ use std::time::Instant;
 use platter_disk::Target;
 use platter_disk::install::{EdgesLast, Finished};
 use platter_image::recipe::Root;
-use platter_image::{DiskRead, DiskWrite, Error, Result};
-use platter_net::{ReceiveEvent, ReceiveOptions, Wanted};
+use platter_image::{DiskRead, DiskWrite, Error, Result, Score};
+use platter_net::{CastFilter, ReceiveEvent, ReceiveOptions, Wanted};
 use platter_records::{NumberChoice, VersionQuery, VersionRecord, decode_offer};
-use platter_signing::SignaturePolicy;
+use platter_signing::{SignatureCheck, SignaturePolicy};
 
 use crate::target::TargetRequest;
 use crate::{Compared, Progress, ReceiveReport};
@@ -33,11 +33,16 @@ pub struct ReceiveRequest {
     pub network: ReceiveOptions,
     /// Which versions may be received. A score may always.
     pub signatures: SignaturePolicy,
+    /// Whether to receive a disk that neither a score nor a signature proves.
+    pub trust_any: bool,
 }
 
-/// The warning if the disk is known only by name.
-const UNPROVED: &str = "nothing proves that this is the disk you mean: the sender is trusted by the name it gives, and any machine of this \
-    network can give it. `platter show NAME` at the store prints the score; `platter receive SCORE TARGET` takes no other disk";
+/// The refusal of a bare name.
+const UNPROVED: &str = "a name proves nothing: any machine of this network can cast another disk under it. `platter show NAME` at the store \
+    prints the score, and `platter receive SCORE TARGET` takes no other disk; `platter key trust FILE` takes only versions that this key \
+    signed; --trust-any takes what the first sender of that name casts";
+/// The warning with `--trust-any`.
+const TRUSTED: &str = "nothing proves that this is the disk you mean: the sender was trusted by the name it gives (--trust-any)";
 
 /// Receives a whole disk.
 ///
@@ -46,11 +51,16 @@ const UNPROVED: &str = "nothing proves that this is the disk you mean: the sende
 /// sender lacks blocks; `Io`. Once something was written, the error describes the state of the target.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     let started = Instant::now();
+    let is_proved = matches!(request.network.wanted, Wanted::Score(_));
+    let check = if is_proved { None } else { request.signatures.check()? };
+    let must_be_signed = check.is_some();
+    let is_trusted = !is_proved && !must_be_signed;
+    if is_trusted && !request.trust_any {
+        return Err(Error::refused(UNPROVED));
+    }
     // Before the cast is joined, everything is checked and confirmed except size and sectors: those need the image, and
     // are checked when the target is opened, before the first write.
     let agreed = request.target.agree(None, &[])?;
-    let is_proved = matches!(request.network.wanted, Wanted::Score(_));
-    let must_be_signed = !is_proved && request.signatures.is_active()?;
     let offered = Arc::new(Mutex::new(None::<Offered>));
     let ended = Arc::new(Mutex::new(None::<Ended>));
     let opener = {
@@ -59,7 +69,8 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         move |root: &Root| -> Result<Box<dyn ReceivedDisk>> {
             // The recipe is proven now: it has the offered score. Nothing is written yet.
             if must_be_signed {
-                signatures.admit(offered.lock().as_ref().and_then(|it| it.record(root)).as_ref())?;
+                let score = root.score()?;
+                signatures.admit(offered.lock().as_ref().and_then(|it| it.record(score)).as_ref())?;
             }
             // Read back around the page cache; otherwise only memory would be compared.
             let target = request.open(&agreed, root, &[], request.read_back.then_some(true))?;
@@ -68,16 +79,25 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         }
     };
     let mut sink = DiskSink::new(opener, request.target.free, request.target.read_back)?;
-    if !is_proved && !must_be_signed {
-        progress.note(UNPROVED);
+    if is_trusted {
+        progress.note(TRUSTED);
     }
+    let mut network = request.network.clone();
+    if let Some(check) = check {
+        network.filter = signed_only(check);
+    }
+    let mut ignored_senders = 0;
     progress.begin("waiting for a sender", 0);
     let (mut name, mut wanted_before, mut done) = (String::new(), 0, 0);
-    let summary = platter_net::receive(&request.network, &mut sink, |event| match event {
+    let summary = platter_net::receive(&network, &mut sink, |event| match event {
         ReceiveEvent::Joined { name: joined, score, offer } => {
             progress.note(&format!("joined the cast of {joined}, score {score}"));
             *offered.lock() = Some(Offered { name: joined.clone(), offer });
             name = joined;
+        }
+        ReceiveEvent::Ignored { name, join, reason } => {
+            ignored_senders += 1;
+            progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
         }
         ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to return"),
         ReceiveEvent::Progress { wanted, bytes, .. } => {
@@ -93,8 +113,8 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     let ended = ended.lock().take();
     let Ended { mut finished, compared } =
         ended.ok_or_else(|| Error::bug("received a disk without a target"))?;
-    if !is_proved && !must_be_signed {
-        finished.notes.push(UNPROVED.to_owned());
+    if is_trusted {
+        finished.notes.push(TRUSTED.to_owned());
     }
     Ok(ReceiveReport {
         version: name,
@@ -109,9 +129,19 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         repaired_symbols: summary.repaired,
         duplicate_symbols: summary.duplicates,
         fetched_chunks: summary.fetched_chunks,
+        ignored_senders,
         acknowledged: summary.acknowledged,
         score_given: is_proved,
         notes: finished.notes,
+    })
+}
+
+/// A filter that admits casts of versions that a trusted key signed. The recipe must later have the announced score.
+fn signed_only(check: SignatureCheck) -> CastFilter {
+    CastFilter::new(move |announce| {
+        let offered = Offered { name: announce.name.clone(), offer: announce.offer.clone() };
+        let record = offered.record(announce.score).ok_or("nobody signed it, because it is no version")?;
+        check.verify(&record).map(|_| ()).map_err(|error| error.to_string())
     })
 }
 
@@ -123,12 +153,12 @@ struct Offered {
 
 impl Offered {
     /// The parts of a version's record that a signature covers; `None` if the sender names no version.
-    fn record(&self, root: &Root) -> Option<VersionRecord> {
+    fn record(&self, score: Score) -> Option<VersionRecord> {
         let VersionQuery::Named(image, NumberChoice::Number(number)) = self.name.parse().ok()? else {
             return None;
         };
         let (time, signatures) = decode_offer(&self.offer).unwrap_or_default();
-        let draft = VersionRecord::draft(image, root.score().ok()?, time);
+        let draft = VersionRecord::draft(image, score, time);
         Some(VersionRecord { number, signatures, ..draft })
     }
 }

@@ -107,6 +107,8 @@ struct Driver<'a> {
     finishing: bool,
     ending: Option<Ending>,
     acknowledged: bool,
+    /// Why the last sender could not be joined.
+    refusal: Option<String>,
 }
 
 struct Ending {
@@ -127,6 +129,7 @@ impl<'a> Driver<'a> {
         let machine = Receiver::new(ReceiverOptions {
             seed: u64::from_le_bytes(seed),
             wanted: options.wanted.clone(),
+            filter: options.filter.clone(),
             hello: options.hello.clone(),
             buffer_chunks: options.buffer_chunks,
             everything: options.everything,
@@ -152,6 +155,7 @@ impl<'a> Driver<'a> {
             finishing: false,
             ending: None,
             acknowledged: false,
+            refusal: None,
         })
     }
 
@@ -222,7 +226,7 @@ impl<'a> Driver<'a> {
         if self.connection.take().is_some() {
             self.joined_last = now;
         }
-        self.machine.handle_disconnected();
+        self.machine.handle_disconnected(now);
         self.connect_at = now + CONNECT_AGAIN;
     }
 
@@ -258,8 +262,19 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Chunk { generation, index, bytes } => {
                     self.give(SinkJob::Chunk { generation, index, bytes })?;
                 }
+                ReceiverEvent::Ignored { name, join, reason } => {
+                    on_event(ReceiveEvent::Ignored { name, join, reason });
+                }
                 ReceiverEvent::Refused(reason) => {
-                    return Err(Error::refused(format!("the sender refuses this receiver: {reason}")));
+                    let Some(join) = self.connection_address() else { continue };
+                    self.refusal = Some(format!("the sender at {join} cannot be joined: {reason}"));
+                    if self.options.sender.is_some() {
+                        return Err(Error::refused(self.refusal.take().unwrap_or_default()));
+                    }
+                    self.disconnect(now);
+                }
+                ReceiverEvent::Unusable(reason) => {
+                    return Err(Error::corrupt(format!("the sender's data cannot be used: {reason}")));
                 }
                 ReceiverEvent::SenderLost => {
                     self.disconnect(now);
@@ -354,6 +369,10 @@ impl<'a> Driver<'a> {
         }
     }
 
+    fn connection_address(&self) -> Option<SocketAddr> {
+        self.connection.as_ref().and_then(|connection| connection.stream.peer_addr().ok())
+    }
+
     fn listen(&mut self, group: SocketAddr) -> Result<()> {
         let SocketAddr::V4(group) = group else {
             return Err(Error::refused(format!(
@@ -379,10 +398,10 @@ impl<'a> Driver<'a> {
             && now >= self.joined_last + give_up
         {
             let others: Vec<&str> = self.machine.others().collect();
-            let heard = match others.is_empty() {
-                true => String::new(),
-                false => format!("; casts found: {}", others.join(", ")),
-            };
+            let mut heard = self.refusal.take().map_or_else(String::new, |refusal| format!("; {refusal}"));
+            if !others.is_empty() {
+                heard += &format!("; casts found: {}", others.join(", "));
+            }
             return Err(Error::missing(format!(
                 "no sender of this image was heard within {} s{heard}",
                 give_up.as_secs()

@@ -51,7 +51,7 @@ pub(crate) struct Cast {
 #[derive(Args, Debug)]
 pub(crate) struct Receive {
     /// [NAME] TARGET: the cast to wait for (image name, version or score; without NAME, the first cast heard), and the block
-    /// device or file to write. Only a score proves what is received; with a name, the sender is trusted
+    /// device or file to write. A name alone is refused unless a trusted key signed the version
     #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
     /// Instead of a disk, receive a hoard into this node cache directory; only missing blocks are stored
@@ -77,6 +77,9 @@ pub(crate) struct Receive {
     pub(crate) give_up: Option<f64>,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
+    /// Receive what the first sender of that name casts, although nothing proves that it is the right disk
+    #[arg(long)]
+    pub(crate) trust_any: bool,
     #[command(flatten)]
     pub(crate) signatures: SignatureArguments,
 }

@@ -42,6 +42,7 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         target: request(Path::new(target), &options.target_options, *output)?,
         network,
         signatures: options.signatures.policy(),
+        trust_any: options.trust_any,
     };
     let terminal = Terminal::new(*output);
     let report = receive(&receiving, &terminal)?;
@@ -59,6 +60,9 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         );
         if report.backup_gpt_moved {
             text += "\nthe backup GPT was moved to the end of the target";
+        }
+        if report.ignored_senders > 0 {
+            text += &format!("\nignored {} senders of another disk under this name", report.ignored_senders);
         }
         text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         if !report.acknowledged {

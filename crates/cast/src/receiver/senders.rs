@@ -1,0 +1,116 @@
+//! Senders that a receiver does not join: casts of another disk under the wanted name, and addresses that could not be joined.
+//!
+//! Owns the caller's decision about a cast ([`CastFilter`]). Anybody can announce anything, so every list is bounded, and an
+//! entry only saves work: no entry keeps the receiver from the right sender for longer than [`AVOID`].
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::session::SessionId;
+use crate::wire::announce::Announce;
+
+/// An address that could not be joined is not tried again for this long.
+const AVOID: Duration = Duration::from_secs(2);
+/// Maximum number of addresses that are avoided at once.
+const AVOIDED_MAX: usize = 64;
+/// Maximum number of ignored senders that are reported.
+pub(crate) const IGNORED_MAX: usize = 16;
+
+type Check = dyn Fn(&Announce) -> Result<(), String> + Send + Sync;
+
+/// Decides which casts of the wanted name may be joined. The default admits all.
+#[derive(Clone)]
+pub struct CastFilter(Arc<Check>);
+
+impl CastFilter {
+    /// Makes a filter that admits a cast if `check` returns `Ok`; otherwise it returns the reason. It is called for every
+    /// announcement that is heard while no cast is joined, so it must be fast, and must not change anything.
+    pub fn new(check: impl Fn(&Announce) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    pub(crate) fn check(&self, announce: &Announce) -> Result<(), String> {
+        (self.0)(announce)
+    }
+}
+
+impl Default for CastFilter {
+    fn default() -> Self {
+        Self::new(|_| Ok(()))
+    }
+}
+
+impl fmt::Debug for CastFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CastFilter")
+    }
+}
+
+/// The senders that were not joined.
+#[derive(Debug, Default)]
+pub(crate) struct Senders {
+    ignored: Vec<SessionId>,
+    avoided: VecDeque<(SocketAddr, Duration)>,
+}
+
+impl Senders {
+    /// Records that a cast is ignored. Returns whether to report it: each one is reported once, and not more than
+    /// [`IGNORED_MAX`].
+    pub(crate) fn ignore(&mut self, session: SessionId) -> bool {
+        let is_new = self.ignored.len() < IGNORED_MAX && !self.ignored.contains(&session);
+        if is_new {
+            self.ignored.push(session);
+        }
+        is_new
+    }
+
+    /// Returns how many casts were ignored, at most [`IGNORED_MAX`].
+    pub(crate) fn ignored(&self) -> usize {
+        self.ignored.len()
+    }
+
+    /// Records that this address could not be joined.
+    pub(crate) fn avoid(&mut self, now: Duration, address: SocketAddr) {
+        self.avoided.retain(|(avoided, until)| *avoided != address && now < *until);
+        if self.avoided.len() >= AVOIDED_MAX {
+            self.avoided.pop_front();
+        }
+        self.avoided.push_back((address, now + AVOID));
+    }
+
+    pub(crate) fn avoids(&self, now: Duration, address: SocketAddr) -> bool {
+        self.avoided.iter().any(|(avoided, until)| *avoided == address && now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sender_is_reported_once_and_the_lists_are_bounded() {
+        let mut senders = Senders::default();
+        let reported = (0..1000u32).filter(|number| {
+            let mut session = SessionId([0; 16]);
+            session.0[..4].copy_from_slice(&(number / 2).to_le_bytes());
+            senders.ignore(session)
+        });
+        assert_eq!(reported.count(), IGNORED_MAX);
+        assert_eq!(senders.ignored(), IGNORED_MAX);
+    }
+
+    #[test]
+    fn an_address_is_avoided_for_a_while() {
+        let mut senders = Senders::default();
+        let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let now = Duration::from_secs(9);
+        senders.avoid(now, address(1));
+        assert!(senders.avoids(now, address(1)) && !senders.avoids(now, address(2)));
+        assert!(!senders.avoids(now + AVOID, address(1)));
+        (0..1000).for_each(|port| senders.avoid(now, address(port)));
+        assert_eq!(senders.avoided.len(), AVOIDED_MAX);
+    }
+}
