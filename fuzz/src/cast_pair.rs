@@ -57,6 +57,7 @@ impl CastPair {
             wait: Duration::from_secs(5),
             linger: Duration::from_millis(500),
             give_up: Some(Duration::from_secs(60)),
+            is_unlisted: false,
         };
         let sender = Sender::new(options, &description).expect("a session within its limits");
         let receiver = Receiver::new(ReceiverOptions {

@@ -1,4 +1,4 @@
-//! A cast, as its sender reports it to an origin. Only displayed; nothing depends on it.
+//! Casts: what a sender reports of one to an origin, which is only displayed; and casts that an origin makes on demand.
 
 use platter_records::schema;
 use schemars::JsonSchema;
@@ -102,4 +102,39 @@ pub struct ListedCast {
     /// The last report of the sender.
     #[serde(flatten)]
     pub status: CastStatus,
+}
+
+/// The request that an origin cast a version.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskForCastRequest {
+    /// `lab/debian12@3`, `lab/debian12` for the newest version, or a score.
+    #[schemars(schema_with = "schema::version_query")]
+    pub version: String,
+}
+
+/// What an origin does for who asked for a cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CastOfferState {
+    /// As many casts as are allowed are under way: ask again.
+    Queued,
+    /// The sender is being started: ask again.
+    Preparing,
+    /// Receivers can join.
+    Ready,
+}
+
+/// Where to receive a cast. Only who may read the version is told, so keys of the cast belong here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CastOffer {
+    /// The score: 64 hexadecimal digits.
+    #[schemars(schema_with = "schema::id")]
+    pub score: String,
+    /// State.
+    pub state: CastOfferState,
+    /// TCP address for joins, once receivers can join.
+    pub join: Option<String>,
+    /// Multicast group of the data, once receivers can join.
+    pub group: Option<String>,
 }

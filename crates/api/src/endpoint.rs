@@ -47,6 +47,7 @@ pub enum Endpoint {
     Growth,
     Disks,
     Casts,
+    AskForCast,
     TellOfCast,
     Collect,
     Standing,
@@ -73,7 +74,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -112,6 +113,7 @@ impl Endpoint {
         Self::Growth,
         Self::Disks,
         Self::Casts,
+        Self::AskForCast,
         Self::TellOfCast,
         Self::Collect,
         Self::Standing,
@@ -162,6 +164,7 @@ impl Endpoint {
             Self::Growth => ("get", "/api/v1/growth"),
             Self::Disks => ("get", "/api/v1/disks"),
             Self::Casts => ("get", "/api/v1/casts"),
+            Self::AskForCast => ("post", "/api/v1/casts"),
             Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
             Self::Collect => ("post", "/api/v1/collect"),
             Self::Standing => ("get", "/api/v1/standing"),
@@ -193,7 +196,8 @@ impl Endpoint {
             | Self::BootSet
             | Self::Growth
             | Self::Disks
-            | Self::Casts => Some(Role::Read),
+            | Self::Casts
+            | Self::AskForCast => Some(Role::Read),
             Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -269,6 +273,7 @@ impl Endpoint {
             | Self::Protect
             | Self::RecordBootSet
             | Self::UnregisterBootSet
+            | Self::AskForCast
             | Self::TellOfCast => Scope::Image,
             Self::Rename => Scope::Tree,
         }

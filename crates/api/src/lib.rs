@@ -25,7 +25,9 @@ mod upload;
 mod version;
 
 pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
-pub use cast::{CastReceiver, CastState, CastStatus, ListedCast};
+pub use cast::{
+    AskForCastRequest, CastOffer, CastOfferState, CastReceiver, CastState, CastStatus, ListedCast,
+};
 pub use changes::{CHANGES_MAX, ChangesReply};
 pub use collect::CollectRequest;
 pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};

@@ -11,14 +11,17 @@
 //! over the simulated network of its tests.
 
 mod coding;
+mod hold;
 mod pacing;
 pub mod peer;
 mod random;
 mod receiver;
 mod sender;
 mod session;
+mod shares;
 mod wire;
 
+pub use hold::Hold;
 pub use receiver::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 pub use sender::{
     BATCH_DATAGRAMS_MAX, Destination, ReceiverState, ReceiverStatus, Sender, SenderOptions, SenderProgress,
@@ -28,5 +31,6 @@ pub use session::{
     CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
     Segment, SessionDescription, SessionId,
 };
+pub use shares::{demand, shares};
 pub use wire::announce::{Announce, FeedbackTimers};
 pub use wire::join::{MESSAGE_BYTES_MAX, MessageBuffer, ReceiverResult, Wanted};

@@ -14,6 +14,8 @@ const BUCKET: Duration = Duration::from_millis(20);
 const BATCH: Duration = Duration::from_micros(1500);
 /// Minimum capacity of the bucket in bytes: one batch. Otherwise low rates could never send one.
 const BUCKET_BYTES_MIN: u64 = 1600;
+/// Lowest ceiling in bits per second.
+const CEILING_MIN: u64 = 100_000;
 /// The rate never falls below the ceiling divided by this. Flow control by buffers can stop a sender; loss only slows it.
 const RATE_SHARE_MIN: u64 = 100;
 /// Time after a cut in which its effect becomes visible.
@@ -42,9 +44,9 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Makes a pacer for a ceiling in bits per second, at least 100 kbit/s.
+    /// Makes a pacer for a ceiling in bits per second, at least [`CEILING_MIN`].
     pub(crate) fn new(ceiling_bits_per_second: u64) -> Self {
-        let ceiling = ceiling_bits_per_second.max(100_000);
+        let ceiling = ceiling_bits_per_second.max(CEILING_MIN);
         Self {
             ceiling,
             rate: ceiling,
@@ -58,6 +60,15 @@ impl Pacer {
     /// Returns the current rate in bits per second.
     pub(crate) fn rate(&self) -> u64 {
         self.rate
+    }
+
+    /// Changes the ceiling. A sender at the old ceiling continues at the new one; the rate of any other is only cut.
+    pub(crate) fn set_ceiling(&mut self, ceiling_bits_per_second: u64) {
+        let ceiling = ceiling_bits_per_second.max(CEILING_MIN);
+        let was_at_ceiling = self.rate == self.ceiling;
+        self.ceiling = ceiling;
+        self.rate = if was_at_ceiling { ceiling } else { self.rate.min(ceiling) };
+        self.tokens = self.tokens.min(self.bucket_bits());
     }
 
     /// Adds the tokens for the time that has passed.
@@ -168,6 +179,23 @@ mod tests {
             let bits = sent_in_a_second(&mut Pacer::new(ceiling), Duration::ZERO);
             assert!(bits <= ceiling + 20_000 && bits > ceiling * 98 / 100, "{bits} of {ceiling}");
         }
+    }
+
+    #[test]
+    fn another_ceiling_counts_at_once() {
+        let mut pacer = Pacer::new(100_000_000);
+        for ceiling in [20_000_000, 300_000_000] {
+            pacer.set_ceiling(ceiling);
+            let start = pacer.filled_at;
+            let bits = sent_in_a_second(&mut pacer, start);
+            assert!(bits <= ceiling * 103 / 100 && bits > ceiling * 97 / 100, "{bits} of {ceiling}");
+        }
+        // A sender that loss has slowed down is not sped up.
+        pacer.cut(Duration::from_secs(9), 0.5);
+        pacer.set_ceiling(600_000_000);
+        assert_eq!(pacer.rate(), 150_000_000);
+        pacer.set_ceiling(70_000_000);
+        assert_eq!(pacer.rate(), 70_000_000);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    CastStatus, ChangesReply, CloneRequest, CollectRequest, FenceRequest, ForgetReport, ForgetRequest,
-    NodePeersReply, NodeReport, ProtectReport, ProtectRequest, RenameReport, RenameRequest, ReplicaReply,
-    ReplicaRequest, ResolveReply, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest,
-    UnregisterReply, UnregisterRequest,
+    AskForCastRequest, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest, FenceRequest,
+    ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport, ProtectReport, ProtectRequest,
+    RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SignRequest, StandingReply,
+    StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
@@ -386,6 +386,16 @@ impl OriginStore {
     /// Reports the state of a cast.
     pub fn tell_of_cast(&self, id: &str, status: &CastStatus) -> Result<()> {
         self.client.tell(&format!("/api/v1/casts/{id}"), status)
+    }
+
+    /// The casts of the last ten minutes, newest first.
+    pub fn casts(&self) -> Result<Vec<ListedCast>> {
+        self.client.get("/api/v1/casts")
+    }
+
+    /// Asks for a cast of this version. If the reply names no address yet, ask again.
+    pub fn ask_for_cast(&self, version: &str) -> Result<CastOffer> {
+        self.client.post("/api/v1/casts", &AskForCastRequest { version: version.to_owned() })
     }
 
     /// As `Store::hoard`.

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_api::ListedDisk;
+use platter_api::{CastOffer, CastStatus, ListedDisk};
 use platter_image::{Error, Result, Score};
-use platter_records::{FormerAnswers, Standing, StoreId};
+use platter_records::{FormerAnswers, Resolved, Standing, StoreId};
 use platter_store::{Store, StorePlace};
 use platter_transport::TlsFiles;
 
@@ -160,6 +160,13 @@ impl FromStr for ListenAddress {
 /// the processes that serve disks.
 pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync>;
 
+/// Casts a version of the store on demand, and reports the state of the cast, by its id, to the function. Returns at once. The caller
+/// provides this function, because the origin knows neither the protocol nor its sockets.
+pub type CastOnDemand = Arc<dyn Fn(&Store, &Resolved, TellOfCast) -> Result<CastOffer> + Send + Sync>;
+
+/// Takes the state of a cast.
+pub type TellOfCast = Arc<dyn Fn(&str, &CastStatus) + Send + Sync>;
+
 /// Lists the scores on which the overlays of a store's directory stand: their recipes are not collected. The caller provides
 /// this function, too.
 pub type OverlayBases = Arc<dyn Fn(&Store) -> Result<Vec<Score>> + Send + Sync>;
@@ -185,6 +192,8 @@ pub struct ServeOptions {
     pub tool_version: String,
     /// For `GET /api/v1/disks`.
     pub list_disks: ListDisks,
+    /// Casts versions on demand. `None`: such requests are refused.
+    pub cast: Option<CastOnDemand>,
     /// Collect garbage in these intervals.
     pub collect_every: Option<Duration>,
     /// Read every pack back once in this period.

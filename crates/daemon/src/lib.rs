@@ -42,7 +42,10 @@ mod uploads;
 mod writer;
 
 pub use access::AccessTokens;
-pub use config::{ListDisks, ListenAddress, OverlayBases, ServeOptions, TellFormer, UPLOAD_LIMIT_DEFAULT};
+pub use config::{
+    CastOnDemand, ListDisks, ListenAddress, OverlayBases, ServeOptions, TellFormer, TellOfCast,
+    UPLOAD_LIMIT_DEFAULT,
+};
 pub use platter_api::{AccessToken, ListedDisk, NamePattern, NewToken, Role};
 pub use platter_transport::TlsFiles;
 pub use serve::serve;

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use platter_api::CastStatus;
-use platter_image::{Error, Result, Score};
-use platter_records::{ImageName, Version};
+use platter_image::{Error, ErrorKind, Result, Score};
+use platter_records::{ImageName, Resolved, Version, VersionQuery};
 use platter_store::Store;
 use tokio::sync::{Notify, watch};
 
@@ -16,8 +16,8 @@ use crate::access::{AccessTokens, Principal};
 use crate::bodies::Bodies;
 use crate::casts::{Casts, state_word};
 use crate::config::{
-    ACCESS_THREADS, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks, OverlayBases,
-    STORE_THREADS, ServeOptions, WAITING_MAX,
+    ACCESS_THREADS, CastOnDemand, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks,
+    OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
 use crate::events::{Events, What};
@@ -55,6 +55,7 @@ pub(crate) struct Origin {
     pub(crate) is_replaced: AtomicBool,
     pub(crate) tool_version: String,
     pub(crate) list_disks: ListDisks,
+    pub(crate) cast: Option<CastOnDemand>,
     pub(crate) overlay_bases: OverlayBases,
     pub(crate) collect_every: Option<Duration>,
     /// Held while the list of followers is changed.
@@ -89,6 +90,7 @@ impl Origin {
             is_replaced: AtomicBool::new(false),
             tool_version: options.tool_version.clone(),
             list_disks: options.list_disks.clone(),
+            cast: options.cast.clone(),
             overlay_bases: options.overlay_bases.clone(),
             collect_every: options.collect_every,
             following: Mutex::default(),
@@ -104,6 +106,25 @@ impl Origin {
         let mut found = versions.filter(|version| version.record.score == score);
         let found = found.find(|version| who.may_read(&version.name.image));
         found.ok_or_else(|| no_score(score))
+    }
+
+    /// Returns what a name or a score means to the principal. Whether it may read a named image must have been decided before.
+    ///
+    /// # Errors
+    /// As [`Origin::readable_version`].
+    pub(crate) fn resolve_for(&self, who: &Principal, what: VersionQuery) -> Result<Resolved> {
+        match what {
+            VersionQuery::Named(image, choice) => {
+                let version = self.store.version(&image, choice);
+                let version = version.map_err(|error| without_directory(error, &image))?;
+                Ok(Resolved { score: version.record.score, version: Some(version) })
+            }
+            // A disk without a name may be read only by a principal that reads everything.
+            VersionQuery::Score(score) if who.reads_everything() => self.store.resolve(&score.to_string()),
+            VersionQuery::Score(score) => {
+                Ok(Resolved { score, version: Some(self.readable_version(who, score)?) })
+            }
+        }
     }
 
     /// Returns the ids of a recipe that may be sent to the principal; `None` means everything.
@@ -152,6 +173,14 @@ impl Origin {
     pub(crate) fn tell_of_cast(&self, id: &str, image: Option<ImageName>, status: &CastStatus) {
         let (version, state) = (status.version.clone(), state_word(status.state));
         self.events.add(What::Cast { id: id.into(), version, state, image });
+    }
+}
+
+/// Replaces the error for a missing image, because it contains a directory of this machine.
+pub(crate) fn without_directory(error: Error, image: &ImageName) -> Error {
+    match error.kind() {
+        ErrorKind::Missing if !error.to_string().contains('@') => no_image(image),
+        _ => error,
     }
 }
 

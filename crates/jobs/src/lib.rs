@@ -33,7 +33,7 @@ pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
 pub use capture::{
     BackingFile, CaptureRequest, Input, InputOptions, SourceName, capture, capture_as, filesystems,
 };
-pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
+pub use cast::{CastDesk, CastDeskOptions, CastRequest, SEGMENT_DATA_MAX, cast, casts, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
 pub use copies::{
@@ -58,8 +58,8 @@ pub use hoard::{
 pub use install::{InstallRequest, install};
 pub use names::{ForgetRequest, forget, protect, rename};
 pub use platter_api::{
-    CacheStatus, CastReceiver, CastState, CastStatus, DiskStatus, FillStatus, ForgetReport, ListedDisk,
-    NodeCounters, RenameReport, RenamedVersion, SERVE_SOCKET,
+    CacheStatus, CastReceiver, CastState, CastStatus, DiskStatus, FillStatus, ForgetReport, ListedCast,
+    ListedDisk, NodeCounters, RenameReport, RenamedVersion, SERVE_SOCKET,
 };
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_client::{ServerAddress, ServerOptions};
@@ -92,7 +92,7 @@ pub use platter_store::{
 };
 pub use platter_transport::{Trust, make_files_private};
 pub use progress::{Progress, Silent};
-pub use receive::{ReceiveRequest, receive};
+pub use receive::{OriginCastRequest, ReceiveRequest, receive};
 pub use report::{
     CaptureReport, CastReport, Compared, DeltaReport, ExportReport, InstallReport, ReceiveReport,
     ReceiverReport,

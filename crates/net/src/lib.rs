@@ -15,7 +15,7 @@ mod wake;
 pub use drive::{receive, send};
 pub use options::{
     BUFFER_CHUNKS, ChunkSink, ChunkSource, ChunkVerdict, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions,
-    ReceiveSummary, SendEvent, SendOptions, SendSummary, SinkOutcome,
+    ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, ToldSender,
 };
 pub use platter_cast::{
     Announce, CHUNK_BYTES_MAX, CastFilter, ReceiverResult, ReceiverState, ReceiverStatus, Segment,

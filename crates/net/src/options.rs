@@ -1,14 +1,15 @@
 //! The options of a cast over real sockets, and the traits for reading and consuming its chunks.
 //!
-//! Must never do I/O.
+//! Must never do I/O. It reads the clock in one place: to decide whether a cast that is kept may end.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use platter_cast::{CastFilter, ReceiverStatus, SenderProgress, SessionDescription, Wanted};
+use parking_lot::Mutex;
+use platter_cast::{CastFilter, Hold, ReceiverStatus, SenderProgress, SessionDescription, Wanted};
 use platter_image::{Result, Score};
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
@@ -27,7 +28,8 @@ pub struct SendOptions {
     pub group: Option<SocketAddrV4>,
     /// The address for announcements.
     pub discovery: SocketAddrV4,
-    /// TCP port for joins; 0 chooses a free one (receivers learn it from the announcement).
+    /// TCP port for joins. A free one is chosen if it is 0, or in use by another cast of this machine: receivers learn it from the
+    /// announcement.
     pub join_port: u16,
     /// The maximum rate in bits per second on the wire, headers included. The actual rate adapts to the
     /// receivers below it.
@@ -42,6 +44,10 @@ pub struct SendOptions {
     pub give_up: Option<Duration>,
     /// Set to true to end the cast early.
     pub stop: Arc<AtomicBool>,
+    /// The cast is not announced at the discovery address, and admits only receivers that name its score.
+    pub is_unlisted: bool,
+    /// Controls the cast while it runs.
+    pub control: Arc<SendControl>,
 }
 
 impl Default for SendOptions {
@@ -57,7 +63,43 @@ impl Default for SendOptions {
             linger: Duration::from_secs(2),
             give_up: None,
             stop: Arc::default(),
+            is_unlisted: false,
+            control: Arc::default(),
         }
+    }
+}
+
+/// Controls a cast while it runs, from another thread.
+#[derive(Debug)]
+pub struct SendControl {
+    rate_bits_per_second: AtomicU64,
+    hold: Mutex<Hold>,
+}
+
+impl Default for SendControl {
+    fn default() -> Self {
+        Self { rate_bits_per_second: AtomicU64::new(u64::MAX), hold: Mutex::default() }
+    }
+}
+
+impl SendControl {
+    /// Limits the rate, below the maximum of the options.
+    pub fn limit_rate(&self, bits_per_second: u64) {
+        self.rate_bits_per_second.store(bits_per_second, Ordering::Relaxed);
+    }
+
+    /// Keeps the cast until this time at least, even if it has no receiver. Returns `false` if it has ended.
+    #[must_use]
+    pub fn keep(&self, until: Instant) -> bool {
+        self.hold.lock().extend(until)
+    }
+
+    pub(crate) fn rate(&self, max: u64) -> u64 {
+        self.rate_bits_per_second.load(Ordering::Relaxed).min(max)
+    }
+
+    pub(crate) fn end(&self) -> bool {
+        self.hold.lock().end(Instant::now())
     }
 }
 
@@ -74,6 +116,8 @@ pub struct ReceiveOptions {
     pub discovery: SocketAddrV4,
     /// The sender's join address, if known; then no announcement is needed.
     pub sender: Option<SocketAddr>,
+    /// The sender's join address, if another thread learns it from an origin; then no announcement is needed, either.
+    pub told: Option<Arc<ToldSender>>,
     /// The name of this machine, for the sender's screen.
     pub hello: String,
     /// The most chunks in memory (1.4 MB each), being received or waiting for the sink.
@@ -95,12 +139,40 @@ impl Default for ReceiveOptions {
             filter: CastFilter::default(),
             discovery: DISCOVERY,
             sender: None,
+            told: None,
             hello: String::new(),
             buffer_chunks: BUFFER_CHUNKS,
             everything: true,
             give_up: None,
             stop: Arc::default(),
         }
+    }
+}
+
+/// The join address of a sender, which another thread learns while the receiver runs. Keys of its cast belong here, too.
+#[derive(Debug, Default)]
+pub struct ToldSender {
+    address: Mutex<Option<SocketAddr>>,
+    is_joined: AtomicBool,
+}
+
+impl ToldSender {
+    /// Sets the address.
+    pub fn set(&self, address: SocketAddr) {
+        *self.address.lock() = Some(address);
+    }
+
+    /// Whether the receiver has joined a sender, and not lost it.
+    pub fn is_joined(&self) -> bool {
+        self.is_joined.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        *self.address.lock()
+    }
+
+    pub(crate) fn set_joined(&self, is_joined: bool) {
+        self.is_joined.store(is_joined, Ordering::Relaxed);
     }
 }
 

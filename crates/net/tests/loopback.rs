@@ -15,12 +15,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
     ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, Segment, SendEvent,
-    SendOptions, SendSummary, SessionDescription, SinkOutcome, Wanted, receive, send,
+    SendOptions, SendSummary, SessionDescription, SinkOutcome, ToldSender, Wanted, receive, send,
 };
 
 const SCORE: Score = Score(BlockId([5; 32]));
@@ -243,6 +243,86 @@ fn a_receiver_of_another_image_is_told_which_casts_there_are() {
         assert!(error.to_string().ends_with("casts found: lab/test"), "{error}");
         stop.store(true, Ordering::Relaxed);
         assert!(sender.join().unwrap().is_err());
+    });
+}
+
+/// Two casts of one machine: the second one takes another port for joins, and each receiver gets its own.
+#[test]
+fn two_casts_at_once_on_one_machine() {
+    let contents = [Contents::new(6), Contents::new(9)];
+    let discovery = discovery();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let mut join_port = 0;
+        for (contents, name) in contents.iter().zip(["lab/test", "lab/second"]) {
+            let options = SendOptions { join_port, ..send_options(discovery, 1) };
+            let tell = tell.clone();
+            let description = SessionDescription { name: name.into(), ..contents.description() };
+            scope.spawn(move || {
+                let summary = send(&options, &description, contents, |event| {
+                    if let SendEvent::Ready { join, .. } = event {
+                        tell.send(join.port()).unwrap();
+                    }
+                });
+                assert_eq!(summary.unwrap().receivers.len(), 1, "{name}");
+            });
+            let port = told.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_ne!(port, join_port);
+            join_port = port;
+        }
+        for (contents, name) in contents.iter().zip(["lab/test", "lab/second"]) {
+            scope.spawn(move || {
+                let wanted = Wanted::Name(name.into());
+                let options = ReceiveOptions { wanted, ..receive_options(discovery, 0) };
+                // A sink accepts only the chunks of its own contents.
+                receive(&options, &mut Sink::new(contents), |_| {}).unwrap();
+            });
+        }
+    });
+}
+
+/// A cast on demand: who was told of it gets it, nobody else learns what it is, and it waits for whom it was told to wait for.
+#[test]
+fn an_unlisted_cast_admits_only_who_was_told() {
+    let contents = Contents::new(4);
+    let discovery = discovery();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let give_up = Some(Duration::ZERO);
+        let stop = Arc::new(AtomicBool::new(false));
+        let options =
+            SendOptions { is_unlisted: true, give_up, stop: stop.clone(), ..send_options(discovery, 1) };
+        let control = Arc::clone(&options.control);
+        assert!(control.keep(Instant::now() + Duration::from_secs(600)));
+        let contents = &contents;
+        let sender = scope.spawn(move || {
+            send(&options, &contents.description(), contents, |event| {
+                if let SendEvent::Ready { join, .. } = event {
+                    tell.send(join).unwrap();
+                }
+            })
+        });
+        let join = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let strangers = [(Wanted::Any, Some(join)), (Wanted::Name("lab/test".into()), Some(join))];
+        for (wanted, sender) in strangers.into_iter().chain([(Wanted::Score(SCORE), None)]) {
+            let give_up = Some(Duration::from_secs(2));
+            let options = ReceiveOptions { wanted, sender, give_up, ..receive_options(discovery, 0) };
+            let error = receive(&options, &mut Sink::new(contents), |_| {}).unwrap_err().to_string();
+            assert!(!error.contains("lab/test"), "{error}");
+        }
+        let known = Arc::new(ToldSender::default());
+        let options = ReceiveOptions {
+            wanted: Wanted::Score(SCORE),
+            told: Some(Arc::clone(&known)),
+            ..receive_options(discovery, 0)
+        };
+        let receiver = scope.spawn(move || receive(&options, &mut Sink::new(contents), |_| {}));
+        assert!(!known.is_joined());
+        known.set(join);
+        receiver.join().unwrap().unwrap();
+        assert!(control.keep(Instant::now()), "it waits for others");
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(sender.join().unwrap().unwrap().receivers.len(), 1);
     });
 }
 

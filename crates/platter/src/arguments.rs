@@ -30,8 +30,8 @@ pub(crate) use live::{
     TreeArguments,
 };
 pub(crate) use lock::{Lock, LockOf};
-pub(crate) use room::{Cast, Receive};
-pub(crate) use serve::{AccessToken, Serve, ServeCommand};
+pub(crate) use room::{Cast, Casts, Receive};
+pub(crate) use serve::{AccessToken, Serve, ServeCasts, ServeCommand};
 pub(crate) use signing::{Key, Sign, TrustedKeysArgument, Verify};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use version::{Resurrected, VersionArgument};
@@ -243,11 +243,18 @@ pub(crate) enum Command {
     /// them. This command deletes them. It needs no free space, so it works on a full filesystem.
     DiscardInterrupted,
     /// Send a version by multicast to all machines that run `platter receive`
+    ///
+    /// With --server, the version is first copied from the origin to a temporary store on this machine, compressed as it is stored there.
     Cast(Cast),
     /// Receive a cast and write it to a device or file
     ///
     /// The target is checked, shown and written as by `platter install`. Confirmation is asked before the cast is joined.
+    ///
+    /// With --server URL NAME TARGET, asks that origin to cast the version, and accepts only the disk that the origin names. The origin
+    /// casts while somebody receives; it must run with `platter serve --cast`. ($PLATTER_SERVER has no effect here.)
     Receive(Receive),
+    /// List the casts that an origin makes or was told of, with their receivers
+    Casts(Casts),
     /// Serve versions as live disks over NBD, FUSE or 9P, until they are detached or Ctrl-C
     ///
     /// Without --write, disks and file trees are read-only, and any number of clients may use them. With --write, the command

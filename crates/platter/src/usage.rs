@@ -23,6 +23,10 @@ const PAIRS: [(&str, bool); 4] = [("capture", false), ("install", true), ("expor
 /// A usage error with the usage of its command.
 pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let parsed = Arguments::try_parse_from(words).and_then(|arguments| match &arguments.command {
+        Command::Receive(options) if arguments.server.server.is_some() && options.what.len() == 1 => {
+            let message = "--server needs the version that the origin is to cast: platter receive --server URL NAME TARGET";
+            Err(wrong("receive", ErrorKind::MissingRequiredArgument, message))
+        }
         Command::Receive(options) => match options.wanted() {
             Ok(_) => Ok(arguments),
             Err(error) => Err(wrong("receive", ErrorKind::ValueValidation, &error.to_string())),
@@ -221,9 +225,16 @@ mod tests {
             "platter capture disk lab/a",
             "platter receive lab/a x",
             "platter receive /dev/loop3",
+            "platter receive --server unix:s lab/a /dev/loop3",
         ] {
             assert_eq!(said(line).0, 0, "{line}");
         }
+    }
+
+    #[test]
+    fn an_origin_casts_only_a_version_that_is_named() {
+        let (code, text) = said("platter receive --server unix:s /dev/loop3");
+        assert!(code == 2 && text.contains("NAME TARGET"), "{code} {text}");
     }
 
     /// Every image name has a type of its own, so the parser rejects invalid names: no untyped argument is an image name.

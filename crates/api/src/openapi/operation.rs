@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::schemas::Schemas;
 use crate::{
-    AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, ChangesReply, CloneRequest,
-    CollectRequest, Endpoint, FenceRequest, ForgetReport, ForgetRequest, Growth, ImportReply, ImportRequest,
-    ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply, ProtectReport, ProtectRequest,
-    PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply,
-    SignRequest, StandingReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
-    UploadFramesReply, VersionFacts,
+    AccessToken, AddAccessTokenRequest, AskForCastRequest, BeginUploadReply, CastOffer, CastStatus,
+    ChangesReply, CloneRequest, CollectRequest, Endpoint, FenceRequest, ForgetReport, ForgetRequest, Growth,
+    ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply,
+    ProtectReport, ProtectRequest, PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply,
+    ReplicaRequest, ResolveReply, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest,
+    UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -63,6 +63,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Growth => "Growth of the store",
         Endpoint::Disks => "Live disks of this machine, and disks with local changes",
         Endpoint::Casts => "Casts of the last ten minutes",
+        Endpoint::AskForCast => "Cast a version on demand, or join its running cast",
         Endpoint::TellOfCast => "Report the state of a cast",
         Endpoint::Collect => "Delete what no version needs",
         Endpoint::Standing => "What the store is among its copies",
@@ -162,6 +163,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::AddAccessToken => object::<AddAccessTokenRequest>(schemas),
         Endpoint::RecordBootSet => bytes(true, BYTES),
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
+        Endpoint::AskForCast => object::<AskForCastRequest>(schemas),
         Endpoint::TellOfCast => object::<CastStatus>(schemas),
         Endpoint::Collect => object::<CollectRequest>(schemas),
         Endpoint::Fence => object::<FenceRequest>(schemas),
@@ -233,6 +235,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         ),
         Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "Ordered by name"),
         Endpoint::Casts => reply::<Vec<ListedCast>>(schemas, 200, "The newest first"),
+        Endpoint::AskForCast => reply::<CastOffer>(schemas, 200, "Where to join, once the sender is ready"),
         Endpoint::TellOfCast => (204, json!({ "description": "Accepted" })),
     }
 }
@@ -265,6 +268,7 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::Protect
         | Endpoint::RecordBootSet
         | Endpoint::UnregisterBootSet
+        | Endpoint::AskForCast
         | Endpoint::TellOfCast => &[404, 409],
         _ => &[],
     }

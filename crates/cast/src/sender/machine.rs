@@ -64,6 +64,8 @@ pub struct SenderOptions {
     pub linger: Duration,
     /// End if nobody joins within this time.
     pub give_up: Option<Duration>,
+    /// Announce the session in its own group only, and admit only receivers that name the score: those that were told of it.
+    pub is_unlisted: bool,
 }
 
 /// The destination of a batch.
@@ -293,6 +295,12 @@ impl Sender {
         who: (String, IpAddr),
         buffer_chunks: u32,
     ) -> JoinMessage {
+        if self.options.is_unlisted
+            && !matches!(wanted, Wanted::Score(score) if *score == self.announce.score)
+        {
+            let reason = "this sender takes only receivers that its origin sends: `platter receive --server`";
+            return JoinMessage::Refused { reason: reason.into() };
+        }
         if !wanted.matches(&self.announce.score, &self.announce.name) {
             let reason = format!("this sender casts {} ({})", self.announce.name, self.announce.score);
             return JoinMessage::Refused { reason };
@@ -354,7 +362,9 @@ impl Sender {
         if self.herald.take_announcement(now) {
             let header = self.next_header(now, MessageType::Announce);
             self.announce.write(&header, &mut transmit.bytes);
-            transmit.to = Destination::GroupAndDiscovery;
+            if !self.options.is_unlisted {
+                transmit.to = Destination::GroupAndDiscovery;
+            }
             return self.finish_batch(transmit, 0);
         }
         if self.started_at.is_none() || !self.pacer.may_send() {
@@ -546,6 +556,11 @@ impl Sender {
     /// Returns whether a receiver's state has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         self.roster.take_changed()
+    }
+
+    /// Changes the maximum rate on the wire, in bits per second.
+    pub fn set_rate(&mut self, bits_per_second: u64) {
+        self.pacer.set_ceiling(bits_per_second);
     }
 
     /// Returns the counters.

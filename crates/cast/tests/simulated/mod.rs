@@ -177,6 +177,7 @@ pub fn sender_options(seed: u8, rate: u64) -> SenderOptions {
         wait: Duration::from_secs(5),
         linger: Duration::from_millis(500),
         give_up: Some(Duration::from_secs(60)),
+        is_unlisted: false,
     }
 }
 

@@ -1,5 +1,6 @@
-//! Endpoints for casts: senders report them, and clients list them.
+//! Endpoints for casts: senders report them, clients list them, and who may read a version asks for a cast of it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Extension;
@@ -7,20 +8,58 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use platter_api::CastStatus;
+use platter_api::{AskForCastRequest, CastStatus};
+use platter_image::Error;
+use platter_records::VersionQuery;
 
 use super::Shared;
 use super::body::{json, read_json};
 use super::gate::Asker;
 use super::path::Named;
 use super::problem::{Problem, no_nameless};
+use crate::access::Principal;
 use crate::casts::check_report;
+
+/// The refusal of an origin that does not cast.
+const NO_CASTS: &str = "this origin does not cast: `platter serve --cast INTERFACE` enables it, and `platter install --server URL` \
+    needs no cast";
 
 pub(super) async fn list(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
 ) -> Result<Response, Problem> {
     json(&origin.casts.seen_by(&asker.who, Instant::now()))
+}
+
+pub(super) async fn ask(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let request: AskForCastRequest = read_json(&origin, &asker, &headers, sent).await?;
+    let what: VersionQuery = request.version.parse().map_err(|error| Problem::bad_request(&error))?;
+    if let VersionQuery::Named(image, _) = &what {
+        asker.check(image)?;
+    }
+    let shared = Arc::clone(&origin);
+    let offer = origin.pool.run(move || {
+        // Before anything else: the answer for something hidden does not depend on the origin's options.
+        let resolved = shared.resolve_for(&asker.who, what)?;
+        let cast = shared.cast.as_ref().ok_or_else(|| Error::refused(NO_CASTS))?;
+        let (origin, image) =
+            (Arc::downgrade(&shared), resolved.version.as_ref().map(|it| it.name.image.clone()));
+        let tell = move |id: &str, status: &CastStatus| {
+            let Some(origin) = origin.upgrade() else { return };
+            let (sender, now) = (Principal::of_unix_socket(), Instant::now());
+            // Only a list that is full of running casts refuses it; the cast goes on.
+            if let Ok(true) = origin.casts.tell(id, &sender, image.clone(), status.clone(), now) {
+                origin.tell_of_cast(id, image.clone(), status);
+            }
+        };
+        cast(&shared.store, &resolved, Arc::new(tell))
+    });
+    json(&offer.await?)
 }
 
 pub(super) async fn tell(

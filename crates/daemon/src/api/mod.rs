@@ -141,6 +141,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Growth => get(reading::growth),
         Endpoint::Disks => get(disks::list),
         Endpoint::Casts => get(casts::list),
+        Endpoint::AskForCast => post(casts::ask),
         Endpoint::TellOfCast => post(casts::tell),
     }
 }

@@ -11,9 +11,9 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use platter_api::{ResolveReply, StoreFacts, VersionFacts};
+use platter_image::Error;
 use platter_image::recipe::Recipe;
-use platter_image::{Error, ErrorKind};
-use platter_records::{EditLock, ImageName, Version, VersionQuery, VersionRecord};
+use platter_records::{EditLock, ImageName, Resolved, Version, VersionQuery, VersionRecord};
 use platter_store::missing_blocks;
 use serde::Deserialize;
 
@@ -24,6 +24,7 @@ use super::problem::Problem;
 use crate::config::GROWTH_POINTS_MAX;
 use crate::growth::growth_of;
 use crate::nodes::sharing_group;
+use crate::origin::without_directory;
 
 /// The requested image; all images when absent.
 #[derive(Deserialize)]
@@ -161,20 +162,7 @@ pub(super) async fn resolve(
         asker.check(image)?;
     }
     let (shared, who) = (Arc::clone(&origin), asker.who.clone());
-    let resolved = origin.pool.run(move || match what {
-        VersionQuery::Named(image, choice) => {
-            let version =
-                shared.store.version(&image, choice).map_err(|error| without_directory(error, &image))?;
-            Ok((version.record.score, Some(version)))
-        }
-        // A disk without a name may be read only by a principal that reads everything.
-        VersionQuery::Score(score) if asker.who.reads_everything() => {
-            let resolved = shared.store.resolve(&score.to_string())?;
-            Ok((resolved.score, resolved.version))
-        }
-        VersionQuery::Score(score) => Ok((score, Some(shared.readable_version(&asker.who, score)?))),
-    });
-    let (score, version) = resolved.await?;
+    let Resolved { score, version } = origin.pool.run(move || shared.resolve_for(&asker.who, what)).await?;
     let record = version.map(|version| who.shown(version.record));
     let mut answer = ResolveReply { score: score.to_string(), version: record, missing: None };
     if missing == Some(true) {
@@ -186,14 +174,6 @@ pub(super) async fn resolve(
         answer.missing = Some(origin.pool.run(look).await?);
     }
     json(&answer)
-}
-
-/// Replaces the error for a missing image, because it contains a directory of this machine.
-fn without_directory(error: Error, image: &ImageName) -> Error {
-    match error.kind() {
-        ErrorKind::Missing if !error.to_string().contains('@') => crate::origin::no_image(image),
-        _ => error,
-    }
 }
 
 fn lacks(parameter: &str) -> Problem {

@@ -59,9 +59,8 @@ impl Disk {
         let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
         let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
         let mut recipe = RecipeBuilder::new(BLOCK, 512, policy, Domain::SHARED, pages);
-        recipe
-            .push(Entry { extent: Extent::new(0, BLOCK), state: State::Data { block, offset: 0 } })
-            .unwrap();
+        let entry = Entry { extent: Extent::new(0, BLOCK), state: State::Data { block, offset: 0 } };
+        recipe.push(entry).unwrap();
         let (score, pages) = recipe.finish().unwrap();
         Self { score, block, contents: Vec::new(), pages }
     }
@@ -119,6 +118,7 @@ impl Room {
             tls: None,
             take_over: false,
             upload_limit: UPLOAD_LIMIT,
+            cast: None,
             list_disks: Arc::new(edited_disks),
             collect_every: None,
             tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),

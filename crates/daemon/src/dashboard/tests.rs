@@ -23,6 +23,7 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
         take_over: false,
         upload_limit: 0,
         tool_version: "test".into(),
+        cast: None,
         list_disks: Arc::new(|_| Ok(Vec::new())),
         collect_every: None,
         tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),

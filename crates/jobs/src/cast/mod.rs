@@ -1,12 +1,15 @@
 //! Casts a version to every receiver that wants it.
 
 mod chunks;
+mod on_demand;
 mod reporter;
 mod segments;
+mod spool;
 mod status;
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use platter_cast::OFFER_BYTES_MAX;
 use platter_image::recipe::Recipe;
@@ -16,16 +19,19 @@ use platter_net::{
     SessionDescription,
 };
 use platter_records::{Resolved, encode_offer};
-use platter_store::{Store, StorePlace};
+use platter_store::Store;
 
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport, default_holder};
 use chunks::Chunks;
-use platter_client::ServerOptions;
+use platter_client::{OriginStore, ServerOptions};
+use platter_fetch::{StoreLocation, origin_of};
 use reporter::Reporter;
 use segments::segments;
+use spool::{Spool, default_parent};
 
-use platter_api::{CastState, CastStatus};
+pub use on_demand::{CastDesk, CastDeskOptions};
+use platter_api::{CastState, CastStatus, ListedCast};
 pub use segments::SEGMENT_DATA_MAX;
 use status::{end, set_receivers};
 
@@ -37,10 +43,12 @@ const DATAGRAM_OVERHEAD: u64 = 66;
 /// The request to cast a version.
 #[derive(Clone, Debug)]
 pub struct CastRequest {
-    /// The store.
-    pub store: StorePlace,
+    /// The store. A version of an origin is first copied to a temporary store.
+    pub store: StoreLocation,
     /// The version.
     pub version: String,
+    /// The directory for the temporary store. `None`: `$TMPDIR`, or `/var/tmp`.
+    pub spool: Option<PathBuf>,
     /// Most bytes of data in a segment of the disk, which limits what receivers have to remember; the default is
     /// [`SEGMENT_DATA_MAX`].
     pub segment_data_max: u64,
@@ -60,18 +68,45 @@ pub fn cast(
     progress: &dyn Progress,
     on_event: &mut dyn FnMut(&SendEvent),
 ) -> Result<CastReport> {
-    let store = Store::open_reader(&request.store)?;
+    let spool = match &request.store {
+        StoreLocation::Local(_) => None,
+        StoreLocation::Remote(origin) => {
+            let parent = request.spool.clone().unwrap_or_else(default_parent);
+            Some(Spool::fetch(origin, &request.version, &parent, progress)?)
+        }
+    };
+    let store = Store::open_reader(match &spool {
+        Some(spool) => spool.place(),
+        None => request.store.local("casting")?,
+    })?;
     store.domain().refuse_encrypted("a cast")?;
-    let resolved = store.resolve(&request.version)?;
+    let resolved = store
+        .resolve(&spool.as_ref().map_or_else(|| request.version.clone(), |it| it.version().to_string()))?;
     progress.begin("planning", 0);
     let (description, source) = describe(&store, &resolved, request.segment_data_max)?;
-    let mut told = Told::begin(request, &resolved, description.total_bytes());
+    // If the origin cannot be reached, the cast continues without reports.
+    let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
+    let tell = reporter.map(Tell::Origin);
+    let mut told = Told::begin(tell, &resolved, description.total_bytes());
     let sent = platter_net::send(&request.network, &description, &source, |event| {
         told.hear(&event);
         on_event(&event);
     });
     told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
     Ok(cast_report(title(&resolved), &description, &sent?))
+}
+
+/// Lists the casts that an origin makes or was told of, newest first: those that the access token may see. For a store in a directory,
+/// the origin that serves it on this machine is asked.
+///
+/// # Errors
+/// Errors of the origin.
+pub fn casts(store: &StoreLocation) -> Result<Vec<ListedCast>> {
+    let origin = match store {
+        StoreLocation::Remote(origin) => origin.server.clone(),
+        StoreLocation::Local(place) => origin_of(place),
+    };
+    OriginStore::open(&origin)?.casts()
 }
 
 /// Returns the description of a cast, and the source of its chunks.
@@ -131,17 +166,36 @@ pub(crate) fn cast_report(
     }
 }
 
-/// The status of a cast for an origin, if there is one.
+/// Shortest time between two reports of the same state.
+const TELL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Who takes the status of a cast.
+enum Tell {
+    /// An origin, over its API.
+    Origin(Reporter),
+    /// The origin of this process.
+    Own(Box<dyn Fn(&CastStatus)>),
+}
+
+impl Tell {
+    fn tell(&mut self, status: &CastStatus) {
+        match self {
+            Self::Origin(reporter) => reporter.tell(status.clone()),
+            Self::Own(tell) => tell(status),
+        }
+    }
+}
+
+/// The status of a cast, for who takes it.
 struct Told {
-    reporter: Option<Reporter>,
+    tell: Option<Tell>,
     status: CastStatus,
     began: Instant,
+    told: Instant,
 }
 
 impl Told {
-    fn begin(request: &CastRequest, resolved: &Resolved, cast_bytes: u64) -> Self {
-        // If the origin cannot be reached, the cast continues without reports.
-        let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
+    fn begin(tell: Option<Tell>, resolved: &Resolved, cast_bytes: u64) -> Self {
         let status = CastStatus {
             version: title(resolved),
             score: resolved.score.to_string(),
@@ -149,14 +203,14 @@ impl Told {
             cast_bytes,
             ..CastStatus::default()
         };
-        Self { reporter, status, began: Instant::now() }
+        Self { tell, status, began: Instant::now(), told: Instant::now() }
     }
 
     fn hear(&mut self, event: &SendEvent) {
-        let Some(reporter) = &mut self.reporter else { return };
+        let Some(tell) = &mut self.tell else { return };
         match event {
             SendEvent::Ready { group, .. } => self.status.group = group.to_string(),
-            SendEvent::Status { .. } if reporter.is_fresh() => return,
+            SendEvent::Status { .. } if self.told.elapsed() < TELL_PAUSE => return,
             SendEvent::Status { receivers, progress } => {
                 set_receivers(&mut self.status, receivers);
                 self.status.sent_bytes = progress.bytes;
@@ -167,16 +221,17 @@ impl Told {
             }
         }
         self.status.seconds = self.began.elapsed().as_secs_f64();
-        reporter.tell(self.status.clone());
+        self.told = Instant::now();
+        tell.tell(&self.status);
     }
 
     fn end(mut self, receivers: Result<&[ReceiverStatus], &Error>) {
-        let Some(mut reporter) = self.reporter.take() else { return };
+        let Some(tell) = &mut self.tell else { return };
         if let Ok(receivers) = receivers {
             set_receivers(&mut self.status, receivers);
         }
         end(&mut self.status, receivers.err().map(ToString::to_string), self.began.elapsed());
-        reporter.tell(self.status);
+        tell.tell(&self.status);
     }
 }
 

@@ -4,7 +4,7 @@
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use platter_api::CastStatus;
 use platter_image::{IoContext, Result};
@@ -21,7 +21,6 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// Reports one cast.
 pub(super) struct Reporter {
     shared: Arc<Shared>,
-    told: Instant,
 }
 
 struct Shared {
@@ -58,17 +57,11 @@ impl Reporter {
             .name("cast-report".into())
             .spawn(move || tell_until_end(&telling, |status| origin.tell_of_cast(&id, status)))
             .context(|| "starting a thread".into())?;
-        Ok(Self { shared, told: Instant::now() })
-    }
-
-    /// Whether the last report is so recent that another one is not worthwhile.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.told.elapsed() < PAUSE
+        Ok(Self { shared })
     }
 
     /// Sets the status to report. Never blocks.
-    pub(super) fn tell(&mut self, status: CastStatus) {
-        self.told = Instant::now();
+    pub(super) fn tell(&self, status: CastStatus) {
         self.shared.slot().newest = Some(status);
         self.shared.changed.notify_all();
     }
@@ -123,7 +116,7 @@ mod tests {
                 Err(Error::transient("nobody listens"))
             });
         });
-        let mut reporter = Reporter { shared, told: Instant::now() };
+        let reporter = Reporter { shared };
         let status = |sent_bytes| CastStatus { sent_bytes, ..CastStatus::default() };
         reporter.tell(status(1));
         assert_eq!(told.recv().unwrap(), 1);
@@ -140,7 +133,7 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let address = ServerAddress::Unix(socket);
         let options = ServerOptions { address, token: None, trust: platter_transport::Trust::System };
-        let mut reporter = Reporter::start(&options).unwrap();
+        let reporter = Reporter::start(&options).unwrap();
         reporter.tell(CastStatus::default());
         let shared = Arc::clone(&reporter.shared);
         drop(reporter);

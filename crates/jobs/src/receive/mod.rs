@@ -1,5 +1,6 @@
 //! Receives a cast onto a device or a file.
 
+mod origin_cast;
 mod read_back;
 mod sink;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use platter_signing::{SignatureCheck, SignaturePolicy};
 
 use crate::target::TargetRequest;
 use crate::{Compared, Progress, ReceiveReport};
+pub use origin_cast::OriginCastRequest;
 pub(crate) use sink::Frames;
 use sink::{DiskSink, ReceivedDisk};
 
@@ -35,6 +37,8 @@ pub struct ReceiveRequest {
     pub signatures: SignaturePolicy,
     /// Whether to receive a disk that neither a score nor a signature proves.
     pub trust_any: bool,
+    /// The origin that is asked to cast the version, and says where. `None`: casts are found by their announcements.
+    pub origin: Option<OriginCastRequest>,
 }
 
 /// The refusal of a bare name.
@@ -50,6 +54,14 @@ const TRUSTED: &str = "nothing proves that this is the disk you mean: the sender
 /// `Refused` when the target must not be written to (nothing was written); `Missing` when no sender is found, or the
 /// sender lacks blocks; `Io`. Once something was written, the error describes the state of the target.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
+    match &request.origin {
+        Some(origin) => origin.receive(request, progress, &|request| receive_cast(request, progress)),
+        None => receive_cast(request, progress),
+    }
+}
+
+/// Receives a whole disk from the cast that the options of the network name.
+fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     let started = Instant::now();
     let is_proved = matches!(request.network.wanted, Wanted::Score(_));
     let check = if is_proved { None } else { request.signatures.check()? };

@@ -22,6 +22,9 @@ const CONNECT_TIME: Duration = Duration::from_secs(2);
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait for the sender's acknowledgement of the result.
 const RESULT_TIME: Duration = Duration::from_secs(5);
+/// Joins without a single datagram of the group, each until the sender counts as gone, after which a receiver that was sent by an
+/// origin gives up.
+const DEAF_JOINS_MAX: u32 = 2;
 /// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep, so that a stop request is noticed.
@@ -89,6 +92,9 @@ struct Driver<'a> {
     interface: Ipv4Addr,
     discovery: BatchSocket,
     group: Option<(SocketAddrV4, BatchSocket)>,
+    /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
+    has_heard_group: bool,
+    deaf_joins: u32,
     feedback: UdpSocket,
     connection: Option<Connection>,
     connect_at: Duration,
@@ -140,6 +146,8 @@ impl<'a> Driver<'a> {
             interface,
             discovery: BatchSocket::new(group_socket(interface, options.discovery)?)?,
             group: None,
+            has_heard_group: false,
+            deaf_joins: 0,
             feedback: feedback_socket(interface)?,
             connection: None,
             connect_at: Duration::ZERO,
@@ -208,6 +216,7 @@ impl<'a> Driver<'a> {
             if socket.receive(|datagram| machine.handle_datagram(now, datagram))? == 0 {
                 return Ok(false);
             }
+            self.has_heard_group = true;
         }
         Ok(true)
     }
@@ -226,8 +235,16 @@ impl<'a> Driver<'a> {
         if self.connection.take().is_some() {
             self.joined_last = now;
         }
+        self.set_joined(false);
         self.machine.handle_disconnected(now);
         self.connect_at = now + CONNECT_AGAIN;
+    }
+
+    /// Tells the thread that learns the sender's address whether it is needed.
+    fn set_joined(&self, is_joined: bool) {
+        if let Some(told) = &self.options.told {
+            told.set_joined(is_joined);
+        }
     }
 
     fn send_messages(&mut self) {
@@ -246,6 +263,8 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Joined(announce) => {
                     self.joined_at.get_or_insert(now);
                     self.listen(announce.group)?;
+                    self.has_heard_group = false;
+                    self.set_joined(true);
                     self.wants_known &= self.session == Some(announce.session);
                     self.session = Some(announce.session);
                     on_event(ReceiveEvent::Joined {
@@ -278,12 +297,31 @@ impl<'a> Driver<'a> {
                 }
                 ReceiverEvent::SenderLost => {
                     self.disconnect(now);
+                    self.count_deaf_join()?;
                     on_event(ReceiveEvent::SenderLost);
                 }
                 ReceiverEvent::Acknowledged => self.acknowledged = true,
             }
         }
         Ok(())
+    }
+
+    /// Counts a join over which no datagram of the group arrived.
+    ///
+    /// # Errors
+    /// `Transient` when an origin has sent this receiver to its sender, and the network evidently does not pass multicast.
+    fn count_deaf_join(&mut self) -> Result<()> {
+        self.deaf_joins = if self.has_heard_group { 0 } else { self.deaf_joins + 1 };
+        match (&self.options.told, &self.group) {
+            (Some(_), Some((group, _))) if self.deaf_joins >= DEAF_JOINS_MAX => {
+                Err(Error::transient(format!(
+                    "the sender was joined, but none of its datagrams to the group {group} arrived at {}: the network between \
+                     them does not pass multicast, or drops it",
+                    self.interface
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn give(&self, job: SinkJob) -> Result<()> {
@@ -347,7 +385,8 @@ impl<'a> Driver<'a> {
     }
 
     fn connect_if_due(&mut self, now: Duration) {
-        if let Some(address) = self.options.sender
+        let told = self.options.told.as_ref().and_then(|told| told.address());
+        if let Some(address) = self.options.sender.or(told)
             && self.connection.is_none()
             && now >= self.connect_at
         {

@@ -116,12 +116,7 @@ impl Driver {
         let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
         let interface = interface_address(options.interface.as_deref(), group)?;
         let socket = BatchSocket::new(sender_socket(interface)?)?;
-        let listener = TcpListener::bind((interface, options.join_port)).context(|| {
-            format!(
-                "listening for joins on {interface}:{}; is another cast running? (--port selects another port)",
-                options.join_port
-            )
-        })?;
+        let listener = join_listener(interface, options.join_port)?;
         listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
         let machine_options = SenderOptions {
             seed,
@@ -133,6 +128,7 @@ impl Driver {
             wait: options.wait,
             linger: options.linger,
             give_up: options.give_up,
+            is_unlisted: options.is_unlisted,
         };
         Ok(Self {
             machine: Sender::new(machine_options, description)?,
@@ -163,6 +159,7 @@ impl Driver {
             let now = self.start.elapsed();
             self.take_feedback(now)?;
             self.take_chunks(supplied)?;
+            self.machine.set_rate(options.control.rate(options.rate_bits_per_second));
             while let Some(index) = self.machine.poll_chunk_needed() {
                 ask.try_send(index).map_err(|_| Error::bug("the queue of chunks to read is full"))?;
             }
@@ -172,7 +169,8 @@ impl Driver {
                 told_at = now;
                 on_event(self.status());
             }
-            if self.machine.is_finished(now) || options.stop.load(Ordering::Relaxed) {
+            let is_over = self.machine.is_finished(now) && options.control.end();
+            if is_over || options.stop.load(Ordering::Relaxed) {
                 return self.farewell();
             }
             let sleep = if more {
@@ -334,6 +332,15 @@ impl Driver {
         let duration = self.machine.times().map_or(Duration::ZERO, |(start, end)| end.saturating_sub(start));
         Ok(SendSummary { receivers, progress: self.machine.progress(), duration })
     }
+}
+
+/// Listens for joins at this port, or at a free one if another cast of this machine uses it.
+fn join_listener(interface: Ipv4Addr, port: u16) -> Result<TcpListener> {
+    match TcpListener::bind((interface, port)) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => TcpListener::bind((interface, 0)),
+        listening => listening,
+    }
+    .context(|| format!("listening for joins on {interface}:{port}"))
 }
 
 fn random_seed() -> Result<[u8; 32]> {

@@ -43,7 +43,11 @@ pub(crate) struct Cast {
     /// Segment size in MiB: receivers track this much data at a time [default: 65536]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=1 << 30), hide_short_help = true)]
     pub(crate) segment: Option<u64>,
-    /// UDP port for data and announcements, and TCP port for joins
+    /// With --server: directory for a copy of the version, which is removed at the end [default: $TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR", conflicts_with = "hoard")]
+    pub(crate) spool: Option<PathBuf>,
+    /// UDP port for data and announcements, and TCP port for joins. If another cast of this machine uses that TCP port, a free one is
+    /// used
     #[arg(long, default_value_t = 7580)]
     pub(crate) port: u16,
 }
@@ -82,6 +86,16 @@ pub(crate) struct Receive {
     pub(crate) trust_any: bool,
     #[command(flatten)]
     pub(crate) signatures: SignatureArguments,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Casts {
+    /// Also list casts that have ended, for ten minutes
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    /// Print the list again and again, every second, until Ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 impl Receive {

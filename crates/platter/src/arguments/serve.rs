@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use platter_daemon::{ListenAddress, NamePattern, Role, UPLOAD_LIMIT_DEFAULT};
 
-use crate::sizes::{byte_size, duration};
+use crate::sizes::{bits_per_second, byte_size, duration};
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -32,8 +32,31 @@ pub(crate) struct Serve {
     /// Read every block back once in this period, such as 30d, at low priority; damaged frames go into quarantine
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) scrub: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) casts: ServeCasts,
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
+}
+
+/// Casts on demand.
+#[derive(Args, Debug)]
+pub(crate) struct ServeCasts {
+    /// Cast versions on this interface (name or IPv4 address) to machines that run `platter receive --server`: the first one
+    /// starts the cast of a version, and the last one ends it
+    #[arg(long, value_name = "IF")]
+    pub(crate) cast: Option<String>,
+    /// Rate limit of all casts together in bits per second, such as 400M or 2.5G
+    #[arg(long, default_value = "900M", value_parser = bits_per_second, value_name = "RATE", requires = "cast")]
+    pub(crate) cast_rate: u64,
+    /// Most casts at once; receivers of further versions wait
+    #[arg(long, default_value_t = 8, value_name = "N", requires = "cast", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) casts_max: u16,
+    /// Seconds in which receivers gather before a cast starts
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", requires = "cast")]
+    pub(crate) cast_wait: f64,
+    /// Seconds to wait for late receivers after the last one has finished
+    #[arg(long, default_value_t = 5.0, value_name = "SECONDS", requires = "cast")]
+    pub(crate) cast_linger: f64,
 }
 
 #[derive(Debug, Subcommand)]

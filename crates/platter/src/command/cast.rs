@@ -67,10 +67,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             hoard_cast(&request, &terminal, &mut on_event)?
         }
         (None, version) => {
-            let place = store.local("casting")?;
             let request = CastRequest {
-                store: place.clone(),
-                report_to: Some(origin_of(place)),
+                store: store.clone(),
+                report_to: Some(match store {
+                    StoreLocation::Local(place) => origin_of(place),
+                    StoreLocation::Remote(origin) => origin.server.clone(),
+                }),
+                spool: options.spool.clone(),
                 version: version.as_ref().map(ToString::to_string).unwrap_or_default(),
                 segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
                 network,

@@ -9,6 +9,7 @@ use crate::arguments::{Free, Then};
 pub(crate) mod attach;
 pub(crate) mod capture;
 pub(crate) mod cast;
+pub(crate) mod casts;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod clone;

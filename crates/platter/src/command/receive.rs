@@ -5,17 +5,20 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use platter_jobs::{Error, HoardReceiveRequest, ReceiveOptions, ReceiveRequest, hoard_receive, receive};
+use platter_jobs::{
+    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, hoard_receive, receive,
+};
 
 use super::Outcome;
 use super::hoard::synced;
-use crate::arguments::Receive;
+use crate::arguments::{Receive, ServerArguments};
 use crate::output::Output;
+use crate::server::server_at;
 use crate::sizes::{bytes, rate};
 use crate::target::{comparison, request};
 use crate::terminal::Terminal;
 
-pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
+pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) -> Outcome {
     let defaults = ReceiveOptions::default();
     let network = ReceiveOptions {
         interface: options.interface.clone(),
@@ -43,6 +46,7 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         network,
         signatures: options.signatures.policy(),
         trust_any: options.trust_any,
+        origin: origin(options, server)?,
     };
     let terminal = Terminal::new(*output);
     let report = receive(&receiving, &terminal)?;
@@ -77,6 +81,12 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         text + &output.notes(&report.notes)
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// The origin that is asked to cast the version, if the arguments name one.
+fn origin(options: &Receive, server: &ServerArguments) -> platter_jobs::Result<Option<OriginCastRequest>> {
+    let (Some(address), [version, _]) = (&server.server, &options.what[..]) else { return Ok(None) };
+    Ok(Some(OriginCastRequest { origin: server_at(address, server)?, version: version.clone() }))
 }
 
 fn host_name() -> String {

@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{Error, Store, StoreLocation, StorePlace, tell_former};
+use platter_daemon::{AccessTokens, CastOnDemand, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
+use platter_jobs::{CastDesk, CastDeskOptions, Error, Store, StoreLocation, StorePlace, tell_former};
 use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
 
 use super::images::time;
 use super::{Outcome, TOOL_VERSION};
-use crate::arguments::{AccessToken, Serve, ServeCommand};
+use crate::arguments::{AccessToken, Serve, ServeCasts, ServeCommand};
 use crate::output::{Output, table};
 
 pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Outcome {
@@ -27,6 +28,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         upload_limit: options.upload_limit,
         tool_version: TOOL_VERSION.into(),
         list_disks: Arc::new(served_disks),
+        cast: on_demand(&options.casts)?,
         collect_every: options.gc,
         scrub_period: options.scrub,
         overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),
@@ -35,6 +37,26 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
     let output = *output;
     serve(&request, move |event| tell(event, output))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Casts of versions that receivers ask for, if the operator wants them.
+fn on_demand(options: &ServeCasts) -> platter_jobs::Result<Option<CastOnDemand>> {
+    let Some(interface) = &options.cast else { return Ok(None) };
+    let desk = CastDesk::new(CastDeskOptions {
+        interface: interface.clone(),
+        rate_bits_per_second: options.cast_rate,
+        casts_max: usize::from(options.casts_max),
+        gather: seconds("--cast-wait", options.cast_wait)?,
+        linger: seconds("--cast-linger", options.cast_linger)?,
+    })?;
+    Ok(Some(Arc::new(move |store, resolved, tell| {
+        desk.ask(store, resolved, move |id, status| tell(id, status))
+    })))
+}
+
+fn seconds(option: &str, value: f64) -> platter_jobs::Result<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| Error::refused(format!("{option} {value}: it must be a number of seconds")))
 }
 
 fn tell(event: &ServeEvent, output: Output) {

@@ -1,0 +1,327 @@
+//! Casts on demand: the first receiver that asks for a version starts its cast, and the cast ends after its last one.
+//!
+//! Owns the running casts of a process, each in a thread of its own, and divides one rate among them. Nothing is announced: who may
+//! read a version is told where its cast is, and the cast names only the score.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use platter_api::{CastOffer, CastOfferState, CastStatus};
+use platter_cast::{demand, shares};
+use platter_image::{Error, ErrorKind, IoContext, Result, Score};
+use platter_net::{SendControl, SendEvent, SendOptions, SenderProgress};
+use platter_records::Resolved;
+use platter_store::Store;
+use platter_vfs::{OsVfs, Vfs};
+
+use super::{DATAGRAM_OVERHEAD, SEGMENT_DATA_MAX, Tell, Told, describe};
+
+/// How long a cast waits for a receiver that was told of it. Receivers ask again until they have joined.
+const EXPECTED: Duration = Duration::from_secs(10);
+/// How long who asks again for a cast that failed is told so, instead of another attempt.
+const FAILURE_KEPT: Duration = Duration::from_secs(10);
+/// Most failures that are kept.
+const FAILURES_MAX: usize = 64;
+/// Lowest total rate, in bits per second.
+const RATE_MIN: u64 = 1_000_000;
+/// Shortest time in which it is measured what a cast uses.
+const SHARE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Options of casts on demand.
+#[derive(Clone, Debug)]
+pub struct CastDeskOptions {
+    /// Name or address of the interface to send on.
+    pub interface: String,
+    /// The maximum rate of all casts together, in bits per second on the wire.
+    pub rate_bits_per_second: u64,
+    /// Most casts at once.
+    pub casts_max: usize,
+    /// How long a new cast waits for receivers to start together.
+    pub gather: Duration,
+    /// How long a cast waits for late receivers after the last one has finished.
+    pub linger: Duration,
+}
+
+/// The casts on demand of a process.
+#[derive(Debug)]
+pub struct CastDesk {
+    options: CastDeskOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Vec<Running>,
+    failures: Vec<Failure>,
+}
+
+/// A cast that runs or is being prepared.
+#[derive(Debug)]
+struct Running {
+    id: String,
+    score: Score,
+    control: Arc<SendControl>,
+    /// Join address and group, once receivers can join.
+    place: Option<(SocketAddr, SocketAddr)>,
+    /// The bits that it had sent at that time.
+    sent: (u64, Instant),
+    /// The rate that it can use, and its share.
+    demand: u64,
+    share: u64,
+}
+
+#[derive(Debug)]
+struct Failure {
+    score: Score,
+    kind: ErrorKind,
+    messages: Vec<String>,
+    at: Instant,
+}
+
+impl CastDesk {
+    /// Prepares casts; starts nothing.
+    ///
+    /// # Errors
+    /// `Refused` for a rate that is too low.
+    pub fn new(options: CastDeskOptions) -> Result<Arc<Self>> {
+        if options.rate_bits_per_second < RATE_MIN {
+            return Err(Error::refused(format!(
+                "a rate of {} bit/s is too low: casts need at least {RATE_MIN}",
+                options.rate_bits_per_second
+            )));
+        }
+        Ok(Arc::new(Self { options, state: Mutex::default() }))
+    }
+
+    /// Returns where the version is cast. Starts its cast if none runs; `tell` gets the cast's id and states. Never waits for the
+    /// network or for long reads.
+    ///
+    /// # Errors
+    /// Why the cast failed, if one did a moment ago; `Io` when no thread can be started.
+    pub fn ask(
+        self: &Arc<Self>,
+        store: &Store,
+        resolved: &Resolved,
+        tell: impl Fn(&str, &CastStatus) + Send + 'static,
+    ) -> Result<CastOffer> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let score = resolved.score;
+        let offer = |state, place: Option<(SocketAddr, SocketAddr)>| CastOffer {
+            score: score.to_string(),
+            state,
+            join: place.map(|(join, _)| join.to_string()),
+            group: place.map(|(_, group)| group.to_string()),
+        };
+        let known =
+            state.running.iter().find(|cast| cast.score == score && cast.control.keep(now + EXPECTED));
+        if let Some(known) = known {
+            return Ok(match known.place {
+                Some(place) => offer(CastOfferState::Ready, Some(place)),
+                None => offer(CastOfferState::Preparing, None),
+            });
+        }
+        state.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
+        if let Some(failure) = state.failures.iter().find(|failure| failure.score == score) {
+            return Err(Error::from_messages(failure.kind, failure.messages.clone()));
+        }
+        if state.running.len() >= self.options.casts_max {
+            return Ok(offer(CastOfferState::Queued, None));
+        }
+        let control = Arc::new(SendControl::default());
+        let id = OsVfs.random_id().context(|| "choosing a name for a cast".into())?;
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        // A new cast always accepts this.
+        let _ = control.keep(now + EXPECTED);
+        state.running.push(Running {
+            id: id.clone(),
+            score,
+            control: Arc::clone(&control),
+            place: None,
+            sent: (0, now),
+            demand: demand(self.options.rate_bits_per_second, u64::MAX, 0),
+            share: 0,
+        });
+        self.share_rate(&mut state);
+        let (desk, store, resolved) = (Arc::clone(self), store.clone(), resolved.clone());
+        let started = {
+            let id = id.clone();
+            let run = move || desk.run(&id, &store, &resolved, control, tell);
+            thread::Builder::new().name("cast".into()).spawn(run).context(|| "starting a thread".into())
+        };
+        if let Err(error) = started {
+            state.running.retain(|cast| cast.id != id);
+            return Err(error);
+        }
+        Ok(offer(CastOfferState::Preparing, None))
+    }
+
+    /// Casts from start to end.
+    fn run(
+        &self,
+        id: &str,
+        store: &Store,
+        resolved: &Resolved,
+        control: Arc<SendControl>,
+        tell: impl Fn(&str, &CastStatus) + 'static,
+    ) {
+        let own_id = id.to_owned();
+        let tell = Tell::Own(Box::new(move |status| tell(&own_id, status)));
+        let failure = self.cast(id, store, resolved, control, tell).err();
+        let mut state = self.state.lock();
+        state.running.retain(|cast| cast.id != id);
+        if let Some(error) = failure
+            && state.failures.len() < FAILURES_MAX
+        {
+            let (kind, messages) = (error.kind(), error.messages());
+            state.failures.push(Failure { score: resolved.score, kind, messages, at: Instant::now() });
+        }
+        self.share_rate(&mut state);
+    }
+
+    fn cast(
+        &self,
+        id: &str,
+        store: &Store,
+        resolved: &Resolved,
+        control: Arc<SendControl>,
+        tell: Tell,
+    ) -> Result<()> {
+        let (mut description, source) = describe(store, resolved, SEGMENT_DATA_MAX)?;
+        // Datagrams can be read by who may not know the name.
+        (description.name, description.offer) = (resolved.score.to_string(), Vec::new());
+        let mut told = Told::begin(Some(tell), resolved, description.total_bytes());
+        // Planning may have taken long; receivers ask again, and keep it.
+        let _ = control.keep(Instant::now() + EXPECTED);
+        let network = SendOptions {
+            interface: Some(self.options.interface.clone()),
+            rate_bits_per_second: self.options.rate_bits_per_second,
+            wait_receivers: u32::MAX,
+            wait: self.options.gather,
+            linger: self.options.linger,
+            give_up: Some(Duration::ZERO),
+            is_unlisted: true,
+            control,
+            ..SendOptions::default()
+        };
+        let mut has_receivers = false;
+        let sent = platter_net::send(&network, &description, &source, |event| {
+            match &event {
+                SendEvent::Ready { join, group } => self.note_place(id, (*join, *group)),
+                SendEvent::Status { receivers, progress } => {
+                    has_receivers |= !receivers.is_empty();
+                    self.note_progress(id, progress);
+                }
+            }
+            told.hear(&event);
+        });
+        told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
+        match sent {
+            // Whoever asked has gone away.
+            Err(error) if !has_receivers && error.kind() == ErrorKind::Missing => Ok(()),
+            sent => sent.map(drop),
+        }
+    }
+
+    fn note_place(&self, id: &str, place: (SocketAddr, SocketAddr)) {
+        if let Some(cast) = self.state.lock().running.iter_mut().find(|cast| cast.id == id) {
+            cast.place = Some(place);
+        }
+    }
+
+    /// Measures what a cast uses, and divides the rate again.
+    fn note_progress(&self, id: &str, progress: &SenderProgress) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let Some(cast) = state.running.iter_mut().find(|cast| cast.id == id) else { return };
+        let passed = now.saturating_duration_since(cast.sent.1);
+        if passed < SHARE_INTERVAL {
+            return;
+        }
+        let bits = (progress.bytes + progress.fetched_bytes + progress.datagrams * DATAGRAM_OVERHEAD) * 8;
+        let used = bits.saturating_sub(cast.sent.0) as f64 / passed.as_secs_f64();
+        cast.sent = (bits, now);
+        cast.demand = demand(self.options.rate_bits_per_second, cast.share, used as u64);
+        self.share_rate(&mut state);
+    }
+
+    fn share_rate(&self, state: &mut State) {
+        let demands: Vec<u64> = state.running.iter().map(|cast| cast.demand).collect();
+        for (cast, share) in state.running.iter_mut().zip(shares(self.options.rate_bits_per_second, &demands))
+        {
+            cast.share = share;
+            cast.control.limit_rate(share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_store::StorePlace;
+
+    use super::*;
+    use crate::tests::capture_bytes;
+
+    fn desk(interface: &str) -> Arc<CastDesk> {
+        let options = CastDeskOptions {
+            interface: interface.into(),
+            rate_bits_per_second: 10_000_000,
+            casts_max: 1,
+            gather: Duration::ZERO,
+            linger: Duration::ZERO,
+        };
+        CastDesk::new(options).unwrap()
+    }
+
+    fn store_of_two(folder: &std::path::Path) -> (Store, [Resolved; 2]) {
+        let place = StorePlace::on_system(folder.join("store"));
+        Store::init(&place).unwrap();
+        capture_bytes(&place, "lab/a", &[1; 8192]);
+        capture_bytes(&place, "lab/b", &[2; 8192]);
+        let store = Store::open_reader(&place).unwrap();
+        let versions = ["lab/a", "lab/b"].map(|name| store.resolve(name).unwrap());
+        (store, versions)
+    }
+
+    /// Asks until the answer is not that the cast is being prepared.
+    fn asked(desk: &Arc<CastDesk>, store: &Store, version: &Resolved) -> Result<CastOffer> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match desk.ask(store, version, |_, _| {}) {
+                Ok(offer) if offer.state == CastOfferState::Preparing => {
+                    assert!(Instant::now() < deadline, "the cast is not ready");
+                    thread::sleep(Duration::from_millis(20));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_has_one_cast_and_the_next_version_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, [a, b]) = store_of_two(folder.path());
+        let desk = desk("127.0.0.1");
+        let offer = asked(&desk, &store, &a).unwrap();
+        assert_eq!((offer.state, &offer.score), (CastOfferState::Ready, &a.score.to_string()));
+        let join: SocketAddr = offer.join.as_deref().unwrap().parse().unwrap();
+        assert!(join.ip().is_loopback());
+        assert_eq!(asked(&desk, &store, &a).unwrap(), offer);
+        let queued = asked(&desk, &store, &b).unwrap();
+        assert_eq!((queued.state, queued.join), (CastOfferState::Queued, None));
+    }
+
+    #[test]
+    fn who_asks_again_is_told_why_a_cast_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, [a, _]) = store_of_two(folder.path());
+        let desk = desk("none-such");
+        let error = asked(&desk, &store, &a).unwrap_err();
+        assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("none-such"), "{error}");
+        let options = CastDeskOptions { rate_bits_per_second: 1000, ..desk.options.clone() };
+        assert_eq!(CastDesk::new(options).unwrap_err().kind(), ErrorKind::Refused);
+    }
+}

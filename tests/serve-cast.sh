@@ -1,0 +1,211 @@
+#!/usr/bin/env bash
+# tests/serve-cast.sh: an origin casts on demand. Four machines of a room receive two versions at once, with access tokens: each
+# version crosses the network about once. A late machine joins, a token that covers another image learns nothing, the origin is killed
+# and started again, and a network without multicast is named. Two plain casts run at once on one machine.
+. "$(dirname "$0")/lib.sh"
+
+ROOM=$ROOT/lab/room
+export PLATTER_ROOM=$WORK/room
+if [ "$(id -u)" != 0 ] && ! unshare --user --map-root-user --net true 2>/dev/null; then
+	skip "a room needs root or user namespaces"
+	finish
+	exit 0
+elif [ "$(id -u)" != 0 ] && [ -z "${CAST_NAMESPACE:-}" ]; then
+	rm -rf "$WORK"
+	exec env CAST_NAMESPACE=1 unshare --user --map-root-user --net --mount "$BASH" "$0" "$@"
+fi
+case ${PLATTER_SIZE:-quick} in full) mib=96 ;; *) mib=20 ;; esac
+
+declare -A pids=() targets=()
+suite_cleanup() {
+	[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null
+	[ -z "$ORIGIN" ] || kill -9 "$ORIGIN" 2>/dev/null
+	"$ROOM" down
+}
+
+platter init >/dev/null
+for image in lab/one other/two; do
+	file_tree "$WORK/tree" "$mib" "$image"
+	ext4_image "$WORK/disk" $((mib * 2)) "$WORK/tree"
+	rm -rf "$WORK/tree"
+	platter capture "$WORK/disk" "$image" >/dev/null
+	platter export "$image" "$WORK/right-${image#*/}" >/dev/null
+done
+rm "$WORK/disk"
+lab=$(origin_secret read 'lab/*')
+other=$(origin_secret read 'other/*')
+
+# serve OPTION...: the origin, on the sender of the room; it casts with these options
+URL=https://10.78.0.200:7440
+serve() {
+	"$ROOM" in sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen 10.78.0.200:7440 "$@" >>"$WORK/origin.log" 2>&1 &
+	ORIGIN=$!
+	until_true 60 afar images || { cat "$WORK/origin.log"; return 1; }
+	FINGERPRINT=$(sed -n 's/^fingerprint //p' "$WORK/origin.log" | tail -n 1)
+}
+# receive I NAME SECRET OPTION...: in the background on machine I, to a loop device if possible; 0xAA is on it before
+receive() {
+	local file=$WORK/target-$1
+	rm -f "$file"
+	targets[$1]=$file
+	if [ -z "${CAST_NAMESPACE:-}" ]; then
+		head -c $((mib * 2))M /dev/zero | tr '\0' '\252' >"$file"
+		attach "$file"
+		targets[$1]=$DEVICE
+	fi
+	PLATTER_TOKEN=$3 "$ROOM" in "$1" timeout -s KILL 240 "$PLATTER" --quiet --json --server "$URL" --fingerprint "$FINGERPRINT" \
+		receive "$2" "${targets[$1]}" --interface eth0 --hello "machine-$1" --free zero --yes "${@:4}" >"$WORK/receive-$1.log" 2>&1 &
+	pids[$1]=$!
+}
+# ended CODE I WHAT
+ended() {
+	local code=0
+	wait "${pids[$2]}" || code=$?
+	unset "pids[$2]"
+	cp "$WORK/receive-$2.log" "$LOG"
+	if [ "$code" = "$1" ]; then ok "$room: $3"; else not_ok "$room: $3 (exit code $code)"; fi
+}
+# right I NAME: machine I ends well and has the disk
+right() {
+	local target=${targets[$1]}
+	ended 0 "$1" "machine $1 ends well"
+	[ ! -b "$target" ] || blockdev --flushbufs "$target"
+	check "$room: machine $1 has the disk" cmp "$target" "$WORK/right-$2"
+	drop "$1"
+}
+drop() { # I
+	[ ! -b "${targets[$1]}" ] || detach_loop "${targets[$1]}"
+	rm -f "$WORK/target-$1"
+}
+casts() { afar --json casts "$@"; }
+# casting N: so many receivers have received something, and have not finished
+casting() { casts | jq -se --argjson n "$1" '[.[].receivers[] | select(.state == "receiving" and .done_chunks > 0)] | length >= $n'; }
+
+room="two versions at once"
+"$ROOM" up 5 1gbit 0
+serve --cast eth0 --cast-rate 60M --cast-wait 3
+check "$room: nothing is cast before somebody asks" jq -se 'length == 0' <(casts)
+before=$("$ROOM" sent sender)
+receive 1 lab/one "$lab"
+receive 2 lab/one@1 "$lab"
+receive 3 other/two "$other"
+receive 4 other/two "$other"
+check "$room: the origin lists each receiver while it receives" until_true 120 casting 4
+check "$room: a table for people" eval 'afar casts | grep -q "machine-[1-4] .*receiving.* %"'
+# While both are cast, a token for one image learns nothing of the other one.
+as_lab() { PLATTER_TOKEN=$lab "$ROOM" in 5 timeout -s KILL 60 "$PLATTER" --quiet --server "$URL" --fingerprint "$FINGERPRINT" "$@"; }
+check "$room: a token lists only casts of its images" jq -se 'length == 1 and .[0].version == "lab/one@1"' <(as_lab --json casts)
+check_exit "$EXIT_MISSING" "$room: a token for another image gets no cast" as_lab receive other/two "$WORK/nothing" --interface eth0
+sed 's/other.two/NAME/g' "$LOG" >"$WORK/hidden"
+check_exit "$EXIT_MISSING" "$room: nor does an image that does not exist" as_lab receive other/none "$WORK/nothing" --interface eth0
+sed 's/other.none/NAME/g' "$LOG" >"$WORK/not-there"
+check "$room: both are answered alike" cmp "$WORK/hidden" "$WORK/not-there"
+check_exit "$EXIT_MISSING" "$room: and nothing is announced" "$ROOM" in 5 timeout -s KILL 60 "$PLATTER" --quiet receive other/two "$WORK/nothing" \
+	--interface eth0 --trust-any --give-up 2
+check "$room: the announcements name no cast" eval '! said "casts found"'
+right 1 one
+right 2 one
+right 3 two
+right 4 two
+sent=$(($("$ROOM" sent sender) - before))
+all=$(casts --all | jq -s 'map(.cast_bytes) | add')
+echo "$all bytes cast, $sent sent" >"$LOG"
+if [ "$sent" -ge "$all" ] && [ "$sent" -lt $((all * 3 / 2)) ]; then
+	ok "$room: each crosses the network about once"
+else
+	not_ok "$room: $sent bytes were sent for $all bytes cast"
+fi
+check "$room: all four are done" jq -se '[.[].receivers[] | select(.state == "done")] | length == 4' <(casts --all)
+check "$room: the casts end" until_true 60 eval 'casts | jq -se "length == 0"'
+
+room="a late machine"
+receive 1 lab/one "$lab"
+until_true 120 casting 1 || not_ok "$room: no cast"
+receive 2 lab/one "$lab"
+right 1 one
+right 2 one
+check "$room: one cast serves both" jq -se '[.[] | select(.receivers_total == 2 and .receivers_done == 2)] | length >= 1' <(casts --all)
+
+room="an origin that is killed and started again"
+kill -9 "$ORIGIN"
+wait "$ORIGIN" 2>/dev/null || true
+serve --cast eth0 --cast-rate 20M
+receive 1 lab/one "$lab"
+receive 3 other/two "$other"
+until_true 120 casting 2 || not_ok "$room: no casts"
+kill -9 "$ORIGIN"
+wait "$ORIGIN" 2>/dev/null || true
+serve --cast eth0 --cast-rate 100M
+right 1 one
+right 3 two
+
+room="one cast at a time"
+stop_origin TERM
+serve --cast eth0 --cast-rate 100M --casts-max 1
+receive 1 lab/one "$lab"
+receive 3 other/two "$other"
+right 1 one
+right 3 two
+check "$room: each was cast" jq -se 'map(.version) | sort == ["lab/one@1", "other/two@1"]' <(casts --all)
+
+room="no multicast"
+"$ROOM" in 1 nft -f - <<-'EOF'
+	table inet none {
+		chain input {
+			type filter hook input priority 0;
+			ip daddr 239.0.0.0/8 drop
+		}
+	}
+EOF
+receive 1 lab/one "$lab"
+ended "$EXIT_FAILED" 1 "a machine behind it fails"
+check_said "$room: the reason is named" 'not pass multicast'
+check_said "$room: the way out is named" 'platter install --server'
+drop 1
+"$ROOM" in 1 nft delete table inet none
+
+room="an origin that does not cast"
+stop_origin TERM
+serve
+receive 1 lab/one "$lab"
+ended "$EXIT_REFUSED" 1 "a machine that asks is refused"
+check_said "$room: the way out is named" 'serve --cast INTERFACE'
+drop 1
+
+# Another machine casts a version of the origin in its own room.
+plain() { # I IMAGE
+	rm -f "$WORK/plain-$1"
+	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --quiet receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes >"$WORK/receive-$1.log" 2>&1 &
+	pids[$1]=$!
+}
+room="a cast from an origin"
+plain 1 lab/one
+mkdir "$WORK/spool"
+check "$room: the sender ends well" as_lab cast lab/one --interface eth0 --give-up 60 --rate 100M --spool "$WORK/spool"
+ended 0 1 "machine 1 ends well"
+check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
+check "$room: the copy is removed" rmdir "$WORK/spool"
+check_exit "$EXIT_MISSING" "$room: an image that the token does not cover is not found" as_lab cast other/two --interface eth0 --spool "$WORK"
+stop_origin TERM
+
+# Two plain casts on one machine, as two commands.
+room="two commands"
+plain 1 lab/one
+plain 2 other/two
+for image in lab/one other/two; do
+	"$ROOM" in sender timeout -s KILL 120 "$PLATTER" --store "$STORE" --quiet cast "$image" --interface eth0 --give-up 60 --rate 100M >"$WORK/cast-${image#*/}.log" 2>&1 &
+	pids[${image#*/}]=$!
+done
+for image in one two; do
+	code=0
+	wait "${pids[$image]}" || code=$?
+	unset "pids[$image]"
+	cp "$WORK/cast-$image.log" "$LOG"
+	if [ "$code" = 0 ]; then ok "$room: the cast of $image"; else not_ok "$room: the cast of $image ends with $code"; fi
+done
+ended 0 1 "machine 1 ends well"
+ended 0 2 "machine 2 ends well"
+check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
+check "$room: machine 2 has its disk" cmp "$WORK/plain-2" "$WORK/right-two"
+"$ROOM" down
+finish
