@@ -16,7 +16,7 @@ use platter_disk::Target;
 use platter_disk::install::{EdgesLast, Finished};
 use platter_image::recipe::Root;
 use platter_image::{DiskRead, DiskWrite, Error, Result, Score};
-use platter_net::{CastFilter, ReceiveEvent, ReceiveOptions, Wanted};
+use platter_net::{CastFilter, ReceiveEvent, ReceiveOptions, ReceiveSummary, Wanted};
 use platter_records::{NumberChoice, VersionQuery, VersionRecord, decode_offer};
 use platter_signing::{SignatureCheck, SignaturePolicy};
 
@@ -122,13 +122,23 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
         }
     });
     let summary = summary.map_err(|error| request.target.explain(error))?;
-    let ended = ended.lock().take();
-    let Ended { mut finished, compared } =
-        ended.ok_or_else(|| Error::bug("received a disk without a target"))?;
+    let ended = ended.lock().take().ok_or_else(|| Error::bug("received a disk without a target"))?;
+    Ok(report(request, name, (summary, ignored_senders), ended, (is_proved, is_trusted), started))
+}
+
+/// The report of a disk that was received.
+fn report(
+    request: &ReceiveRequest,
+    name: String,
+    (summary, ignored_senders): (ReceiveSummary, u32),
+    Ended { mut finished, compared }: Ended,
+    (is_proved, is_trusted): (bool, bool),
+    started: Instant,
+) -> ReceiveReport {
     if is_trusted {
         finished.notes.push(TRUSTED.to_owned());
     }
-    Ok(ReceiveReport {
+    ReceiveReport {
         version: name,
         score: summary.outcome.score.to_string(),
         target: request.target.path.display().to_string(),
@@ -145,7 +155,7 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
         acknowledged: summary.acknowledged,
         score_given: is_proved,
         notes: finished.notes,
-    })
+    }
 }
 
 /// A filter that admits casts of versions that a trusted key signed. The recipe must later have the announced score.
