@@ -5,7 +5,7 @@
 //! keeps other writes out meanwhile, because two such writes at once would undo each other.
 
 use parking_lot::RwLock;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub struct TargetOptions {
     /// Whether to bypass the system's cache; `None` means yes for block devices and no for files. Where that
     /// is not possible, the cache is used.
     pub direct: Option<bool>,
-    /// Whether to open a block device exclusively, so that no one else mounts it or opens it exclusively.
-    /// False only if the user insists on a device in use.
+    /// Whether to open it exclusively, so that no one else mounts it or opens it exclusively; a regular file
+    /// is locked for that. False only if the user insists on a device or file in use.
     pub exclusive: bool,
     /// The sector size of a regular file, 512 or 4096. A block device has its own.
     pub sector_size: u32,
@@ -91,6 +91,12 @@ impl Target {
             )));
         }
         let kind = NodeKind::of(&metadata, path)?;
+        if kind == NodeKind::Regular && is_locked_elsewhere(&file) && options.exclusive {
+            return Err(Error::refused(format!(
+                "{} cannot be written to: a program has it open exclusively: stop that program",
+                path.display()
+            )));
+        }
         let (length, sector_size) = match kind {
             NodeKind::Block => block_geometry(&file, path)?,
             NodeKind::Regular => (regular_length(&file, path, metadata.len(), options)?, options.sector_size),
@@ -185,6 +191,12 @@ impl Target {
 
 /// The mode of a created file: it contains the data of a disk, so only the owner may read it.
 const FILE_MODE: u32 = 0o600;
+
+/// Locks a regular file until it is closed, so that no other job writes to it meanwhile. Returns whether someone
+/// else has it locked. Filesystems without locks count as unlocked.
+fn is_locked_elsewhere(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
 
 /// Makes the name of a new file durable, which syncing the file may not do.
 fn sync_folder_of(path: &Path) -> Result<()> {
@@ -400,6 +412,22 @@ mod tests {
             let found = std::fs::read(&path).unwrap();
             assert_eq!((found.len(), &found[99_996..]), (100_001, &[1, 1, 2, 2, 2][..]));
         }
+    }
+
+    #[test]
+    fn a_file_is_opened_by_one_job_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let options = TargetOptions::new(4096);
+        let first = Target::open(&path, &options).unwrap();
+        let longer = TargetOptions::new(8192);
+        let error = Target::open(&path, &longer).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains("a program has it open exclusively"), "{error}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096, "it must be untouched");
+        Target::open(&path, &TargetOptions { exclusive: false, ..options }).unwrap();
+        drop(first);
+        Target::open(&path, &longer).unwrap();
     }
 
     #[test]

@@ -14,9 +14,11 @@ use super::decide::{Evidence, MountedFrom};
 use super::kernel::{DeviceNumber, FileIdentity, LAYERS_MAX, Machine, identity, number_of};
 use crate::device::{block_geometry, describe};
 
-/// What is known about a path to be overwritten. `metadata` is that of the existing device or file, if any.
+/// What is known about a path to be overwritten. `held` is the existing device or file, if it could be opened;
+/// `metadata` is its metadata.
 pub(super) fn of_target(
     path: &Path,
+    held: Option<&fs::File>,
     metadata: Option<&fs::Metadata>,
     check: &TargetCheck<'_>,
     machine: &Machine,
@@ -46,6 +48,7 @@ pub(super) fn of_target(
                 .swaps
                 .extend(machine.swaps.iter().filter(|swap| identity(Path::new(swap)) == Some(file)).cloned());
             evidence.is_read_only = !may_write(path)?;
+            evidence.is_busy = held.is_some_and(is_locked);
             files.push(file);
         }
         Some(metadata) => evidence.wrong_kind = Some(describe(metadata.file_type())),
@@ -173,6 +176,15 @@ fn geometry(path: &Path) -> Result<(u64, u32, bool)> {
     };
     let (length, sector_size) = block_geometry(&file, path)?;
     Ok((length, sector_size, is_busy))
+}
+
+/// Whether another job that writes a file has it locked. No lock stays.
+fn is_locked(file: &fs::File) -> bool {
+    match file.try_lock_shared() {
+        // Closing it also unlocks it.
+        Ok(()) => file.unlock().is_err(),
+        Err(error) => matches!(error, fs::TryLockError::WouldBlock),
+    }
 }
 
 /// Whether a file is writable, or a file may be created in a directory.

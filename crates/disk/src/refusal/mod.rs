@@ -56,7 +56,7 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarge
         // It may also be a directory or a pipe, which is not opened.
         None => std::fs::metadata(path).ok(),
     };
-    let mut evidence = evidence::of_target(path, metadata.as_ref(), check, &machine)?;
+    let mut evidence = evidence::of_target(path, held.as_ref(), metadata.as_ref(), check, &machine)?;
     let identity = Identity::of(metadata.as_ref());
     let contents = match (&held, &metadata) {
         (Some(file), Some(metadata)) => look(path, file, metadata, &machine)?,
