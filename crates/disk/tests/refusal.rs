@@ -196,6 +196,26 @@ fn partitions_in_use_are_refused() {
     check_source(&part(2), &[]).unwrap();
 }
 
+/// Two loop devices on one file have the same bytes.
+#[test]
+fn a_mount_of_the_same_bytes_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = file(directory.path(), "image", 64 << 20);
+    let Some(whole) = Loop::attach(&backing, &[]) else { return };
+    let part =
+        |offset: &str| Loop::attach(&backing, &["--offset", offset, "--sizelimit", "16777216"]).unwrap();
+    let (first, beside) = (part("1048576"), part("33554432"));
+    run("mke2fs", &["-q", "-F", "-t", "ext4", &first.0]).unwrap();
+    let check = TargetCheck { force: Some(&[]), ..TargetCheck::default() };
+    check_target(whole.path(), &check).unwrap();
+    let Some(_mounted) = Mounted::mount(first.path(), &directory.path().join("mnt"), "rw") else { return };
+    refused(whole.path(), &check, &["with the same contents, is mounted on", "--force mounted"]);
+    check_target(beside.path(), &check).unwrap();
+    let error = check_source(whole.path(), &[]).unwrap_err();
+    assert!(error.to_string().contains("mounted for writing"), "{error}");
+    check_source(beside.path(), &[]).unwrap();
+}
+
 /// Before the image is known, a device is refused for its own state, not for the image's requirements.
 #[test]
 fn without_an_image_sector_size_and_length_are_not_checked() {

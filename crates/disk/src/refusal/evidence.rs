@@ -133,6 +133,8 @@ pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
 fn add_uses(evidence: &mut Evidence, machine: &Machine, number: DeviceNumber) {
     // Devices stacked on it (such as volumes on its partitions) may be mounted, too.
     let mut family = machine.family(number);
+    let aliases = machine.aliases(number);
+    family.extend(&aliases);
     let mut next = 0;
     while next < family.len().min(LAYERS_MAX) {
         let holders = machine.blocks.iter().filter(|(_, block)| block.slaves.contains(&family[next]));
@@ -141,7 +143,10 @@ fn add_uses(evidence: &mut Evidence, machine: &Machine, number: DeviceNumber) {
         next += 1;
     }
     for member in family {
-        let device = machine.name(member);
+        let device = match aliases.contains(&member) {
+            true => format!("{}, with the same contents,", machine.name(member)),
+            false => machine.name(member),
+        };
         evidence.mounted.extend(machine.mounts_of(member).map(|mount| MountedFrom {
             device: device.clone(),
             mount_point: mount.mount_point.clone(),

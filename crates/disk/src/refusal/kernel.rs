@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use platter_image::{IoContext, Result};
+use platter_image::{IoContext, Result, SECTOR};
 
 /// The most layers of stacked devices that are followed.
 pub(super) const LAYERS_MAX: usize = 64;
@@ -99,6 +100,19 @@ pub(super) struct Block {
     pub(super) is_read_only: bool,
     /// The file behind it, if it is an active loop device.
     pub(super) backing_file: Option<PathBuf>,
+    /// Where it starts in bytes: in its disk if it is a partition, in the file behind it if it is a loop device.
+    pub(super) start: u64,
+    /// Its length in bytes.
+    pub(super) length: u64,
+}
+
+/// What finally holds the bytes of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Base {
+    Device(DeviceNumber),
+    File(FileIdentity),
+    /// A file that has no name any more, or none here.
+    Nameless(PathBuf),
 }
 
 /// The identity of a file independent of its name: filesystem and inode.
@@ -154,6 +168,44 @@ impl Machine {
     pub(super) fn loops_on(&self, file: FileIdentity) -> Vec<DeviceNumber> {
         let is_on = |block: &Block| block.backing_file.as_deref().and_then(identity) == Some(file);
         self.blocks.iter().filter(|(_, block)| is_on(block)).map(|(number, _)| *number).collect()
+    }
+
+    /// Other devices that have some of its bytes, besides its own partitions and disk: a loop device on the same
+    /// file or on the device itself, and partitions of that.
+    pub(super) fn aliases(&self, number: DeviceNumber) -> Vec<DeviceNumber> {
+        let (family, Some((base, own))) = (self.family(number), self.bytes_of(number)) else {
+            return Vec::new();
+        };
+        let has_some = |other: DeviceNumber| {
+            self.bytes_of(other).is_some_and(|(other_base, range)| {
+                other_base == base && range.start.max(own.start) < range.end.min(own.end)
+            })
+        };
+        self.blocks.keys().copied().filter(|other| !family.contains(other) && has_some(*other)).collect()
+    }
+
+    /// Where the bytes of a device are, below partitions and loop devices.
+    fn bytes_of(&self, number: DeviceNumber) -> Option<(Base, Range<u64>)> {
+        let (mut at, mut start) = (number, 0_u64);
+        let length = self.blocks.get(&number)?.length;
+        for _ in 0..LAYERS_MAX {
+            let block = self.blocks.get(&at)?;
+            let below = match (block.disk, &block.backing_file) {
+                (Some(disk), _) => Base::Device(disk),
+                (None, Some(file)) => match (number_of(file), identity(file)) {
+                    (Some(device), _) => Base::Device(device),
+                    (None, Some(file)) => Base::File(file),
+                    (None, None) => Base::Nameless(file.clone()),
+                },
+                (None, None) => return Some((Base::Device(at), start..start.checked_add(length)?)),
+            };
+            start = start.checked_add(block.start)?;
+            match below {
+                Base::Device(device) => at = device,
+                file => return Some((file, start..start.checked_add(length)?)),
+            }
+        }
+        None
     }
 
     /// The device itself and everything below it: disks of partitions, members of RAID sets, files behind
@@ -214,6 +266,10 @@ fn read_blocks(directory: &Path) -> Result<HashMap<DeviceNumber, Block>> {
             fs::read_dir(path.join(what)).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
         };
         let file_name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let bytes = |what: &str, unit: u64| {
+            let text = fs::read_to_string(path.join(what)).ok()?;
+            text.trim().parse::<u64>().ok()?.checked_mul(unit)
+        };
         let backing = fs::read_to_string(path.join("loop/backing_file")).ok();
         let block = Block {
             name: file_name(&path).unwrap_or_default(),
@@ -222,6 +278,8 @@ fn read_blocks(directory: &Path) -> Result<HashMap<DeviceNumber, Block>> {
             slaves: names("slaves").iter().filter_map(|path| number(path)).collect(),
             is_read_only: fs::read_to_string(path.join("ro")).is_ok_and(|text| text.trim() == "1"),
             backing_file: backing.map(|path| PathBuf::from(path.trim_end_matches('\n'))),
+            start: bytes("start", SECTOR).or_else(|| bytes("loop/offset", 1)).unwrap_or(0),
+            length: bytes("size", SECTOR).unwrap_or(0),
         };
         blocks.insert(own, block);
     }
@@ -275,5 +333,32 @@ mod tests {
         // A cycle of devices is not followed forever.
         machine.blocks.get_mut(&disk).unwrap().slaves.push(mapped);
         assert_eq!(machine.below(mapped).0, [mapped, second, disk]);
+    }
+
+    #[test]
+    fn devices_with_the_same_bytes_are_found() {
+        let mut machine = Machine::default();
+        let file = Some(PathBuf::from("/nowhere/disk.raw (deleted)"));
+        let on_file = |start, length| Block { backing_file: file.clone(), start, length, ..Block::default() };
+        let (first, second, beside) = (DeviceNumber(7, 0), DeviceNumber(7, 1), DeviceNumber(7, 2));
+        machine.blocks.insert(first, on_file(0, 1000));
+        machine.blocks.insert(second, on_file(0, 1000));
+        machine.blocks.insert(beside, on_file(1000, 500));
+        let part = |disk, start, length| Block { disk: Some(disk), start, length, ..Block::default() };
+        let (part_first, part_second, other_second) =
+            (DeviceNumber(259, 0), DeviceNumber(259, 1), DeviceNumber(259, 2));
+        machine.blocks.insert(part_first, part(first, 100, 200));
+        machine.blocks.insert(part_second, part(second, 100, 200));
+        machine.blocks.insert(other_second, part(second, 300, 200));
+        machine.blocks.insert(DeviceNumber(8, 0), Block { length: 1000, ..Block::default() });
+        let aliases = |number| {
+            let mut aliases = machine.aliases(number);
+            aliases.sort_unstable();
+            aliases
+        };
+        assert_eq!(aliases(first), [second, part_second, other_second]);
+        assert_eq!(aliases(part_first), [second, part_second], "not the partition beside it");
+        assert_eq!(aliases(beside), []);
+        assert_eq!(aliases(DeviceNumber(8, 0)), []);
     }
 }
