@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_disk::install::{Delta, EdgesLast, FreeSpace, TargetState, is_alike};
+use platter_disk::install::{Delta, EdgesLast, FreeSpace, LostWrite, TargetState, is_alike};
 use platter_disk::refusal::{CheckedTarget, Consent, ImageGeometry, Reason, TargetCheck, check_target};
 use platter_disk::{Source, Target, TargetOptions};
 use platter_image::recipe::{PageSource, Recipe, Root};
@@ -199,12 +199,12 @@ impl TargetRequest {
             return error;
         }
         let state = self.state.abandon();
-        let kind = error.kind();
-        error.within(match kind {
-            ErrorKind::Corrupt => {
+        let context = match error.kind() {
+            ErrorKind::Corrupt if !LostWrite::is_cause_of(&error) => {
                 format!("{state}, once `platter check --read-data` and `platter heal` repaired the store")
             }
             _ => state,
-        })
+        };
+        error.within(context)
     }
 }

@@ -21,6 +21,7 @@ mod elsewhere;
 mod frames;
 mod held;
 mod local;
+mod lost_write;
 mod pieces;
 mod segment;
 mod state;
@@ -36,6 +37,7 @@ pub use delta::{Delta, is_alike};
 pub use edges_last::{EDGE_LENGTH, EdgesLast, Finished};
 pub use frames::FrameShelf;
 pub use local::Local;
+pub use lost_write::LostWrite;
 use segment::{Filled, Segment, walk};
 pub use state::{Phase, TargetState};
 
@@ -300,7 +302,5 @@ fn compare_segment(device: &dyn DiskRead, filled: &Filled) -> Result<()> {
 }
 
 fn differs(offset: u64) -> Error {
-    Error::corrupt(format!(
-        "reading back: byte {offset} of the target differs from what was written; the device is failing"
-    ))
+    LostWrite::error(format!("reading back: byte {offset} of the target differs from what was written"))
 }

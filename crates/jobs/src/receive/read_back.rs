@@ -3,6 +3,7 @@
 //! A receiver has no store to compare with. It keeps a fingerprint of the verified bytes of each place when they are
 //! written, and compares it with that of the target.
 
+use platter_disk::install::LostWrite;
 use platter_image::plan::Places;
 use platter_image::{BlockId, DiskRead, Error, Extent, IoContext, Kind, Result};
 
@@ -92,8 +93,8 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 }
 
 fn differs(extent: Extent, what: &str) -> Error {
-    Error::corrupt(format!(
-        "reading back: {} bytes at {} of the target differ from the written data ({what}); the device is failing",
+    LostWrite::error(format!(
+        "reading back: {} bytes at {} of the target differ from what was written ({what})",
         extent.length, extent.offset
     ))
 }
