@@ -183,9 +183,11 @@ while True:
     shown += piece
     if not typed and b"to continue: " in shown:
         typed = True
-        os.write(terminal, sys.argv[1].encode() + b"\n")
+        # Ctrl-C acts without Enter.
+        os.write(terminal, sys.argv[1].encode() + (b"" if sys.argv[1] == "\x03" else b"\n"))
 sys.stdout.buffer.write(shown)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if typed else 99)
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+sys.exit(99 if not typed else code if code >= 0 else 128 - code)
 EOF
 }
 target loop 512
@@ -194,6 +196,8 @@ for answer in no y YES ''; do
 	check_exit "$EXIT_REFUSED" "the answer '$answer' does not confirm" dialogue "$answer" "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET"
 done
 check_said "the contents to be overwritten were shown" 'label-old512'
+check_exit 130 "Ctrl-C ends the question" dialogue $'\003' "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET"
+check_said "and nothing was written" 'interrupted: nothing was written'
 check "it is untouched" [ "$before" = "$(sha256sum <"$WORK/target")" ]
 check "the answer 'yes' confirms" dialogue yes "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET" --free zero
 check "the target has the disk" has_disk 512

@@ -19,7 +19,8 @@ pub(crate) fn can_ask() -> bool {
 /// `Io` when the terminal fails.
 pub(crate) fn is_answered_yes(what: &str) -> Result<bool> {
     let failed = |error| Error::io("asking on the terminal", error);
-    let mut terminal = io::stderr().lock();
+    // Standard error is not locked while waiting, because an interruption writes to it.
+    let mut terminal = io::stderr();
     write!(terminal, "{what}\nType {YES} to continue: ").and_then(|()| terminal.flush()).map_err(failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
