@@ -196,7 +196,7 @@ patch $((32 * 512 + 7)) '\x07'
 whole fat32-dirty-entry 'was not unmounted'
 cp "$WORK/fat12" "$DISK"
 truncate -s 1M "$DISK"
-whole fat12-cut 'its boot sector states 2120192 bytes, but the partition has 1048576'
+whole fat12-cut 'it claims to have 2120192 bytes, but its place has 1048576'
 # Clusters of a file that the tables call free: everything from cluster 100 on.
 cp "$WORK/fat12" "$DISK"
 for table in 0 1; do head -c 3000 /dev/zero | dd of="$DISK" bs=1 seek=$((512 + table * 12 * 512 + 150)) conv=notrunc status=none; done
@@ -333,7 +333,7 @@ head -c 512 /dev/zero | dd of="$DISK" bs=1 seek=$((bitmap * 4096 + 128)) conv=no
 whole ntfs-lying 'but its bitmap marks it as free'
 cp "$WORK/ntfs" "$DISK"
 truncate -s 16M "$DISK"
-whole ntfs-cut 'its boot sector states 33553920 bytes, but the partition has 16777216'
+whole ntfs-cut 'it claims to have 33553920 bytes, but its place has 16777216'
 
 # -------------------------------------------------------------- shared with ext4
 

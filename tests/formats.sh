@@ -147,6 +147,15 @@ for name in disk.raw.gz disk.img.zst disk.xz; do
 	size=$(stat -c %s "$WORK/$name")
 	head -c $((size / 2)) "$WORK/$name" >"$WORK/half-$name"
 	refused "half of $name" "unpacking.*offset" "$WORK/half-$name"
+head -c 60M "$DISK" >"$WORK/cut"
+head -c 45M "$DISK" | tail -c +$(((41 << 20) + 1)) >"$WORK/cut-filesystem"
+for name in cut cut-filesystem; do
+	check_exit "$EXIT_REFUSED" "$name from a pipe is refused" platter capture - "lab/$name" < <(cat "$WORK/$name")
+	check_said "(it says why)" 'seems to be cut off: .*--force'
+	check_exit "$EXIT_MISSING" "(and publishes nothing)" platter show "lab/$name"
+	check "(with --force, it is stored)" platter capture - "lab/$name" --force < <(cat "$WORK/$name")
+	check "(and so is a file without)" platter capture "$WORK/$name" "lab/$name"
+done
 	{
 		head -c $((size / 2)) "$WORK/$name"
 		printf 'other bytes'

@@ -67,6 +67,8 @@ pub struct Part {
     pub skipped: u64,
     /// Peculiarities of this part, in sentences.
     pub notes: Vec<String>,
+    /// Whether the filesystem states more bytes than this part has.
+    pub is_cut_off: bool,
 }
 
 /// The result of a survey.
@@ -93,6 +95,23 @@ impl Survey {
     /// Bytes outside of partitions that are dropped because gaps are skipped.
     pub fn skipped(&self) -> u64 {
         self.parts.iter().map(|part| part.skipped).sum()
+    }
+
+    /// What ends past the end of the disk, or of its partition, as after a copy that was cut off; `None` if nothing does.
+    pub fn cut_off(&self) -> Option<String> {
+        let has = self.length;
+        if self.table.stated_length > has {
+            return Some(format!(
+                "its partition table describes a disk of at least {} bytes, but it has {has}",
+                self.table.stated_length
+            ));
+        }
+        let part = self.parts.iter().find(|part| part.is_cut_off)?;
+        let what = &part.filesystem;
+        Some(match part.partition {
+            Some(number) => format!("the {what} filesystem is larger than partition {number}"),
+            None => format!("the {what} filesystem is larger than {has} bytes"),
+        })
     }
 
     /// All notes, each with the partition to which it applies.
@@ -248,6 +267,7 @@ fn part(partition: Option<u32>, extent: Extent, contents: Contents) -> Part {
         used: contents.allocated.total(),
         skipped: 0,
         notes: contents.notes.clone(),
+        is_cut_off: contents.is_cut_off,
         region: contents.into_region(extent),
     }
 }

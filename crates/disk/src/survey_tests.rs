@@ -62,6 +62,21 @@ fn gaps_are_kept_or_skipped() {
     assert_eq!((raw.used(), raw.parts.len(), raw.table.kind), (20 * MIB, 1, TableKind::None));
 }
 
+/// A disk, table or filesystem that states more bytes than there are was cut off.
+#[test]
+fn a_missing_end_is_found() {
+    let whole = disk(4 * MIB, 512, &[(0x83, MIB, 3 * MIB)]);
+    assert_eq!(look(&whole, SurveyOptions::default()).cut_off(), None);
+    let cut = whole[..3 * MIB as usize].to_vec();
+    let what = look(&cut, SurveyOptions::default()).cut_off().unwrap();
+    assert!(what.contains("at least 4194304 bytes, but it has 3145728"), "{what}");
+    assert_eq!(look(&cut, SurveyOptions { raw: true, ..SurveyOptions::default() }).cut_off(), None);
+    let mut filesystem = vec![0; 2 * MIB as usize];
+    filesystem[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xef]);
+    filesystem[1024 + 4..][..4].copy_from_slice(&4096_u32.to_le_bytes());
+    assert_eq!(look(&filesystem, SurveyOptions::default()).cut_off(), None, "no valid superblock, no length");
+}
+
 /// Ranges that are announced but not understood do not count as gaps, even when gaps are skipped.
 #[test]
 fn announced_ranges_are_not_gaps() {

@@ -22,6 +22,8 @@ pub struct Contents {
     pub files: Vec<FileRun>,
     /// Peculiarities, in sentences.
     pub notes: Vec<String>,
+    /// Whether the filesystem states more bytes than its place has.
+    pub is_cut_off: bool,
 }
 
 impl Contents {

@@ -12,6 +12,8 @@
 //!
 //! No reader drops a byte in any other way, and no reader decides anything else.
 
+use std::fmt;
+
 use platter_image::chunking::FileRun;
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 
@@ -87,6 +89,33 @@ pub trait Reader<'d>: Sized {
     fn map(&self) -> Result<Map>;
 }
 
+/// The cause of an error: the filesystem states more bytes than its place has.
+#[derive(Debug)]
+struct CutOff;
+
+impl fmt::Display for CutOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the end of the filesystem is missing")
+    }
+}
+
+impl std::error::Error for CutOff {}
+
+/// Checks that a filesystem of that length fits into `extent`.
+///
+/// # Errors
+/// `Corrupt`.
+pub(crate) fn check_fits(length: u64, extent: Extent) -> Result<()> {
+    match length > extent.length {
+        true => Err(Error::corrupt(format!(
+            "it claims to have {length} bytes, but its place has {}",
+            extent.length
+        ))
+        .with_source(CutOff)),
+        false => Ok(()),
+    }
+}
+
 /// Examines the filesystem at the start of `extent`.
 ///
 /// # Errors
@@ -98,7 +127,11 @@ pub(crate) fn read<'d, R: Reader<'d>>(
 ) -> Result<Contents> {
     let reader = match R::open(disk, extent) {
         Ok(reader) => reader,
-        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(distrusted(R::NAME, extent, &error)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let cause = std::error::Error::source(&error);
+            let is_cut_off = matches!(cause, Some(cause) if cause.is::<CutOff>());
+            return Ok(Contents { is_cut_off, ..distrusted(R::NAME, extent, &error) });
+        }
         Err(error) => return Err(error),
     };
     let identity = reader.identity();

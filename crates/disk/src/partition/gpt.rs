@@ -192,6 +192,7 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
         }
         (Ok(primary), Err(reason)) => {
             table.doubts.push(format!("the backup GPT header in sector {backup_sector} {reason}"));
+            table.stated_length = backup_sector.saturating_add(1).saturating_mul(u64::from(sector_size));
             primary
         }
         (Err(reason), Ok(backup)) => {

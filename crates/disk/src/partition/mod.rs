@@ -80,6 +80,8 @@ pub struct PartitionTable {
     pub doubts: Vec<String>,
     /// Other peculiarities, in sentences.
     pub notes: Vec<String>,
+    /// The length in bytes of the shortest disk that has all that the table states; 0 without a table.
+    pub stated_length: u64,
 }
 
 impl PartitionTable {
@@ -140,6 +142,7 @@ impl PartitionTable {
         areas.extend(fixed(&self.announced, Area::Hybrid));
         for (place, partition) in self.partitions.iter_mut().enumerate() {
             let extent = partition.extent;
+            self.stated_length = self.stated_length.max(extent.end());
             partition.trusted = extent.length > 0 && extent.end() <= disk_length && !partition.container;
             if extent.end() > disk_length {
                 self.notes.push(format!(

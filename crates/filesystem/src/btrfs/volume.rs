@@ -6,6 +6,7 @@ use super::chunks::{CHUNK_ITEM, Chunks};
 use super::node::Node;
 use super::superblock::{LENGTH, PLACES, Superblock};
 use super::walk::Walker;
+use crate::reader::check_fits;
 
 /// A btrfs filesystem that begins at the start of `extent` and fits into it.
 pub(super) struct Volume<'d> {
@@ -25,12 +26,7 @@ impl<'d> Volume<'d> {
         let at = extent.offset + PLACES[0];
         disk.read_exact_at(&mut bytes, at).context(|| format!("reading the superblock at offset {at}"))?;
         let superblock = Superblock::parse(&bytes)?;
-        if superblock.length > extent.length {
-            return Err(Error::corrupt(format!(
-                "it claims to have {} bytes, but its place has {}",
-                superblock.length, extent.length
-            )));
-        }
+        check_fits(superblock.length, extent)?;
         Ok(Self { disk, extent, superblock })
     }
 

@@ -6,7 +6,7 @@ use super::boot_region::BootRegion;
 use super::directory;
 use super::entry_set::{Entry, Stream};
 use crate::clusters::{Claims, ClusterSet, Clusters, Run, Table, Width, length_of};
-use crate::reader::{Identity, Map, Reader};
+use crate::reader::{Identity, Map, Reader, check_fits};
 
 /// The number of the first cluster.
 pub(super) const FIRST_CLUSTER: u64 = 2;
@@ -24,12 +24,7 @@ impl<'d> Reader<'d> for ExFat<'d> {
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let boot = BootRegion::read(disk, extent)?;
-        if boot.length > extent.length {
-            return Err(Error::corrupt(format!(
-                "its boot sector states {} bytes, but the partition has {}",
-                boot.length, extent.length
-            )));
-        }
+        check_fits(boot.length, extent)?;
         Ok(Self { disk, extent, boot })
     }
 

@@ -3,6 +3,7 @@
 use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 
 use super::superblock::{SUPERBLOCK_LENGTH, SUPERBLOCK_OFFSET, Superblock};
+use crate::reader::check_fits;
 
 /// An ext filesystem that begins at the start of `extent` and fits into it.
 pub(super) struct Volume<'d> {
@@ -22,13 +23,7 @@ impl<'d> Volume<'d> {
         disk.read_exact_at(&mut bytes, extent.offset + SUPERBLOCK_OFFSET)
             .context(|| format!("reading the superblock at offset {}", extent.offset + SUPERBLOCK_OFFSET))?;
         let superblock = Superblock::parse(&bytes)?;
-        if superblock.length() > extent.length {
-            return Err(Error::corrupt(format!(
-                "it claims to have {} bytes, but its place has {}",
-                superblock.length(),
-                extent.length
-            )));
-        }
+        check_fits(superblock.length(), extent)?;
         Ok(Self { disk, extent, superblock })
     }
 

@@ -7,7 +7,7 @@ use super::copies::{self, Copies};
 use super::directory::{self, DIRECTORY_LENGTH_MAX, Entry};
 use crate::clusters::{Claims, Clusters, length_of};
 use crate::label;
-use crate::reader::{Identity, Map, Reader};
+use crate::reader::{Identity, Map, Reader, check_fits};
 
 /// The number of the first cluster.
 pub(super) const FIRST_CLUSTER: u64 = 2;
@@ -31,12 +31,7 @@ impl<'d> Reader<'d> for Fat<'d> {
         disk.read_exact_at(&mut bytes, extent.offset)
             .context(|| format!("reading the boot sector at offset {}", extent.offset))?;
         let boot = BootSector::parse(&bytes)?;
-        if boot.length > extent.length {
-            return Err(Error::corrupt(format!(
-                "its boot sector states {} bytes, but the partition has {}",
-                boot.length, extent.length
-            )));
-        }
+        check_fits(boot.length, extent)?;
         Ok(Self { disk, extent, boot })
     }
 

@@ -13,7 +13,7 @@ use super::{bitmap, log_file};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::label;
-use crate::reader::{Identity, Map, Reader};
+use crate::reader::{Identity, Map, Reader, check_fits};
 
 /// The numbers of records with a fixed meaning.
 pub(super) const LOG_FILE: u64 = 2;
@@ -51,12 +51,7 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         disk.read_exact_at(&mut bytes, extent.offset)
             .context(|| format!("reading the boot sector at offset {}", extent.offset))?;
         let boot = BootSector::parse(&bytes)?;
-        if boot.length > extent.length {
-            return Err(Error::corrupt(format!(
-                "its boot sector states {} bytes, but the partition has {}",
-                boot.length, extent.length
-            )));
-        }
+        check_fits(boot.length, extent)?;
         Ok(Self { disk, extent, boot })
     }
 

@@ -5,6 +5,7 @@ use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 use super::superblock::{SECTOR_LENGTH_MIN, Superblock};
 use crate::checksum::crc32c;
 use crate::fields::le32;
+use crate::reader::check_fits;
 
 /// An XFS filesystem that begins at the start of `extent` and fits into it.
 pub(super) struct Volume<'d> {
@@ -30,13 +31,7 @@ impl<'d> Volume<'d> {
         if superblock.sector_size as usize > SECTOR_LENGTH_MIN {
             superblock = Superblock::parse(&read(superblock.sector_size as usize)?)?;
         }
-        if superblock.length() > extent.length {
-            return Err(Error::corrupt(format!(
-                "it claims to have {} bytes, but its place has {}",
-                superblock.length(),
-                extent.length
-            )));
-        }
+        check_fits(superblock.length(), extent)?;
         Ok(Self { disk, extent, superblock })
     }
 

@@ -137,6 +137,7 @@ pub fn capture_as(
         let starts = surveyed.parts.iter().map(|part| window.start() + part.region.extent.offset);
         watches[0].add_starts(starts);
     }
+    refuse_cut_off(request, &surveyed)?;
     let mut notes: Vec<String> = surveyed.all_notes().collect();
     notes.iter().for_each(|note| progress.note(note));
     let told = notes.len();
@@ -177,6 +178,19 @@ pub fn capture_as(
 fn known_record(request: &CaptureRequest, words: &str, surveyed: &Survey, disk_length: u64) -> VersionRecord {
     VersionRecord {
         source: words.to_owned(),
+/// Refuses a disk from standard input whose end is missing, unless the user insists. A pipe ends in the same way when the
+/// program that writes to it fails, and nothing else shows that. A file or a device is only noted: it can be examined again.
+fn refuse_cut_off(request: &CaptureRequest, surveyed: &Survey) -> Result<()> {
+    let is_asked = spool::is_standard_input(&request.source) && !request.survey.force;
+    match surveyed.cut_off().filter(|_| is_asked) {
+        Some(what) => Err(Error::refused(format!(
+            "the disk from standard input seems to be cut off: {what}; check the program that writes it, or store it as it \
+             is with --force"
+        ))),
+        None => Ok(()),
+    }
+}
+
         cut_policy: request.options.cut_policy.0,
         disk_length,
         sector_size: surveyed.sector_size,
