@@ -31,7 +31,7 @@ const GPT_MAGIC: &[u8] = b"EFI PART";
 /// The result of finishing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// Whether the backup GPT was moved to the end of a larger target.
+    /// Whether there was a backup GPT, and it was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
     /// Peculiarities, in sentences.
     pub notes: Vec<String>,
@@ -128,7 +128,7 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
                 self.write_all_at(bytes, *offset)
                     .context(|| format!("moving the backup GPT to offset {offset}"))?;
             }
-            finished = Finished { backup_gpt_moved: !relocation.writes.is_empty(), notes: relocation.notes };
+            finished = Finished { backup_gpt_moved: relocation.is_moved, notes: relocation.notes };
             // A table with very many entries begins before the last MiB.
             self.sync()?;
         }

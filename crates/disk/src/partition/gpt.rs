@@ -230,6 +230,8 @@ pub struct Relocation {
     pub writes: Vec<(u64, Vec<u8>)>,
     /// What was left unchanged, and why.
     pub notes: Vec<String>,
+    /// Whether there was a backup, and the writes move it.
+    pub is_moved: bool,
 }
 
 /// Computes where the backup GPT must go on an installed disk that may be longer than the captured one. No
@@ -268,6 +270,13 @@ pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
              larger disk",
             le64(entry, 40)
         )));
+    }
+    relocation.is_moved =
+        primary.other_sector() != last && Copy::read(disk, primary.other_sector(), sector_size)?.is_ok();
+    if !relocation.is_moved {
+        relocation
+            .notes
+            .push("the disk had no valid backup GPT: one was written at the end of the target".into());
     }
     let mut padded = primary.table.clone();
     padded.resize((primary.table_sectors() * size) as usize, 0);

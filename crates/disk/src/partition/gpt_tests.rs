@@ -221,6 +221,12 @@ fn a_backup_moves_to_the_end() {
         assert_eq!(relocate_backup(&small).unwrap(), Relocation::default(), "it fits already");
         let mut large = small.clone();
         large.resize(3333 * sector, 0);
+        assert!(relocate_backup(&large).unwrap().is_moved);
+        let mut without = large.clone();
+        without[small.len() - sector..small.len()].fill(0);
+        let relocation = relocate_backup(&without).unwrap();
+        assert!(!relocation.is_moved && !relocation.writes.is_empty(), "there is none to move");
+        assert!(relocation.notes[0].contains("no valid backup GPT"), "{:?}", relocation.notes);
         let before = PartitionTable::read(&large).unwrap();
         assert!(before.notes[0].contains("not in the last sector"), "{:?}", before.notes);
         let (mut large, table) = relocated(large);
