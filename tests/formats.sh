@@ -140,13 +140,13 @@ piped() { # NAME FILE [OPTION...]
 	check "$name: from a pipe" platter capture - "lab/$name" "$@" < <(cat "$file")
 	check "$name: same score" [ "$(score "lab/$name")" = "$WANTED" ]
 }
+check_exit "$EXIT_REFUSED" "a compressed disk from a pipe, without its format" platter capture - lab/unnamed < <(cat "$WORK/disk.img.zst")
+check_said "(the format is named)" 'standard input looks like a zstd file.*--format raw.zst'
+check_exit "$EXIT_USAGE" "export to an unknown format" platter export lab/zstd-file "$WORK/unknown" --format foo
+check_said "(it lists what it writes)" 'unknown format: use one of raw, qcow2, vmdk, vdi, vhd, vhdx, ndz'
 piped stdin "$DISK"
 piped stdin-zstd "$WORK/disk.img.zst" --format raw.zst
 piped stdin-qcow2 "$WORK/zlib.qcow2" --format qcow2
-for name in disk.raw.gz disk.img.zst disk.xz; do
-	size=$(stat -c %s "$WORK/$name")
-	head -c $((size / 2)) "$WORK/$name" >"$WORK/half-$name"
-	refused "half of $name" "unpacking.*offset" "$WORK/half-$name"
 head -c 60M "$DISK" >"$WORK/cut"
 head -c 45M "$DISK" | tail -c +$(((41 << 20) + 1)) >"$WORK/cut-filesystem"
 for name in cut cut-filesystem; do
@@ -156,6 +156,10 @@ for name in cut cut-filesystem; do
 	check "(with --force, it is stored)" platter capture - "lab/$name" --force < <(cat "$WORK/$name")
 	check "(and so is a file without)" platter capture "$WORK/$name" "lab/$name"
 done
+for name in disk.raw.gz disk.img.zst disk.xz; do
+	size=$(stat -c %s "$WORK/$name")
+	head -c $((size / 2)) "$WORK/$name" >"$WORK/half-$name"
+	refused "half of $name" "unpacking.*offset" "$WORK/half-$name"
 	{
 		head -c $((size / 2)) "$WORK/$name"
 		printf 'other bytes'
@@ -189,7 +193,10 @@ zstd -q -c "$WORK/part1.ptcl" | split -a 2 -b 1M - "$folder/sda1.ext4-ptcl-img.z
 gzip -c "$WORK/part2.ptcl" >"$folder/sda2.ext4-ptcl-img.gz"
 check "the image is split" [ -s "$folder/sda1.ext4-ptcl-img.zst.ac" ]
 same clonezilla "$folder" --format clonezilla
-refused "a folder without its format" "is a directory" "$folder"
+for number in 0 x; do
+	refused "partition $number" "no number of a partition: .*:1" "$DISK:$number"
+done
+refused "a folder without its format" "is a directory.*--format clonezilla" "$folder"
 check "a filesystem by partclone" platter capture "$WORK/part2.ptcl" lab/ptcl --format partclone
 check "has the score of the partition" [ "$(score lab/ptcl)" = "$(platter capture "$WORK/part2" lab/part2 >/dev/null && score lab/part2)" ]
 cp -r "$folder" "$folder.broken"

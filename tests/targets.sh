@@ -162,7 +162,8 @@ wait "$holder" 2>/dev/null || true
 release
 
 # On a terminal.
-# dialogue ANSWER COMMAND...: runs the command on a terminal and types this line; its output is in $LOG
+# dialogue ANSWER COMMAND...: runs the command on a terminal and types this line; its output is in $LOG. The answer - expects no
+# question.
 dialogue() {
 	python3 - "$@" <<'EOF'
 import os, pty, select, sys
@@ -187,7 +188,7 @@ while True:
         os.write(terminal, sys.argv[1].encode() + (b"" if sys.argv[1] == "\x03" else b"\n"))
 sys.stdout.buffer.write(shown)
 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-sys.exit(99 if not typed else code if code >= 0 else 128 - code)
+sys.exit(99 if not typed and sys.argv[1] != "-" else code if code >= 0 else 128 - code)
 EOF
 }
 target loop 512
@@ -219,6 +220,8 @@ bytes=$(stat -c %s "$pack")
 printf 'rotten' | dd of="$pack" bs=1 seek=$((bytes * 3 / 4)) conv=notrunc status=none
 cp -a "$WORK/damaged" "$WORK/unnoticed"
 on_damaged() { "$PLATTER" --store "$WORK/damaged" --quiet "$@"; }
+check_exit "$EXIT_REFUSED" "a disk is not written to a terminal" dialogue - "$PLATTER" --store "$STORE" export lab/plain -
+check_said "which it says" 'standard output is a terminal'
 check_exit "$EXIT_CORRUPT" "a damaged block is found during the write" on_damaged install lab/big "$TARGET" --yes
 check_said "the state of the target is reported" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the command again, with --yes'
 check "it does not look like a disk" looks_unfinished

@@ -69,13 +69,39 @@ impl SourceName {
     }
 }
 
+/// Refuses what can be no source, with a message that helps more than that of the system.
+pub(super) fn refuse_wrong_path(path: &Path, format: Format) -> Result<()> {
+    if path.is_dir() && format != Format::Clonezilla {
+        return Err(Error::refused(format!(
+            "{} is a directory: a folder of Clonezilla is captured with `--format clonezilla`, everything else as a block \
+             device or a file",
+            path.display()
+        )));
+    }
+    let split = path.to_str().and_then(|text| text.rsplit_once(':'));
+    match split.filter(|(disk, _)| !path.exists() && Path::new(disk).exists()) {
+        Some((disk, number)) => Err(Error::refused(format!(
+            "{number:?} is no number of a partition: `{disk}:1` is the first partition of {disk}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The opened files of a source.
 #[derive(Debug)]
 pub struct Input {
     /// The disk or image, then its backing files.
     files: Vec<(Source, Format)>,
     /// What the disk was unpacked from.
-    unpacked: Option<String>,
+    unpacked: Option<Unpacked>,
+}
+
+/// What a disk was unpacked from.
+#[derive(Clone, Debug)]
+struct Unpacked {
+    name: String,
+    /// Whether it had another form there; else the bytes of a stream are as they were.
+    is_decoded: bool,
 }
 
 impl Input {
@@ -107,17 +133,18 @@ impl Input {
         }
         for ((source, format), backing) in files[1..].iter().zip(backing) {
             let is_said = backing.format.is_some();
-            refuse_other_format(source, *format, is_said, |found, path| match found.reader {
-                Reader::Format(format) => format!("`--backing {format}:{path}`"),
-                Reader::Command(..) => found.hint(path),
+            let name = source.path().display().to_string();
+            refuse_other_format(source, &name, *format, is_said, |found| match found.reader {
+                Reader::Format(format) => format!("`--backing {format}:{name}`"),
+                Reader::Command(..) => found.hint(&name),
             })?;
         }
         Ok(Self { files, unpacked: None })
     }
 
     /// The same input, unpacked from a source of that name.
-    pub(super) fn unpacked(self, source: &str) -> Self {
-        Self { unpacked: Some(source.to_owned()), ..self }
+    pub(super) fn unpacked(self, source: &str, is_decoded: bool) -> Self {
+        Self { unpacked: Some(Unpacked { name: source.to_owned(), is_decoded }), ..self }
     }
 
     pub(super) fn is_unpacked(&self) -> bool {
@@ -128,17 +155,19 @@ impl Input {
     /// is.
     pub(super) fn refuse_other_format(&self, is_said: bool) -> Result<()> {
         let (source, format) = &self.files[0];
-        let unpacked = self.unpacked.as_deref();
-        refuse_other_format(source, *format, is_said, |found, path| match (unpacked, found.reader) {
-            (Some(name), _) => {
-                format!("what was unpacked from {name} is no raw disk: unpack it first, and name its format")
+        let name =
+            self.unpacked.as_ref().map_or_else(|| source.path().display().to_string(), |it| it.name.clone());
+        refuse_other_format(source, &name, *format, is_said, |found| match (&self.unpacked, found.reader) {
+            (Some(from), Reader::Format(format)) if !from.is_decoded => {
+                format!("name its format: `--format {format}`")
             }
+            (Some(_), _) => "unpack it first, and name the format of what is in it".to_owned(),
             (None, Reader::Format(_)) => format!(
                 "{}, or, if it is a disk that only looks like one, with `--format raw`",
-                found.hint(path)
+                found.hint(&name)
             ),
             (None, Reader::Command(..)) => {
-                format!("{}, or, to store the file itself, use `platter capture --raw`", found.hint(path))
+                format!("{}, or, to store the file itself, use `platter capture --raw`", found.hint(&name))
             }
         })
     }
@@ -192,12 +221,16 @@ pub(super) fn format_of_path(path: &Path, is_raw: bool) -> Format {
     if is_file && !is_raw { Format::of_suffix(path) } else { Format::Raw }
 }
 
-/// Refuses a regular file that is taken for a raw disk, but is known to be something else.
-fn refuse_other_format(
+/// Refuses a regular file that is taken for a raw disk, but is known to be something else. Messages call it `name`.
+///
+/// # Errors
+/// `Refused`, with the hint for what it is; `Io`.
+pub(crate) fn refuse_other_format(
     source: &Source,
+    name: &str,
     format: Format,
     is_said: bool,
-    hint: impl Fn(&Wrapping, &str) -> String,
+    hint: impl Fn(&Wrapping) -> String,
 ) -> Result<()> {
     if source.is_block_device() || format != Format::Raw || is_said {
         return Ok(());
@@ -212,12 +245,7 @@ fn refuse_other_format(
     };
     let (first, last) = (read(0)?, read(length.saturating_sub(END_LENGTH))?);
     let Some(found) = platter_formats::wrapping(&first, &last) else { return Ok(()) };
-    let path = path.display().to_string();
-    Err(Error::refused(format!(
-        "{path} looks like {}, not like a raw disk: {}",
-        found.name,
-        hint(&found, &path)
-    )))
+    Err(Error::refused(format!("{name} looks like {}, not like a raw disk: {}", found.name, hint(&found))))
 }
 
 /// The opened disk of a source.
@@ -340,6 +368,22 @@ mod tests {
         for whole in ["disk", "disk:", "disk:0", "disk:x", "/dev/disk/by-path/pci-0000:00:1f.2-ata-1"] {
             assert_eq!(SourceName::of(Path::new(whole)).partition, None, "{whole}");
         }
+    }
+
+    #[test]
+    fn wrong_paths_are_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        std::fs::write(&disk, b"").unwrap();
+        let refused = |path: &Path| refuse_wrong_path(path, Format::Raw).map_err(|error| error.to_string());
+        assert_eq!(refused(&disk), Ok(()));
+        assert!(refused(folder.path()).unwrap_err().contains("--format clonezilla"));
+        for name in ["disk:0", "disk:x", "disk:"] {
+            let said = refused(&folder.path().join(name)).unwrap_err();
+            assert!(said.contains("no number of a partition"), "{said}");
+        }
+        assert_eq!(refused(&folder.path().join("other:0")), Ok(()), "the system says that it is missing");
+        refuse_wrong_path(folder.path(), Format::Clonezilla).unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use platter_image::{BlockId, DiskRead, Domain, Error, ErrorKind, FrameStore, Res
 use platter_records::{Consistency, FilesystemRecord, ImageName, Version, VersionRecord};
 use platter_store::KnownCheck;
 
-use super::input::{Input, InputOptions, Window, format_of_path};
+use super::input::{Input, InputOptions, Window, format_of_path, refuse_wrong_path};
 use super::spool;
 use crate::audit::{Audit, AuditReport};
 use crate::edit_lock;
@@ -73,13 +73,17 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     let format = said.unwrap_or_else(|| format_of_path(source, request.survey.raw));
     let words = if is_standard_input { "standard input".to_owned() } else { source.display().to_string() };
     let words = request.input.partition.map_or(words.clone(), |number| format!("{words}:{number}"));
+    if !is_standard_input {
+        refuse_wrong_path(source, format)?;
+    }
     if is_standard_input || format.is_stream() {
         let directories = request.store.directories();
         let temporary = std::env::temp_dir();
         let directory = directories.first().unwrap_or(&temporary);
+        let is_decoded = format.is_stream();
         let (spooled, format) = spool::unpack(source, format, directory, progress)?;
         let disk = spooled.open(request.sector_size)?;
-        let input = Input::new(disk, format, &request.input.backing)?.unpacked(&words);
+        let input = Input::new(disk, format, &request.input.backing)?.unpacked(&words, is_decoded);
         refuse_useless_options(request, &input, true)?;
         return capture_as(request, &input, &words, progress);
     }
@@ -133,11 +137,11 @@ pub fn capture_as(
     let window = Window::new(opened.disk(), request.input.partition)?;
     let data = opened.data_extents()?.map(|data| window.of(&data));
     let surveyed = survey(&window, data.as_ref(), &request.survey)?;
+    refuse_cut_off(request, &surveyed)?;
     if input.is_raw() {
         let starts = surveyed.parts.iter().map(|part| window.start() + part.region.extent.offset);
         watches[0].add_starts(starts);
     }
-    refuse_cut_off(request, &surveyed)?;
     let mut notes: Vec<String> = surveyed.all_notes().collect();
     notes.iter().for_each(|note| progress.note(note));
     let told = notes.len();
@@ -174,10 +178,6 @@ pub fn capture_as(
     Ok(report(published, &counts, table, audit, notes, started.elapsed().as_secs_f64()))
 }
 
-/// The version's record, as far as it is known before the disk is read.
-fn known_record(request: &CaptureRequest, words: &str, surveyed: &Survey, disk_length: u64) -> VersionRecord {
-    VersionRecord {
-        source: words.to_owned(),
 /// Refuses a disk from standard input whose end is missing, unless the user insists. A pipe ends in the same way when the
 /// program that writes to it fails, and nothing else shows that. A file or a device is only noted: it can be examined again.
 fn refuse_cut_off(request: &CaptureRequest, surveyed: &Survey) -> Result<()> {
@@ -191,6 +191,10 @@ fn refuse_cut_off(request: &CaptureRequest, surveyed: &Survey) -> Result<()> {
     }
 }
 
+/// The version's record, as far as it is known before the disk is read.
+fn known_record(request: &CaptureRequest, words: &str, surveyed: &Survey, disk_length: u64) -> VersionRecord {
+    VersionRecord {
+        source: words.to_owned(),
         cut_policy: request.options.cut_policy.0,
         disk_length,
         sector_size: surveyed.sector_size,

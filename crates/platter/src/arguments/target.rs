@@ -33,7 +33,7 @@ pub(crate) struct Export {
     pub(crate) file: PathBuf,
     /// Format of the file: raw, qcow2, vmdk, vdi, vhd, vhdx (these need qemu-img) or ndz (Frisbee) [default: by its suffix, else
     /// raw]
-    #[arg(long, value_name = "FORMAT", conflicts_with = "holes")]
+    #[arg(long, value_name = "FORMAT", conflicts_with = "holes", value_parser = written_format)]
     pub(crate) format: Option<Format>,
     /// Compress the data in the file (qcow2 and vmdk)
     #[arg(long, conflicts_with = "holes")]
@@ -43,6 +43,12 @@ pub(crate) struct Export {
     pub(crate) holes: bool,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
+}
+
+/// A format by its name; the error lists those that are written.
+fn written_format(name: &str) -> Result<Format, String> {
+    name.parse()
+        .map_err(|_: String| "unknown format: use one of raw, qcow2, vmdk, vdi, vhd, vhdx, ndz".to_owned())
 }
 
 /// How free space of the disk is written.

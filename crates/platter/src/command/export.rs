@@ -1,6 +1,6 @@
 //! `platter export`.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -47,6 +47,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
 fn stream(store: &StoreLocation, options: &Export, format: ExportOptions, output: &Output) -> Outcome {
     if !is_raw(&options.file, format) || format.compress {
         return Err(Error::refused("only raw disks can be written to standard output"));
+    }
+    if io::stdout().is_terminal() {
+        return Err(Error::refused("standard output is a terminal: send it to a file or a pipe"));
     }
     let terminal = Terminal::new(*output);
     let store = with_cache(store, &options.cache)?;
