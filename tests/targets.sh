@@ -124,6 +124,23 @@ check "a file of 100,000,000 bytes" platter install lab/plain "$WORK/odd" --free
 check "--free zero also clears what is behind the image" [ "$(tail -c +$((24 * MIB + 1)) "$WORK/odd" | tr -d '\0' | wc -c)" = 0 ]
 check "keeps its length" [ "$(stat -c %s "$WORK/odd")" = 100000000 ]
 check "and holds the disk" cmp -n $((24 * MIB)) "$WORK/odd" "$WORK/new"
+exec 9<>"$WORK/hole"
+flock -x 9
+check_exit "$EXIT_REFUSED" "a file that another job writes is refused" platter install lab/plain "$WORK/hole" --yes
+check_said "and why" 'has it open exclusively'
+exec 9>&-
+check "afterwards it is written" platter install lab/plain "$WORK/hole" --yes
+if command -v qemu-img >/dev/null; then
+	check "a qcow2 image" platter export lab/plain "$WORK/machine.qcow2"
+	before=$(sha256sum <"$WORK/machine.qcow2")
+	check_exit "$EXIT_REFUSED" "is not overwritten byte by byte" platter install lab/plain "$WORK/machine.qcow2" --yes
+	check_said "and why" 'it is a qcow2 image.*--force not-a-disk'
+	check "it is untouched" [ "$before" = "$(sha256sum <"$WORK/machine.qcow2")" ]
+	check_exit "$EXIT_REFUSED" "and is no disk for --from" platter install lab/plain "$WORK/hole" --yes --from "$WORK/machine.qcow2"
+	check_said "and why" 'looks like a qcow2 image.*--from'
+else
+	skip "image files as targets: need qemu-img"
+fi
 ln -s "$WORK/nowhere" "$WORK/dangling"
 check_exit "$EXIT_REFUSED" "a dangling symbolic link is refused" platter install lab/plain "$WORK/dangling" --yes
 check_said "and why" 'symbolic link to a file that does not exist'

@@ -84,7 +84,12 @@ fn files_as_targets_and_sources() {
     let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
     let forbidden = [store.clone(), directory.path().join("not there")];
-    let check = TargetCheck { image: image(1 << 20, 4096), forbidden: &forbidden, force: Some(&Reason::ALL) };
+    let check = TargetCheck {
+        image: image(1 << 20, 4096),
+        forbidden: &forbidden,
+        force: Some(&Reason::ALL),
+        ..TargetCheck::default()
+    };
     let good = file(directory.path(), "disk", 10);
     check_target(&good, &check).unwrap();
     check_target(&directory.path().join("new"), &check).unwrap();
@@ -194,6 +199,24 @@ fn partitions_in_use_are_refused() {
     check_target(&part(2), &insisting).unwrap();
     assert!(check_source(device.path(), &[]).is_err());
     check_source(&part(2), &[]).unwrap();
+}
+
+/// An image is refused even if there are marks of a filesystem in it.
+#[test]
+fn images_of_virtual_machines_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    let mut bytes = vec![0; 1 << 20];
+    bytes[..4].copy_from_slice(b"QFI\xfb");
+    bytes[1024 + 0x38..][..2].copy_from_slice(&[0x53, 0xef]);
+    fs::write(&path, &bytes).unwrap();
+    let check = TargetCheck { force: Some(&[]), ..TargetCheck::default() };
+    check_target(&path, &check).unwrap();
+    let name: platter_disk::refusal::NameImage =
+        |first, last| (first.starts_with(b"QFI\xfb") && last == [0; 512]).then_some("a qcow2 image");
+    let check = TargetCheck { image_name: Some(name), ..check };
+    refused(&path, &check, &["it is a qcow2 image", "--force not-a-disk"]);
+    check_target(&path, &TargetCheck { force: Some(&[Reason::NotADisk]), ..check }).unwrap();
 }
 
 /// Two loop devices on one file have the same bytes.

@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_disk::install::{Delta, EdgesLast, FreeSpace, LostWrite, TargetState, is_alike};
-use platter_disk::refusal::{CheckedTarget, Consent, ImageGeometry, Reason, TargetCheck, check_target};
+use platter_disk::refusal::{
+    CheckedTarget, Consent, ImageGeometry, NameImage, Reason, TargetCheck, check_target,
+};
 use platter_disk::{Source, Target, TargetOptions};
+use platter_formats::{Format, Wrapping};
 use platter_image::recipe::{PageSource, Recipe, Root};
 use platter_image::{DiskRead, DiskWrite, Error, ErrorKind, Extent, IoContext, Result};
 
 use crate::Progress;
+use crate::capture::refuse_other_format;
 
 /// Bytes behind the image that are zeroed by one call.
 const ZEROED_AT_ONCE: u64 = 1 << 30;
@@ -80,7 +84,10 @@ impl TargetRequest {
     fn check(&self, image: Option<&Root>, forbidden: &[PathBuf]) -> Result<CheckedTarget> {
         let image =
             image.map(|root| ImageGeometry { length: root.disk_length, sector_size: root.sector_size });
-        check_target(&self.path, &TargetCheck { image, forbidden, force: self.force.as_deref() })
+        let image_name: NameImage =
+            |first, last| platter_formats::wrapping(first, last).map(|found| found.name);
+        let (force, image_name) = (self.force.as_deref(), Some(image_name));
+        check_target(&self.path, &TargetCheck { image, forbidden, force, image_name })
     }
 
     /// Opens the confirmed target for the disk of this recipe, and clears its edges: [`TargetRequest::open_unchanged`]
@@ -160,7 +167,11 @@ impl TargetRequest {
             delta.search_target(recipe, target);
         }
         for path in &self.from {
-            delta.search_other(recipe, Box::new(Source::open(path, None)?));
+            let source = Source::open(path, None)?;
+            let name = path.display().to_string();
+            let hint = |_: &Wrapping| "--from reads devices and raw files".to_owned();
+            refuse_other_format(&source, &name, Format::Raw, false, hint)?;
+            delta.search_other(recipe, Box::new(source));
         }
         Ok(delta)
     }

@@ -123,6 +123,8 @@ pub(super) struct Evidence {
     pub(super) below_dev: Option<bool>,
     /// It is a file with this many bytes in which no disk was found.
     pub(super) no_disk: Option<u64>,
+    /// It is a file in this format, with an article, which is not a disk byte by byte.
+    pub(super) image: Option<&'static str>,
 }
 
 /// Whether the user consents to overwriting.
@@ -182,6 +184,15 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
             Reason::NotADisk,
             format!(
                 "it is a file of {length} bytes that does not contain a disk: there is neither a partition table nor a file system"
+            ),
+        );
+    }
+    if let Some(image) = evidence.image {
+        add(
+            Reason::NotADisk,
+            format!(
+                "it is {image}, and a disk is written byte by byte: name a raw file, or write such a file anew with \
+                 `platter export --format`"
             ),
         );
     }
@@ -294,6 +305,7 @@ mod tests {
             store: Some(("/store".into(), "is on it")),
             below_dev: Some(true),
             no_disk: Some(12),
+            image: Some("a qcow2 image"),
         };
         let found = reasons(&target(&everything));
         let all_but_busy = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Busy);

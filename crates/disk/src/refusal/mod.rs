@@ -14,6 +14,7 @@ mod kernel;
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, IoContext, Result};
@@ -33,6 +34,12 @@ pub struct ImageGeometry {
     pub sector_size: u32,
 }
 
+/// Names the format of an image file with these first and last bytes, with an article; `None` if it is not known to be one.
+pub type NameImage = fn(first: &[u8], last: &[u8]) -> Option<&'static str>;
+
+/// The bytes at each end of a file by which an image is recognized.
+pub const IMAGE_END_LENGTH: u64 = 512;
+
 /// What a target is checked against.
 #[derive(Clone, Debug, Default)]
 pub struct TargetCheck<'a> {
@@ -42,6 +49,8 @@ pub struct TargetCheck<'a> {
     pub forbidden: &'a [PathBuf],
     /// The reasons that the user overrides with `--force REASON`. `None` for a command without that option.
     pub force: Option<&'a [Reason]>,
+    /// Recognizes files that hold a disk in another form than byte by byte: they would lose their form.
+    pub image_name: Option<NameImage>,
 }
 
 /// Checks whether a path may be installed to. A regular file need not exist.
@@ -63,7 +72,19 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarge
         _ => None,
     };
     let is_file = matches!(identity, Identity::Regular { .. });
-    evidence.no_disk = contents.as_ref().filter(|it| is_file && !it.is_disk()).map(|it| it.length);
+    if let (Some(file), Some(metadata), true) = (&held, &metadata, is_file && contents.is_some()) {
+        let read = |offset: u64| {
+            let mut bytes = vec![0; IMAGE_END_LENGTH.min(metadata.len()) as usize];
+            let read = file.read_exact_at(&mut bytes, offset).map(|()| bytes);
+            read.context(|| format!("examining {}", path.display()))
+        };
+        let (first, last) = (read(0)?, read(metadata.len().saturating_sub(IMAGE_END_LENGTH))?);
+        evidence.image = check.image_name.and_then(|name| name(&first, &last));
+    }
+    evidence.no_disk = contents
+        .as_ref()
+        .filter(|it| is_file && evidence.image.is_none() && !it.is_disk())
+        .map(|it| it.length);
     let refusals = decide::target(&evidence);
     let option = |reason: Reason| check.force.map(|_| format!("--force {}", reason.name()));
     refuse(path, "written to", &refusals, check.force.unwrap_or_default(), option)?;

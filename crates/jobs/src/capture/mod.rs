@@ -8,5 +8,6 @@ mod input;
 mod job;
 mod spool;
 
+pub(crate) use input::refuse_other_format;
 pub use input::{BackingFile, Input, InputOptions, SourceName};
 pub use job::{CaptureRequest, capture, capture_as, filesystems};
