@@ -100,7 +100,7 @@ check "and leaves no lock" test -z "$(platter_json lock list)"
 check_exit "$EXIT_REFUSED" "serving is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" serve
 check_exit "$EXIT_REFUSED" "a cast is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" cast lab/disk
 check_exit "$EXIT_REFUSED" "a push to a plain store is refused" platter push lab/disk "$WORK/plain"
-check_said "with the reason" 'same-key-as'
+check_said "with the reason" 'the source is encrypted.*same-key-as.*platter export'
 check_exit "$EXIT_REFUSED" "and one from a plain store" "$PLATTER" --store "$WORK/plain" push lab/disk "$STORE"
 check "a store with the same key" "$PLATTER" --store "$WORK/same" init --same-key-as "$STORE/keys.json"
 check "gets versions pushed" platter push lab/disk@1 "$WORK/same"

@@ -76,7 +76,8 @@ impl Domain {
     pub fn refuse_encrypted(self, doing: &str) -> Result<()> {
         match self.is_encrypted() {
             true => Err(Error::refused(format!(
-                "{doing} is not supported for an encrypted store yet: nothing may leave it without encryption"
+                "{doing} is not supported for an encrypted store yet: nothing may leave it without encryption; on its own \
+                 machine, `platter attach` (read-only), `install` and `export` work"
             ))),
             false => Ok(()),
         }

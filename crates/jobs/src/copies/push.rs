@@ -139,14 +139,23 @@ pub(super) fn refuse_other_key(from: Domain, to: Domain) -> Result<()> {
     if from == to {
         return Ok(());
     }
-    let what = match (from.is_encrypted(), to.is_encrypted()) {
-        (true, true) => "both stores are encrypted, with different keys",
-        (true, false) => "the source is encrypted, and the other store is not",
-        _ => "the source is not encrypted, and the other store is",
+    let (what, help) = match (from.is_encrypted(), to.is_encrypted()) {
+        (true, true) => (
+            "both stores are encrypted, with different keys",
+            "`platter init --same-key-as DIR/keys.json` creates a store with the same key",
+        ),
+        (true, false) => (
+            "the source is encrypted, and the other store is not",
+            "`platter init --same-key-as DIR/keys.json`, with the key file of the source, creates a store with the same key; or \
+             use `platter export` and `platter capture` for a copy without encryption",
+        ),
+        _ => (
+            "the source is not encrypted, and the other store is",
+            "use `platter export` from the source, and `platter capture` into the other store",
+        ),
     };
     Err(Error::refused(format!(
-        "{what}: the same disk has other block ids and another score there, so nothing was copied. \
-         `platter init --same-key-as DIR/keys.json` creates a store with the same key"
+        "{what}: the same disk has other block ids and another score there, so nothing was copied. {help}"
     )))
 }
 

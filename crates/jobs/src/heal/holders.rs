@@ -7,7 +7,7 @@ use std::sync::Arc;
 use platter_disk::Source as Disk;
 use platter_fetch::{IdleCache, OpenStore, SourceOptions, StoreLocation};
 use platter_image::frame::FrameDecoder;
-use platter_image::{BlockId, DiskRead, Error, ErrorKind, IoContext, Kind, Result, SECTOR, Score};
+use platter_image::{BlockId, DiskRead, Domain, Error, ErrorKind, IoContext, Kind, Result, SECTOR, Score};
 use platter_store::{HealSource, Hoard, StorePlace, WantedBlock};
 use platter_vdisk::Source;
 
@@ -20,15 +20,16 @@ const BLOCK_LENGTH_MAX: u64 = 128 * SECTOR;
 /// Opens a holder. A node's directory can have both a cache and a replica of the hoard.
 ///
 /// # Errors
-/// `Refused` when a directory is none of these; the errors of opening.
-pub(super) fn open(holder: &Holder) -> Result<Vec<Box<dyn HealSource>>> {
+/// `Refused` when a directory is none of these, or a store of another domain than the store to be healed; the errors of
+/// opening.
+pub(super) fn open(holder: &Holder, domain: Domain) -> Result<Vec<Box<dyn HealSource>>> {
     match holder {
-        Holder::Store(location) => Ok(vec![Box::new(OtherStore::open(location)?)]),
+        Holder::Store(location) => Ok(vec![Box::new(OtherStore::open(location, domain)?)]),
         Holder::Disk(path) => Ok(vec![Box::new(OnDisk { disk: Disk::open(path, None)? })]),
         Holder::Directory(dir) => {
             let place = StorePlace::on_system(dir);
             if place.is_store()? {
-                return Ok(vec![Box::new(OtherStore::open(&place.into())?)]);
+                return Ok(vec![Box::new(OtherStore::open(&place.into(), domain)?)]);
             }
             let mut sources: Vec<Box<dyn HealSource>> = Vec::new();
             let replica = if dir.join("hoard.json").exists() { place } else { hoard_place(dir) };
@@ -62,12 +63,23 @@ struct OtherStore {
 }
 
 impl OtherStore {
-    fn open(location: &StoreLocation) -> Result<Self> {
+    fn open(location: &StoreLocation, domain: Domain) -> Result<Self> {
         let name = match location {
             StoreLocation::Local(place) => name_of(place.dir()),
             StoreLocation::Remote(origin) => origin.server.address.to_string(),
         };
         let store = OpenStore::open_reader(location)?;
+        if store.domain() != domain {
+            let difference = match (store.domain().is_encrypted(), domain.is_encrypted()) {
+                (true, true) => "both are encrypted, with different keys",
+                (true, false) => "it is encrypted, and the store to heal is not",
+                _ => "it is not encrypted, and the store to heal is",
+            };
+            return Err(Error::refused(format!(
+                "{name} cannot heal this store: {difference}, so its blocks have other ids; name a store with the same key, or \
+                 a disk with the lost data (such as an export of the version)"
+            )));
+        }
         Ok(Self { store, name, sources: HashMap::new(), decoder: FrameDecoder::new()? })
     }
 

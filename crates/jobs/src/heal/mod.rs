@@ -31,11 +31,11 @@ pub enum Holder {
 /// as [`Store::heal`].
 pub fn heal(store: &StoreLocation, holders: &[Holder], progress: &dyn Progress) -> Result<HealReport> {
     let place = store.local("healing a store")?;
+    let reader = OpenStore::open_reader(store)?;
     let mut sources: Vec<Box<dyn HealSource>> = Vec::new();
     for holder in holders {
-        sources.extend(open(holder)?);
+        sources.extend(open(holder, reader.domain())?);
     }
-    let reader = OpenStore::open_reader(store)?;
     let store = reader.when_unlocked(|| Store::open_writer(place))?;
     progress.begin("healing", 0);
     store.heal(&mut sources)
