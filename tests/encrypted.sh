@@ -80,6 +80,8 @@ check "the command opens the store" with_command "printf 'correct horse'" export
 check "and so does the second file" with_file "$WORK/key-2" export lab/disk "$WORK/by-file"
 check "to the same bytes" cmp "$WORK/by-command" "$WORK/by-file"
 check_exit "$EXIT_REFUSED" "a locked store adds no slot" locked encryption add --new-file "$WORK/key-3"
+check_exit "$EXIT_MISSING" "a slot that does not exist is not changed" with_file "$WORK/key-2" encryption change 9 --new-file "$WORK/key-3"
+check "and no key file was created for it" test ! -e "$WORK/key-3"
 check "a slot is changed" with_file "$WORK/key-2" encryption change 2 --new-command "echo 'new secret'"
 check_exit "$EXIT_REFUSED" "its old secret opens nothing" with_command "echo 'correct horse'" gc
 check "its new one does" with_command "echo 'new secret'" check
@@ -102,6 +104,9 @@ check_exit "$EXIT_REFUSED" "a cast is refused" timeout -s KILL 60 "$PLATTER" --s
 check_exit "$EXIT_REFUSED" "a push to a plain store is refused" platter push lab/disk "$WORK/plain"
 check_said "with the reason" 'the source is encrypted.*same-key-as.*platter export'
 check_exit "$EXIT_REFUSED" "and one from a plain store" "$PLATTER" --store "$WORK/plain" push lab/disk "$STORE"
+check_said "with another one" 'the source is not encrypted.*platter capture'
+check_exit "$EXIT_REFUSED" "a plain store heals nothing here" platter heal --from "$WORK/plain"
+check_said "which it says" 'it is not encrypted, and the store to heal is'
 check "a store with the same key" "$PLATTER" --store "$WORK/same" init --same-key-as "$STORE/keys.json"
 check "gets versions pushed" platter push lab/disk@1 "$WORK/same"
 check "with the same score" test "$(platter_json show lab/disk@1 | jq -r .score)" = "$("$PLATTER" --store "$WORK/same" --json show lab/disk@1 | jq -r .score)"

@@ -67,7 +67,9 @@ pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::{FreeSpace, TargetState};
 pub use platter_disk::refusal::{Consent, Reason, TargetContents};
 pub use platter_disk::{PartitionChoices, SurveyOptions};
-pub use platter_encryption::{Cost, KeyFile, MasterKey, Secret, SecretKind, SlotFacts, new_key_file_text};
+pub use platter_encryption::{
+    Cost, KeyFile, MasterKey, SLOTS_MAX, Secret, SecretKind, SlotFacts, new_key_file_text,
+};
 pub use platter_fetch::{
     CacheLocation, EditLockChoice, OpenStore, OriginLocation, PeerCounts, SharingRequest, StoreLocation,
     default_store_dir, origin_of,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Cost, Error, KeyFile, StoreLocation};
+use platter_jobs::{Cost, Error, KeyFile, SLOTS_MAX, StoreLocation};
 use serde_json::json;
 
 use super::Outcome;
@@ -28,10 +28,19 @@ pub(crate) fn run(
     let (done, slot) = match options {
         Encryption::List => return Ok(ExitCode::SUCCESS),
         Encryption::Add { secret, label } => {
+            // Refused before a key file is created.
+            if keys.slots().len() >= SLOTS_MAX {
+                return Err(Error::refused(format!(
+                    "the store has {SLOTS_MAX} key slots already: remove one"
+                )));
+            }
             let secret = new_secret(secret, output)?;
             ("added", place.change_key_file(|keys| keys.add(&master, label, &secret, Cost::USUAL))?)
         }
         Encryption::Change { slot, secret } => {
+            if keys.slots().iter().all(|known| known.number != *slot) {
+                return Err(Error::missing(format!("there is no key slot {slot}")));
+            }
             let secret = new_secret(secret, output)?;
             place.change_key_file(|keys| keys.change(&master, *slot, &secret, Cost::USUAL))?;
             ("changed", *slot)
