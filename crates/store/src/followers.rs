@@ -81,8 +81,10 @@ impl Store {
     /// Makes sure that no other process follows or promotes with this store. Held as long as the result lives.
     ///
     /// # Errors
-    /// `Refused`, naming the process; `Io`.
+    /// `Refused`, naming the process; `Missing` when there is no store; `Io`.
     pub fn lock_following(place: &StorePlace) -> Result<FollowLock> {
+        // First, because it says best what is wrong if there is no store.
+        place.read_format()?;
         let path = place.dir().join("follow.lock");
         let context = || format!("locking {}", path.display());
         let Some(file) = place.vfs().lock(&path).context(context)? else {
