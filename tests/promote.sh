@@ -101,6 +101,58 @@ check "(2)" jq -e '.epoch == 2 and .told' "$LOG"
 end "serve f" TERM
 end "serve o" TERM
 
+# Two followers are promoted, and the one that the former origin learnt of is lost: the other one takes the next epoch.
+new_store o
+at o capture --raw "$WORK/disk-o-1" a >/dev/null
+serve o
+for dir in winner loser later; do
+	new_store $dir
+	at $dir follow --once "unix:$WORK/o.sock" --address "unix:$WORK/$dir.sock" >/dev/null
+done
+end "serve o" TERM
+at winner promote --without-origin >/dev/null
+at loser promote --without-origin >/dev/null
+at winner capture --raw "$(small winner-b)" b >/dev/null
+serve o
+serve winner
+check "the former origin learns of the first" until_true 60 sh -c "'$PLATTER' --store '$WORK/o' copies | grep -q 'replaced by.*winner'"
+check_exit "$EXIT_REFUSED" "a third follower stops" at later follow --once "unix:$WORK/o.sock"
+end "serve winner" TERM
+check_exit "$EXIT_REFUSED" "the second is not the origin yet" at loser promote
+check_said "(it says how it becomes that)" 'another store was promoted in its place .*promote --supersede'
+check "--supersede takes the next epoch" at_json loser promote --supersede
+check "(2, as the former origin knows)" jq -e '.epoch == 2 and .told' "$LOG"
+check "which names it" sh -c "'$PLATTER' --store '$WORK/o' copies | grep -q 'replaced by.*loser.sock with epoch 2'"
+check_exit "$EXIT_REFUSED" "again, it changes nothing" at loser promote --supersede
+check_said "(it is the origin)" 'the origin already, with epoch 2'
+check "it accepts changes" at loser capture --raw "$(small loser-c)" c
+serve winner
+serve loser
+check "the lost store reports the conflict when it returns" until_true 60 sh -c "'$PLATTER' --store '$WORK/winner' copies | grep -q CONFLICT"
+check_exit "$EXIT_REFUSED" "it follows nobody" at winner follow --once "unix:$WORK/loser.sock"
+check_said "(it says what to do)" 'copy there what only this one has.*platter init'
+check "its versions can be copied" at winner push b "unix:$WORK/loser.sock"
+end "serve winner" TERM
+end "serve loser" TERM
+end "serve o" TERM
+check_exit "$EXIT_REFUSED" "the third follower remembers the successor of its origin" at later promote --without-origin
+check_said "(and names it)" 'was replaced by the store [0-9a-f]+ at .*winner.sock.*--supersede'
+check "--supersede promotes it" at_json later promote --without-origin --supersede
+check "(with the epoch after that)" jq -e '.epoch == 2 and (.told | not)' "$LOG"
+
+# A store that cannot follow stays what it is.
+serve f
+printf 'a secret' >"$WORK/key"
+chmod 600 "$WORK/key"
+"$PLATTER" --store "$WORK/sealed" --unlock-file "$WORK/key" init --encrypt >/dev/null
+check_exit "$EXIT_REFUSED" "an encrypted store does not follow one without encryption" "$PLATTER" --store "$WORK/sealed" --unlock-file "$WORK/key" follow --once "unix:$WORK/f.sock"
+check_said "which it says" 'the source is not encrypted'
+check "it is no follower" [ "$(role sealed .standing.role)" = origin ]
+check "and still captures" "$PLATTER" --store "$WORK/sealed" --unlock-file "$WORK/key" capture --raw "$WORK/disk-o-1" a
+check_exit "$EXIT_MISSING" "without a store, nothing follows" at nowhere follow --once "unix:$WORK/f.sock"
+check_said "which it says" 'there is no store in'
+end "serve f" TERM
+
 # An older copy of the origin comes back after it was told.
 new_store o
 at o capture --raw "$WORK/disk-o-1" a >/dev/null

@@ -50,6 +50,7 @@ pub use repairs::{PublishedVersion, Repairs};
 pub use signature::{SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature};
 pub use standing::{
     Following, FormerAnswers, FormerOrigin, LeftOut, OriginAccess, Promotion, ReplicaPosition, Standing,
+    Successor,
 };
 pub use store_health::StoreHealth;
 pub use version::{Resolved, Version};

@@ -4,6 +4,8 @@
 //! changes again, so two stores never both go on from the same state. Nothing here does I/O: the store keeps the standing in its
 //! catalog, and changes it in the transaction that reads it.
 
+use std::fmt;
+
 use platter_image::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,6 +87,26 @@ pub struct Following {
     /// Random id of the promotion that was begun, recorded before the origin is told; empty before.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub promotion: String,
+    /// The store that replaced the origin, as the origin said itself; none if it was not replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<Successor>,
+}
+
+/// A store that another follower was promoted to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Successor {
+    /// Its id.
+    pub store: String,
+    /// Its address; empty if unknown.
+    pub address: String,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
+impl fmt::Display for Successor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (epoch {})", named(&self.store, &self.address), self.epoch)
+    }
 }
 
 /// A promotion, as the stores that it replaces are told of it.

@@ -13,7 +13,8 @@ use platter_api::{FenceRequest, StandingReply};
 use platter_client::{OriginStore, ServerOptions};
 use platter_image::{Error, ErrorKind, Result};
 use platter_records::{
-    Action, Following, FormerAnswers, FormerOrigin, OriginAccess, Promotion, Standing, StoreId, VersionName,
+    Action, Following, FormerAnswers, FormerOrigin, OriginAccess, Promotion, Standing, StoreId, Successor,
+    VersionName,
 };
 use platter_store::{StandingChange, Store, StorePlace};
 use platter_transport::{Trust, random_hex};
@@ -67,6 +68,7 @@ pub fn promote(request: &PromoteRequest, progress: &dyn Progress) -> Result<Prom
     let store = Arc::new(Store::open_writer(&request.store)?);
     let following = match store.standing()? {
         Standing::Follower(following) => *following,
+        standing if request.supersede => return supersede(&store, &standing, request),
         standing => return tell_again(&store, &standing, request),
     };
     let mut promoting = Promoting { request, store, progress, epoch: following.epoch + 1, following };
@@ -118,13 +120,28 @@ impl Promoting<'_> {
     fn ask_anyway(&mut self) -> Result<()> {
         let options = self.options()?;
         let Ok(told) = OriginStore::open(&options).and_then(|origin| origin.standing()) else {
-            return Ok(());
+            return self.check_successor();
         };
         self.check(&told)?;
         self.progress.note(&format!(
             "warning: the origin at {} answers: without --without-origin, its last changes would be copied first",
             options.address
         ));
+        Ok(())
+    }
+
+    /// Checks what the origin, which does not answer, said when it did: another store may have replaced it.
+    fn check_successor(&mut self) -> Result<()> {
+        match &self.following.successor {
+            Some(other) if self.request.supersede => self.epoch = self.epoch.max(other.epoch + 1),
+            Some(other) => {
+                return Err(Error::refused(format!(
+                    "the origin was replaced by {other}, as it said while it answered: follow that store, or use --supersede \
+                     if it is lost"
+                )));
+            }
+            None => {}
+        }
         Ok(())
     }
 
@@ -197,14 +214,15 @@ impl Promoting<'_> {
                 self.epoch = self.epoch.max(epoch + 1);
                 Ok(())
             }
-            Standing::Replaced { .. } => Err(Error::refused(format!(
-                "CONFLICT: the origin is {} already, by another promotion than this one: follow that store, or use --supersede if \
-                 it is lost",
-                told.standing.summary()
-            ))),
-            other @ Standing::Follower(_) => Err(Error::refused(format!(
-                "CONFLICT: the origin is a {}, so this store must not replace it",
-                other.summary()
+            Standing::Replaced { by, address, epoch, .. } => {
+                let other = Successor { store: by.clone(), address: address.clone(), epoch: *epoch };
+                Err(Error::refused(format!(
+                    "CONFLICT: the origin was replaced already, by {other}: follow that store, or use --supersede if it is lost"
+                )))
+            }
+            Standing::Follower(of) => Err(Error::refused(format!(
+                "CONFLICT: the origin follows {}, so this store must not replace it",
+                of.access.address.escape_debug()
             ))),
         }
     }
@@ -237,6 +255,69 @@ impl Promoting<'_> {
     }
 }
 
+/// Takes the next epoch for a store that was promoted before, because another one was, too, and that one is lost. The
+/// epoch is made durable here first; a crash after that leaves a store that tells the former origin of it like any other.
+fn supersede(store: &Store, standing: &Standing, request: &PromoteRequest) -> Result<PromoteReport> {
+    let Standing::Origin { epoch: own @ 1.., address, former, missing, promotion, .. } = standing else {
+        return tell_again(store, standing, request);
+    };
+    let Some(last) = former.last() else { return tell_again(store, standing, request) };
+    let options = request.origin.clone().map_or_else(|| options_of(&last.access), Ok)?;
+    let this = Promotion {
+        by: store.id().to_string(),
+        epoch: *own,
+        address: address.clone(),
+        id: promotion.clone(),
+    };
+    let rival_epoch = match OriginStore::open(&options).and_then(|origin| origin.standing()) {
+        Ok(told) if told.store != last.store => {
+            return Err(Error::refused(format!(
+                "the store at {} is {}, and this store replaced {}",
+                options.address, told.store, last.store
+            )));
+        }
+        Ok(told) => match &told.standing {
+            Standing::Replaced { epoch, .. } if !told.standing.knows_successor(&this) || *epoch > *own => {
+                *epoch
+            }
+            _ => return tell_again(store, standing, request),
+        },
+        // With --without-origin, what is known of the conflict decides.
+        Err(error) if !request.without_origin => {
+            return Err(error.within(
+                "the former origin does not say by whom it was replaced, so nothing was changed; if it is lost, add \
+                 --without-origin",
+            ));
+        }
+        Err(_) if standing.conflicts().is_empty() => return tell_again(store, standing, request),
+        Err(_) => *own,
+    };
+    let epoch = rival_epoch.max(*own) + 1;
+    let address = match request.address.is_empty() {
+        true => address.clone(),
+        false => request.address.clone(),
+    };
+    let next = Standing::Origin {
+        epoch,
+        address,
+        former: former.iter().map(|it| FormerOrigin { told: false, ..it.clone() }).collect(),
+        missing: missing.clone(),
+        promotion: random_hex::<16>()?,
+        conflicts: Vec::new(),
+    };
+    let change =
+        StandingChange { standing: next.clone(), action: Action::Promote { epoch }, used: Vec::new() };
+    store.change_standing(|present, _| match present == standing {
+        true => Ok(Some(change)),
+        false => Err(Error::refused(format!("this store is {} meanwhile: try again", present.summary()))),
+    })?;
+    let answers = tell_former(&next, store.id(), false);
+    note_answers(store, &answers)?;
+    let told = answers.told.contains(&last.store);
+    let (former, missing) = (last.access.address.clone(), missing.clone());
+    Ok(PromoteReport { epoch, former, told, up_to: 0, last: 0, missing })
+}
+
 /// Tells the former origin of a store that was promoted before.
 fn tell_again(store: &Store, standing: &Standing, request: &PromoteRequest) -> Result<PromoteReport> {
     let (epoch, former, missing) = match standing {
@@ -249,11 +330,15 @@ fn tell_again(store: &Store, standing: &Standing, request: &PromoteRequest) -> R
         }
     };
     let Some(last) = former.last().filter(|it| !it.told && !request.without_origin) else {
-        return Err(Error::refused(format!("this store is {} already", standing.summary())));
+        return Err(already(standing));
     };
     let answers = tell_former(standing, store.id(), false);
     note_answers(store, &answers)?;
-    if let Some(note) = answers.conflicts.first().or(answers.notes.first()) {
+    if !answers.conflicts.is_empty() {
+        let known = standing.with_answers(&answers);
+        return Err(already(known.as_ref().unwrap_or(standing)));
+    }
+    if let Some(note) = answers.notes.first() {
         return Err(Error::refused(note.clone()));
     }
     if !answers.told.contains(&last.store) {
@@ -264,6 +349,19 @@ fn tell_again(store: &Store, standing: &Standing, request: &PromoteRequest) -> R
     }
     let (former, missing) = (last.access.address.clone(), missing.clone());
     Ok(PromoteReport { epoch: *epoch, former, told: true, up_to: 0, last: 0, missing })
+}
+
+/// Refuses a second promotion. Of a conflict, it says how it ends.
+fn already(standing: &Standing) -> Error {
+    let epoch = standing.epoch();
+    Error::refused(match standing.conflicts() {
+        [] => format!("this store is the origin already, with epoch {epoch}"),
+        conflicts => format!(
+            "this store is the origin already, with epoch {epoch}, and another store was promoted in its place ({}). If that \
+             one is lost, `platter promote --supersede` takes the next epoch; otherwise stop one of them",
+            conflicts.join("; ")
+        ),
+    })
 }
 
 /// Records what the stores answered that were replaced.

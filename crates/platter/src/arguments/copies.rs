@@ -68,7 +68,8 @@ pub(crate) struct Promote {
     /// Promote although the former origin cannot be told. Only if it is lost: until it learns of this, it accepts changes
     #[arg(long)]
     pub(crate) without_origin: bool,
-    /// Promote with the next epoch although another follower was promoted before. Only if that store is lost
+    /// Promote with the next epoch although another follower was promoted in this place; also at a store that was promoted
+    /// already. Only if the other store is lost
     #[arg(long)]
     pub(crate) supersede: bool,
 }

@@ -42,7 +42,9 @@ fn text(report: &PromoteReport) -> String {
         true => format!("{} confirmed that it accepts no more changes", report.former),
         false => format!("{} does not know it: `platter serve` tells it when it returns", report.former),
     });
-    lines.push(format!("changes up to {} of {} that are known", report.up_to, report.last));
+    if report.last > 0 {
+        lines.push(format!("changes up to {} of {} that are known", report.up_to, report.last));
+    }
     match report.missing.is_empty() {
         true => lines.push("everything that was known has arrived".into()),
         false => lines.push(format!("NOT arrived: {}", report.missing.join(", "))),

@@ -16,7 +16,7 @@ use platter_api::{ReplicaReply, ReplicaRequest, StandingReply};
 use platter_client::{Listener, OriginStore, ServerOptions, listen};
 use platter_fetch::{OpenStore, StoreLocation, unix_ms};
 use platter_image::{Error, ErrorKind, Result};
-use platter_records::{Action, Follower, Following, OriginAccess, Standing};
+use platter_records::{Action, Follower, Following, OriginAccess, Standing, Successor};
 use platter_store::{ReplicatedChange, RowChange, StandingChange, Store, StorePlace};
 
 use super::feed::Feed;
@@ -62,6 +62,12 @@ pub fn follow(request: &FollowRequest, progress: &dyn Progress) -> Result<Standi
     let origin = OriginStore::open(&request.origin)?;
     let told = retried(request.once, progress, || origin.standing())?;
     let store = Store::open_reader(&request.store)?;
+    // The store becomes a follower only if it can get anything.
+    let source = retried(request.once, progress, || {
+        OpenStore::open_reader(&StoreLocation::from(request.origin.clone()))
+    })?;
+    refuse_other_key(source.domain(), store.domain())?;
+    drop(source);
     let standing = store.change_standing(|present, is_new| mark(request, &told, present, is_new))?;
     let Standing::Follower(following) = standing else { return Err(Error::bug("a follower that is none")) };
     // It may have followed this store before.
@@ -167,7 +173,11 @@ fn mark(
             ));
         }
         Standing::Origin { epoch: 1.., .. } => {
-            return Err(Error::refused(format!("this store is {}: it follows nobody", present.summary())));
+            return Err(Error::refused(format!(
+                "this store was promoted with epoch {}, so it follows nobody. If another store has its place: copy there \
+                 what only this one has (`platter push NAME {address}`), and follow with a new store (`platter init`)",
+                present.epoch()
+            )));
         }
         Standing::Replaced { by, .. } if *by != told.store => return Err(refused_for(present)),
         // New, or after its origin or itself was replaced by this one.
@@ -281,12 +291,31 @@ impl Followed {
             Standing::Replaced { by, .. } if *by == self.id && !self.is_promoting => Err(Error::refused(
                 "the origin was told that this store replaces it, but that was not completed: `platter promote` does it",
             )),
-            Standing::Replaced { by, address, .. } if *by != self.id => Err(Error::refused(format!(
-                "the origin was replaced by the store {by}{}: follow that one",
-                if address.is_empty() { String::new() } else { format!(" at {address}") }
-            ))),
+            Standing::Replaced { by, address, epoch, .. } if *by != self.id => {
+                let (store, address) = (by.clone(), address.clone());
+                self.remember(Successor { store, address: address.clone(), epoch: *epoch })?;
+                Err(Error::refused(format!(
+                    "the origin was replaced by the store {by}{}: follow that one",
+                    if address.is_empty() { String::new() } else { format!(" at {address}") }
+                )))
+            }
             _ => Ok(Step::Idle),
         }
+    }
+
+    /// Makes it durable that another store replaced the origin, for a promotion of this one.
+    fn remember(&mut self, successor: Successor) -> Result<()> {
+        if self.is_promoting || self.following.successor.as_ref() == Some(&successor) {
+            return Ok(());
+        }
+        self.following.successor = Some(successor);
+        let standing = Standing::Follower(Box::new(self.following.clone()));
+        let change = StandingChange { standing, action: Action::NoteStanding {}, used: Vec::new() };
+        let store = match &self.writer {
+            Some(writer) => writer.clone(),
+            None => Arc::new(Store::open_reader(&self.place)?),
+        };
+        store.change_standing(|_, _| Ok(Some(change))).map(drop)
     }
 
     fn ask(&mut self, position: Option<platter_records::ReplicaPosition>) -> Result<ReplicaReply> {
