@@ -220,6 +220,8 @@ check "it is untouched" [ "$before" = "$(sha256sum <"$WORK/target")" ]
 check "the answer 'yes' confirms" dialogue yes "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET" --free zero
 check "the target has the disk" has_disk 512
 release
+check_exit "$EXIT_REFUSED" "a disk is not written to a terminal" dialogue - "$PLATTER" --store "$STORE" export lab/plain -
+check_said "which it says" 'standard output is a terminal'
 platter clone lab/plain lab/gone >/dev/null
 check_exit "$EXIT_REFUSED" "forget asks for confirmation" dialogue no "$PLATTER" --store "$STORE" forget lab/gone
 check "it is still there" platter show lab/gone
@@ -237,8 +239,6 @@ bytes=$(stat -c %s "$pack")
 printf 'rotten' | dd of="$pack" bs=1 seek=$((bytes * 3 / 4)) conv=notrunc status=none
 cp -a "$WORK/damaged" "$WORK/unnoticed"
 on_damaged() { "$PLATTER" --store "$WORK/damaged" --quiet "$@"; }
-check_exit "$EXIT_REFUSED" "a disk is not written to a terminal" dialogue - "$PLATTER" --store "$STORE" export lab/plain -
-check_said "which it says" 'standard output is a terminal'
 check_exit "$EXIT_CORRUPT" "a damaged block is found during the write" on_damaged install lab/big "$TARGET" --yes
 check_said "the state of the target is reported" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the command again, with --yes'
 check "it does not look like a disk" looks_unfinished
