@@ -16,7 +16,6 @@ use crate::aligned_buffer::AlignedBuffer;
 /// A block device or a regular file for reading, usable by many threads.
 ///
 /// If a file's length is not a multiple of 512, zeros follow it up to the next multiple.
-#[derive(Debug)]
 pub struct Source {
     file: File,
     path: PathBuf,
@@ -27,6 +26,14 @@ pub struct Source {
     direct: OnceLock<Option<File>>,
     /// Length of the file in bytes; the device's length is this rounded up to a whole sector.
     stored_length: u64,
+    /// Reads the bytes of the disk if those of the file are encrypted.
+    decryption: Option<Box<dyn DiskRead>>,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Source({})", self.path.display())
+    }
 }
 
 impl Source {
@@ -50,6 +57,19 @@ impl Source {
         let is_block = NodeKind::of(&metadata, path)? == NodeKind::Block;
         // The flag is meaningless for regular files.
         Self::open_with(path, sector_size, if is_block { OFlags::EXCL } else { OFlags::empty() })
+    }
+
+    /// Like [`Source::open`], for a regular file whose bytes are encrypted: `decryption` reads those of the disk. Holes
+    /// of the file must be zeros of the disk.
+    ///
+    /// # Errors
+    /// Those of [`Source::open`].
+    pub fn open_encrypted(
+        path: &Path,
+        sector_size: Option<u32>,
+        decryption: Box<dyn DiskRead>,
+    ) -> Result<Self> {
+        Ok(Self { decryption: Some(decryption), ..Self::open(path, sector_size)? })
     }
 
     fn open_with(path: &Path, sector_size: Option<u32>, flags: OFlags) -> Result<Self> {
@@ -88,7 +108,8 @@ impl Source {
         };
         // Only advice: a filesystem that ignores it still reads correctly.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
-        Ok(Self { file, path: path.to_owned(), kind, sector_size, direct: OnceLock::new(), stored_length })
+        let (path, direct, decryption) = (path.to_owned(), OnceLock::new(), None);
+        Ok(Self { file, path, kind, sector_size, direct, stored_length, decryption })
     }
 
     /// The path at which it was opened.
@@ -107,6 +128,11 @@ impl Source {
             NodeKind::Block => self.direct.get_or_init(open).as_ref(),
             NodeKind::Regular => None,
         }
+    }
+
+    /// The length of the file without the zeros that follow it.
+    pub fn stored_length(&self) -> u64 {
+        self.stored_length
     }
 
     pub(super) fn file(&self) -> &File {
@@ -165,7 +191,10 @@ impl DiskRead for Source {
         let stored = self.stored_length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let (stored, beyond) = buffer.split_at_mut(stored);
         beyond.fill(0);
-        self.file.read_exact_at(stored, offset)
+        match &self.decryption {
+            Some(decryption) => decryption.read_exact_at(stored, offset),
+            None => self.file.read_exact_at(stored, offset),
+        }
     }
 }
 

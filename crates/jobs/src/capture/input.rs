@@ -3,8 +3,6 @@
 //! Its format is what the user says, else what its suffix says. A file that looks like another format is refused with
 //! a hint. Files other than the named ones are never opened, whatever an image says.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -236,12 +234,11 @@ pub(crate) fn refuse_other_format(
         return Ok(());
     }
     let path = source.path();
-    let doing = || format!("examining {}", path.display());
-    let file = File::open(path).context(doing)?;
-    let length = file.metadata().context(doing)?.len();
+    let length = source.stored_length();
     let read = |offset: u64| {
         let mut bytes = vec![0; END_LENGTH.min(length) as usize];
-        file.read_exact_at(&mut bytes, offset).map(|()| bytes).context(doing)
+        let read = source.read_exact_at(&mut bytes, offset).map(|()| bytes);
+        read.context(|| format!("examining {}", path.display()))
     };
     let (first, last) = (read(0)?, read(length.saturating_sub(END_LENGTH))?);
     let Some(found) = platter_formats::wrapping(&first, &last) else { return Ok(()) };

@@ -80,9 +80,14 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         let directories = request.store.directories();
         let temporary = std::env::temp_dir();
         let directory = directories.first().unwrap_or(&temporary);
+        let is_encrypted = match &request.store {
+            StoreLocation::Local(place) => place.read_key_file()?.is_some(),
+            StoreLocation::Remote(_) => false,
+        };
         let is_decoded = format.is_stream();
-        let (spooled, format) = spool::unpack(source, format, directory, progress)?;
+        let (spooled, format) = spool::unpack(source, format, directory, is_encrypted, progress)?;
         let disk = spooled.open(request.sector_size)?;
+        refuse_empty(&disk, &words)?;
         let input = Input::new(disk, format, &request.input.backing)?.unpacked(&words, is_decoded);
         refuse_useless_options(request, &input, true)?;
         return capture_as(request, &input, &words, progress);
@@ -93,9 +98,20 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         true => Source::open(source, request.sector_size)?,
         false => Source::open_alone(source, request.sector_size)?,
     };
+    refuse_empty(&disk, &words)?;
     let input = Input::new(disk, format, &request.input.backing)?;
     refuse_useless_options(request, &input, false)?;
     capture_as(request, &input, &words, progress)
+}
+
+/// Refuses a source without contents: a disk has some, and a program that failed prints nothing.
+fn refuse_empty(source: &Source, words: &str) -> Result<()> {
+    match source.length() {
+        0 => Err(Error::refused(format!(
+            "{words} has no bytes, so nothing was stored: did the program that should have written it fail?"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses options that mean nothing for this source.

@@ -49,7 +49,15 @@ const RULES: &[Rule] = &[
     Rule {
         name: "platter-encryption",
         own: &["platter-image"],
-        foreign: Some(&["argon2", "chacha20poly1305", "getrandom", "serde", "serde_json", "zeroize"]),
+        foreign: Some(&[
+            "argon2",
+            "chacha20",
+            "chacha20poly1305",
+            "getrandom",
+            "serde",
+            "serde_json",
+            "zeroize",
+        ]),
     },
     // Metadata, and the types of the API: no database, no sockets.
     Rule {
