@@ -166,7 +166,15 @@ for name in disk.raw.gz disk.img.zst disk.xz; do
 		tail -c +$((size / 2 + 12)) "$WORK/$name"
 	} >"$WORK/changed-$name"
 	refused "$name with other bytes" "unpacking.*offset" "$WORK/changed-$name"
+	check_exit "$EXIT_CORRUPT" "half of $name is damage" platter capture "$WORK/half-$name" lab/refused
+	check_exit "$EXIT_CORRUPT" "and so is $name with other bytes" platter capture "$WORK/changed-$name" lab/refused
 done
+: >"$WORK/empty.raw"
+gzip -c "$WORK/empty.raw" >"$WORK/empty.raw.gz"
+refused "an empty file" "no bytes.*fail" "$WORK/empty.raw"
+refused "an empty stream" "no bytes.*fail" "$WORK/empty.raw.gz"
+refused "what a program printed that failed" "standard input has no bytes" - <"$WORK/empty.raw"
+check_exit "$EXIT_MISSING" "none of them became a version" platter show lab/refused
 gzip -c1 "$WORK/zlib.qcow2" >"$WORK/zlib.qcow2.gz"
 refused "a compressed image" "looks like a qcow2 image.*unpack it first" "$WORK/zlib.qcow2.gz"
 check "nothing stays of what was unpacked" [ "$(find "$STORE" -name '*.tmp*' -o -name '.tmp*' | wc -l)" = 0 ]
@@ -199,6 +207,18 @@ done
 refused "a folder without its format" "is a directory.*--format clonezilla" "$folder"
 check "a filesystem by partclone" platter capture "$WORK/part2.ptcl" lab/ptcl --format partclone
 check "has the score of the partition" [ "$(score lab/ptcl)" = "$(platter capture "$WORK/part2" lab/part2 >/dev/null && score lab/part2)" ]
+cp -r "$folder" "$folder.mbr"
+sed -i '/gpt/d; s/^label: .*/label: dos/; s/type=[^,]*/type=83/; s/uuid=[^,]*//' "$folder.mbr/sda-pt.sf"
+echo "Disk /dev/sda: $((96 * 2048))s" >"$folder.mbr/sda-pt.parted"
+printf 'boot code' | dd of="$folder.mbr/sda-mbr" conv=notrunc status=none
+check "a disk with an MBR" platter capture "$folder.mbr" lab/mbr --format clonezilla --raw
+check "has its boot code" [ "$(platter export lab/mbr - | head -c 9)" = 'boot code' ]
+mv "$folder.mbr/sda-mbr" "$WORK/sda-mbr"
+refused "without it" "sda-mbr is missing" "$folder.mbr" --format clonezilla --raw
+head -c 100 "$WORK/sda-mbr" >"$folder.mbr/sda-mbr"
+refused "with a part of it" "sda-mbr is only 100 bytes" "$folder.mbr" --format clonezilla --raw
+ln -sf "$WORK/sda-mbr" "$folder.mbr/sda-mbr"
+refused "with a link to it" "sda-mbr is a symbolic link" "$folder.mbr" --format clonezilla --raw
 cp -r "$folder" "$folder.broken"
 rm "$folder.broken/sda1.ext4-ptcl-img.zst.ab"
 refused "a folder without a piece" "sda1.*piece.*missing" "$folder.broken" --format clonezilla

@@ -77,7 +77,14 @@ pub fn read_clonezilla(folder: &dyn Folder, spool: &mut dyn Spool) -> Result<u64
         files.place(&format!("{disk}-gpt-1st"), 0, FIRST_GPT.min(length), spool)?;
         files.place(&format!("{disk}-gpt-2nd"), length.saturating_sub(SECOND_GPT), length, spool)?;
     } else {
-        files.place(&format!("{disk}-mbr"), 0, SECTOR.min(length), spool)?;
+        let name = format!("{disk}-mbr");
+        let placed = files.place(&name, 0, SECTOR.min(length), spool)?;
+        if placed.is_none_or(|bytes| bytes < SECTOR.min(length)) {
+            let found = placed.map_or("missing".to_owned(), |bytes| format!("only {bytes} bytes long"));
+            return Err(Error::refused(format!(
+                "the file {name} is {found}: without the boot code and the partition table in it, the disk would not start"
+            )));
+        }
     }
     // So that the file has the disk's length.
     Ok(length)
@@ -183,12 +190,12 @@ impl<'f> Files<'f> {
         Ok(String::from_utf8_lossy(&self.bytes(name)?).into_owned())
     }
 
-    /// Writes a file at an offset, up to `end`; nothing if there is no such file.
-    fn place(&self, name: &str, offset: u64, end: u64, spool: &mut dyn Spool) -> Result<()> {
+    /// Writes a file at an offset, up to `end`, and returns its length; nothing if there is no such file.
+    fn place(&self, name: &str, offset: u64, end: u64, spool: &mut dyn Spool) -> Result<Option<u64>> {
         let mut part = Part { spool, extent: Extent::between(offset, end) };
         match self.open(name) {
-            Ok(mut file) => copy(&mut file, &mut part, end.saturating_sub(offset)).map(drop),
-            Err(error) if error.kind() == platter_image::ErrorKind::Missing => Ok(()),
+            Ok(mut file) => copy(&mut file, &mut part, end.saturating_sub(offset)).map(Some),
+            Err(error) if error.kind() == platter_image::ErrorKind::Missing => Ok(None),
             Err(error) => Err(error),
         }
         .map_err(|error| error.within(name.to_owned()))

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use platter_image::Error;
 use zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
 /// Memory of the decoder of xz: enough for its highest level.
@@ -45,10 +46,29 @@ impl Compression {
     pub fn decompress<'s>(self, stream: Box<dyn Read + 's>) -> Box<dyn Read + 's> {
         let stream = io::BufReader::with_capacity(INPUT_LENGTH, stream);
         match self {
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
-            Self::Zstd => Box::new(Zstd::new(stream)),
-            Self::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(stream, true, XZ_MEMORY_KIB)),
+            Self::Gzip => Box::new(Judged(flate2::bufread::MultiGzDecoder::new(stream))),
+            Self::Zstd => Box::new(Judged(Zstd::new(stream))),
+            Self::Xz => Box::new(Judged(lzma_rust2::XzReader::new_mem_limit(stream, true, XZ_MEMORY_KIB))),
         }
+    }
+}
+
+/// A decompressed stream whose damage is an error of kind `Corrupt`. Errors of the system stay as they are.
+struct Judged<R>(R);
+
+impl<R: Read> Read for Judged<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+        self.0.read(buffer).map_err(|error| {
+            let is_carried = matches!(error.get_ref(), Some(inner) if inner.is::<Error>());
+            let is_system = error.raw_os_error().is_some();
+            match matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof) {
+                true if !is_carried && !is_system => {
+                    io::Error::other(Error::corrupt("the compressed stream is damaged").with_source(error))
+                }
+                _ => error,
+            }
+        })
     }
 }
 
@@ -95,6 +115,55 @@ impl<R: Read> Read for Zstd<R> {
                 0 if !is_at_end && !buffer.is_empty() => {}
                 written => return Ok(written),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::{ErrorKind, IoContext};
+    use std::io::Write;
+
+    #[test]
+    fn a_damaged_stream_is_corrupt() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(&[7; 5000]).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let read = |compression: Compression, bytes: Vec<u8>| {
+            let mut out = Vec::new();
+            let read = compression.decompress(Box::new(io::Cursor::new(bytes))).read_to_end(&mut out);
+            read.context(|| "unpacking".to_owned())
+        };
+        assert_eq!(read(Compression::Gzip, gzip.clone()).unwrap(), 5000);
+        let mut changed = gzip.clone();
+        let last = changed.len() - 6;
+        changed[last] ^= 1;
+        let streams = [
+            (Compression::Gzip, gzip[..gzip.len() / 2].to_vec()),
+            (Compression::Gzip, changed),
+            (Compression::Gzip, vec![1; 100]),
+            (Compression::Zstd, b"\x28\xb5\x2f\xfd none".to_vec()),
+            (Compression::Xz, b"\xfd7zXZ\0 is not a stream of xz at all".to_vec()),
+            (Compression::Xz, b"\xfd7z".to_vec()),
+        ];
+        for (compression, bytes) in streams {
+            let error = read(compression, bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{compression:?}: {}", error.with_causes());
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_no_damage() {
+        struct Failing;
+        impl Read for Failing {
+            fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from_raw_os_error(5))
+            }
+        }
+        for (compression, ..) in Compression::ALL {
+            let read = compression.decompress(Box::new(Failing)).read(&mut [0; 10]);
+            assert_eq!(read.context(|| "unpacking".to_owned()).unwrap_err().kind(), ErrorKind::Io);
         }
     }
 }
