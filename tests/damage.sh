@@ -338,4 +338,18 @@ check "rebuild from packs alone" platter rebuild
 rm -f "$WORK/target"
 check "export after it" platter export image "$WORK/target"
 check "gives the right bytes" cmp "$WORK/target" "$WORK/right"
+
+# Two names of one disk: a capture under one of them repairs both.
+rm -rf "$STORE"
+random 3000000 "two names" >"$WORK/two-names"
+check "a store" platter init
+check "a disk" platter capture --raw "$WORK/two-names" one
+check "the same disk under another name, whose record is in no pack" platter capture --raw "$WORK/two-names" other
+pack=$(find "$STORE/packs" -name '*.pack' -size +1M)
+printf 'XX' | dd of="$pack" bs=1 seek=1000000 conv=notrunc status=none
+check_exit "$EXIT_CORRUPT" "a block is damaged" platter check --read-data
+check "the disk is captured again" "$PLATTER" --store "$STORE" capture --raw "$WORK/two-names" one
+check_said "both versions are repaired" '^repaired: one@1, other@1$'
+check "which is so" platter export other "$WORK/two-names-again"
+check "with the right bytes" cmp "$WORK/two-names" "$WORK/two-names-again"
 finish

@@ -85,7 +85,11 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn version(&mut self, version: &Version) -> Result<PageState> {
-        let mut part = self.block(&version.record_id)?;
+        // The catalog has the records of all versions. No pack has that of a clone, or of a capture without new data.
+        let mut part = PageState {
+            was_repaired: self.blocks.binary_search(&version.record_id).is_ok(),
+            is_damaged: self.bad.contains(&version.record_id),
+        };
         let root = version.record.score.0;
         part.add(self.block(&root)?);
         let read = self.store.read_block(Kind::Page, &root);
