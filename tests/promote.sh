@@ -166,6 +166,9 @@ serve f
 rm -rf "$WORK/bare" && cp -r "$WORK/o" "$WORK/bare"
 rm -rf "$WORK/o" && mv "$WORK/old" "$WORK/o"
 serve o
+check "the copy of its standing is lost" rm "$WORK/bare/standing.json"
+check "a check succeeds" at bare check
+check "and writes it again" test -s "$WORK/bare/standing.json"
 check "an older copy of the former origin is told, too" until_true 60 sh -c "'$PLATTER' --store '$WORK/o' copies | grep -q 'replaced by'"
 end "serve o" TERM
 check_exit "$EXIT_REFUSED" "a store does not copy to itself" at f push a "$WORK/f"

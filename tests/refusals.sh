@@ -202,4 +202,13 @@ check_said "a pipe instead of a pack: the reason is reported" 'not a regular fil
 rm "$pack"
 mv "$WORK/pack" "$pack"
 check "the store is sound" platter check --read-data
+# A link in the directory of a future store: nothing is written through it.
+for link in packs lock catalog.sqlite packs/00; do
+	rm -rf "$WORK/prepared" "$WORK/victim"
+	mkdir -p "$WORK/victim" "$(dirname "$WORK/prepared/$link")"
+	ln -s "$WORK/victim" "$WORK/prepared/$link"
+	check_exit "$EXIT_REFUSED" "init refuses a link $link" "$PLATTER" --store "$WORK/prepared" init
+	check_said "and names it" "$link is a symbolic link"
+	check "and follows it nowhere" test -z "$(ls -A "$WORK/victim")"
+done
 finish

@@ -210,6 +210,8 @@ impl Store {
         if let Err(error) = self.place().read_key_file() {
             check.damage(error.with_causes(), |_| {});
         }
+        // Not damage: it cannot be written if the file system is read-only.
+        drop(self.restore_standing_copy());
         check.exposure()?;
         Ok(check.report)
     }

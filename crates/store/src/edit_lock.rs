@@ -15,6 +15,7 @@ use platter_records::{
 
 use crate::catalog::{Catalog, Change};
 use crate::collect::lend;
+use crate::place::Format;
 use crate::standing::refusal;
 use crate::store::{EDIT_LOCK_TRIES, Store, check_store, take_lock};
 
@@ -156,8 +157,8 @@ impl Store {
         }
         let _lock = take_lock(self.place(), EDIT_LOCK_TRIES)?;
         let _space = frees_space.then(|| lend(self.place()));
-        let mut catalog = Catalog::open_writer(self.place())?;
-        check_store(&catalog, self.id())?;
+        let format = Format { id: self.id(), domain: self.domain() };
+        let mut catalog = Catalog::open_writer(self.place(), |catalog| check_store(catalog, format))?;
         catalog.change(self.actor(), change)?
     }
 }

@@ -4,8 +4,9 @@
 use platter_encryption::KeyFile;
 use platter_image::{Error, Result};
 
+use crate::catalog::Catalog;
 use crate::place::StorePlace;
-use crate::store::{EDIT_LOCK_TRIES, take_lock};
+use crate::store::{EDIT_LOCK_TRIES, check_store, take_lock};
 
 impl StorePlace {
     /// Changes the key slots, durable on return. Nothing is changed if `change` fails.
@@ -17,6 +18,7 @@ impl StorePlace {
         let not_encrypted =
             || Error::refused(format!("the store in {} is not encrypted", self.dir().display()));
         let mut keys = self.read_key_file()?.ok_or_else(not_encrypted)?;
+        check_store(&Catalog::open_reader(self)?, self.read_format()?)?;
         let changed = change(&mut keys)?;
         self.write_key_file(&keys)?;
         Ok(changed)

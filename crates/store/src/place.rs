@@ -281,7 +281,11 @@ impl StorePlace {
         let file =
             self.vfs.open(&new, OpenMode::CreateNew).context(|| format!("making {}", new.display()))?;
         let written = file.write_all_at(bytes, 0).and_then(|()| file.sync());
-        written.context(|| format!("writing {}", new.display()))?;
+        if let Err(error) = written {
+            // The first error counts. What is left has no meaning.
+            drop(self.remove_if_there(&new));
+            return Err(Error::io(format!("writing {}", new.display()), error));
+        }
         self.vfs.rename(&new, &path).context(|| format!("renaming to {}", path.display()))?;
         self.sync_dir(&self.dir)
     }
@@ -390,6 +394,18 @@ impl StorePlace {
             _ => None,
         };
         let id = StoreId::from_hex(&format.id);
-        id.zip(domain).map(|(id, domain)| Format { id, domain }).ok_or_else(corrupt)
+        let format = id.zip(domain).map(|(id, domain)| Format { id, domain }).ok_or_else(corrupt)?;
+        // Otherwise a changed store.json would make an encrypted store a plain one.
+        let key_file = self.key_file();
+        let looking = || format!("looking for {}", key_file.display());
+        if !format.domain.is_encrypted() && self.vfs.exists(&key_file).context(looking)? {
+            return Err(Error::corrupt(format!(
+                "{} says that the store is not encrypted, but {} has key slots: put back the original {FORMAT_FILE}, or let \
+                 `platter rebuild` restore it; if the slots belong to another store, remove their file",
+                path.display(),
+                key_file.display()
+            )));
+        }
+        Ok(format)
     }
 }

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, Verify};
+use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::{BlockId, Domain, Error, ErrorKind, IoContext, Kind, Result};
 use platter_index::IndexFolder;
 use platter_vfs::{OpenMode, VfsFile};
@@ -34,8 +34,8 @@ use crate::place::{Format, StorePlace};
 use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::standing::read_copy;
-use crate::store::{Store, WRITER_LOCK_TRIES, take_lock};
-use platter_pack::{begins_encrypted, read_directory, read_header, read_row};
+use crate::store::{Store, WRITER_LOCK_TRIES, other_domain, take_lock};
+use platter_pack::{begins_encrypted, read_directory, read_header, read_row, read_row_header};
 use platter_records::Version;
 use platter_records::VersionName;
 use platter_records::VersionRecord;
@@ -92,7 +92,8 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place, WRITER_LOCK_TRIES)?);
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
-    let domain = if has_format { place.read_format()?.domain } else { domain_of(place, &packs)? };
+    let domain = domain_of(place, store, &packs, has_format)?;
+    let format = Format { id: store, domain };
     place.need_key(domain)?;
     finish_interrupted(place)?;
     // A cache of the footers, which are read again.
@@ -106,9 +107,9 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
     let mut found = read_packs(place, store, &needed)?;
     Health::default().add(place, store, &found.bad)?;
-    make_catalog(place, store, &sources, &mut found)?;
+    make_catalog(place, format, &sources, &mut found)?;
     if !has_format {
-        place.write_format(Format { id: store, domain })?;
+        place.write_format(format)?;
         found.notes.push("store.json was missing or damaged and has been written again".into());
     }
     let opened = Store::open_writer_adopting(&place.unfinished(), Arc::clone(&lock), &adopt)?;
@@ -140,7 +141,7 @@ fn put_in_use(place: &StorePlace) -> Result<()> {
     place.sync_dir(place.dir())?;
     remove_catalog(place, &place.catalog())?;
     put_new_catalog(place)?;
-    Catalog::open_writer(place).map(drop)
+    Catalog::open_writer(place, |_| Ok(())).map(drop)
 }
 
 /// Finishes a rebuild that a crash interrupted after it had removed the old catalog.
@@ -175,7 +176,7 @@ fn put_new_catalog(place: &StorePlace) -> Result<()> {
 /// Makes the new catalog and its log, durable, beside the old ones.
 fn make_catalog(
     place: &StorePlace,
-    store: StoreId,
+    format: Format,
     sources: &Sources,
     found: &mut PackContents,
 ) -> Result<()> {
@@ -184,7 +185,7 @@ fn make_catalog(
     let made = place.unfinished().catalog();
     remove_catalog(place, &place.new_catalog())?;
     remove_catalog(place, &made)?;
-    Catalog::create(place, &made, store, |change| {
+    Catalog::create(place, &made, format, |change| {
         match &sources.proven {
             Some(state) => {
                 enter_proven(change, state, &found.sealed)?;
@@ -413,25 +414,77 @@ fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     })
 }
 
-/// Returns the identity domain of a store without `store.json`: that of its key slots, if it has any.
+/// Returns the identity domain of a store: that in `store.json`, or without it that of the key slots. The old catalog, or without
+/// it the packs, must not contradict.
 ///
 /// # Errors
-/// `Missing` when there are none although a pack begins with an encrypted frame; as [`StorePlace::read_any_key_file`].
-fn domain_of(place: &StorePlace, packs: &[PackId]) -> Result<Domain> {
-    let missing = match place.read_any_key_file() {
-        Ok(keys) => return Ok(keys.domain()),
-        Err(error) if error.kind() == ErrorKind::Missing => error,
-        Err(error) => return Err(error),
+/// `Corrupt` when they do; `Missing` when the store is encrypted and has no key slots; as [`StorePlace::read_any_key_file`].
+fn domain_of(place: &StorePlace, store: StoreId, packs: &[PackId], has_format: bool) -> Result<Domain> {
+    let mut no_keys = None;
+    let named = match has_format {
+        true => Some(place.read_format()?.domain),
+        false => match place.read_any_key_file() {
+            Ok(keys) => Some(keys.domain()),
+            Err(error) if error.kind() == ErrorKind::Missing => {
+                no_keys = Some(error);
+                None
+            }
+            Err(error) => return Err(error),
+        },
     };
+    let of_catalog = Catalog::open_reader(place).and_then(|catalog| catalog.domain()).ok();
+    let of_packs = domain_of_packs(place, store, packs)?;
+    // A catalog from before domains were in it names none.
+    let is_old = |domain: &Domain| !domain.is_encrypted() && of_packs.is_some_and(Domain::is_encrypted);
+    let proven = match of_catalog.filter(|domain| !is_old(domain)) {
+        Some(domain) => Some((domain, "the catalog")),
+        None => of_packs.map(|domain| (domain, "a pack")),
+    };
+    match (named, proven, no_keys) {
+        (Some(named), Some((proven, who)), _) if named != proven => Err(other_domain(named, who, proven)),
+        (Some(named), ..) => Ok(named),
+        (None, Some((proven, _)), Some(missing)) if proven.is_encrypted() => Err(missing),
+        (None, None, Some(missing)) if any_begins_encrypted(place, packs)? => Err(missing),
+        (None, ..) => Ok(Domain::SHARED),
+    }
+}
+
+/// Returns the identity domain in the first data or page frame of the packs with a valid header.
+fn domain_of_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Option<Domain>> {
+    let mut stored = Vec::new();
+    for pack in packs {
+        let path = place.pack(*pack);
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+        let directory = match read_directory(&*file, *pack, store) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+            read => read?,
+        };
+        for (row, ids) in directory.iter().filter(|(row, _)| matches!(row.kind, Kind::Data | Kind::Page)) {
+            match read_row_header(&*file, row, ids, &mut stored) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                read => {
+                    read?;
+                    if let Ok(header) = FrameHeader::parse(&stored) {
+                        return Ok(Some(header.domain));
+                    }
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn any_begins_encrypted(place: &StorePlace, packs: &[PackId]) -> Result<bool> {
     for pack in packs {
         let path = place.pack(*pack);
         let file =
             place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
         if begins_encrypted(&*file) {
-            return Err(missing);
+            return Ok(true);
         }
     }
-    Ok(Domain::SHARED)
+    Ok(false)
 }
 
 fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<PackContents> {

@@ -455,12 +455,13 @@ impl Store {
     /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, also when the log of
     /// changes shows that the catalog does not list all packs; `Io`.
     pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
-        let Format { id, domain } = place.read_format()?;
+        let format = place.read_format()?;
+        let Format { id, domain } = format;
         place.need_key(domain)?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
         let catalog = crate::catalog::Catalog::open_reader(place)?;
         catalog.remove_others(place)?;
-        crate::store::check_store(&catalog, id)?;
+        crate::store::check_store(&catalog, format)?;
         if let Some(difference) = catalog.differences(place)?.into_iter().next() {
             return Err(Error::corrupt(difference));
         }

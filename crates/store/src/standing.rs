@@ -2,9 +2,10 @@
 //! transaction compares. What only cares for the data goes on: collection, healing, quarantine.
 //!
 //! The file `standing.json` has a copy, for a rebuild without catalog and log: a store that was replaced must not become an origin
-//! again. It is written after the commit, and lacks what changes all the time: the position of a follower.
+//! again. It is written after the commit, and lacks what changes all the time: the position of a follower. When it is missing or
+//! out of date, the next writer or check writes it again.
 
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_records::{Action, Following, Standing, VersionName};
 use platter_vfs::{read_whole, replace};
 
@@ -77,6 +78,26 @@ impl Store {
             write_copy(self.place(), &kept)?;
         }
         Ok(standing)
+    }
+
+    /// Writes the copy of the standing again if it is missing or out of date.
+    ///
+    /// # Errors
+    /// `Io`; when the catalog cannot be read.
+    pub(crate) fn restore_standing_copy(&self) -> Result<()> {
+        // A change meanwhile, which writes the copy itself, would be overwritten by the older standing. So look again.
+        for _ in 0..2 {
+            let standing = lasting(&self.standing()?);
+            let copy = match read_copy(self.place()) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => None,
+                read => read?,
+            };
+            if copy.unwrap_or_default() == standing {
+                return Ok(());
+            }
+            write_copy(self.place(), &standing)?;
+        }
+        Ok(())
     }
 
     /// Starts a session that adds data without a change of names: for healing, compaction and followers.

@@ -141,7 +141,8 @@ impl Store {
         let id = StoreId(place.vfs().random_id().context(|| "choosing the store's id".into())?);
         remove_catalog(place, &place.catalog())?;
         place.remove_if_there(&place.change_log())?;
-        Catalog::create(place, &place.catalog(), id, |change| {
+        let format = Format { id, domain: keys.map_or(Domain::SHARED, KeyFile::domain) };
+        Catalog::create(place, &place.catalog(), format, |change| {
             let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
             let beginning = Beginning { last: (0, String::new()), by, time_unix_ms, action: Action::Init {} };
             create_log(place.vfs(), &place.change_log(), &change.state()?, &beginning)
@@ -150,10 +151,10 @@ impl Store {
         set_aside(place);
         match keys {
             Some(keys) => place.write_key_file(keys)?,
-            None => place.remove_if_there(&place.key_file())?,
+            None => place.remove_if_there(&place.key_file()).and_then(|()| place.sync_dir(place.dir()))?,
         }
         // Last, so that an interrupted init leaves no store and can be repeated.
-        place.write_format(Format { id, domain: keys.map_or(Domain::SHARED, KeyFile::domain) })?;
+        place.write_format(format)?;
         Ok(id)
     }
 
@@ -182,9 +183,12 @@ impl Store {
         lock: Arc<dyn VfsFile>,
         adopt: &Adopt,
     ) -> Result<Self> {
-        // Interrupted sessions are proven by their contents, and what is stored is encrypted.
-        place.need_key(place.read_format()?.domain)?;
-        let catalog = Catalog::open_writer(place)?;
+        let format = place.read_format()?;
+        let catalog = Catalog::open_writer(place, |catalog| {
+            check_store(catalog, format)?;
+            // Interrupted sessions are proven by their contents, and what is stored is encrypted.
+            place.need_key(format.domain)
+        })?;
         let writer = Writer {
             catalog: Mutex::new(catalog),
             failure: Mutex::new(None),
@@ -201,13 +205,15 @@ impl Store {
         store.0.writer()?.salvaged.get_or_init(|| salvaged);
         store.refresh()?;
         store.0.cover_packs();
+        store.restore_standing_copy()?;
         Ok(store)
     }
 
     fn open(place: &StorePlace, writer: Option<Writer>) -> Result<Self> {
-        let Format { id, domain } = place.read_format()?;
+        let format = place.read_format()?;
+        let Format { id, domain } = format;
         let catalog = Catalog::open_reader(place)?;
-        check_store(&catalog, id)?;
+        check_store(&catalog, format)?;
         let shared = Arc::new(Shared {
             place: place.clone(),
             id,
@@ -729,7 +735,9 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
             stranger.name
         )));
     }
+    refuse_links(place, place.dir())?;
     if place.vfs().exists(&place.packs_dir()).context(|| format!("looking into {dir}"))? {
+        refuse_links(place, &place.packs_dir())?;
         let packs = place.list_packs()?.len();
         if packs > 0 {
             return Err(Error::refused(format!(
@@ -740,13 +748,45 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if the catalog belongs to another store.
-pub(crate) fn check_store(catalog: &Catalog, id: StoreId) -> Result<()> {
-    let found = catalog.store()?;
-    if found == id {
-        return Ok(());
+/// Refuses a directory with a symbolic link, through which files elsewhere would be changed.
+fn refuse_links(place: &StorePlace, dir: &Path) -> Result<()> {
+    for entry in place.vfs().list(dir).context(|| format!("listing {}", dir.display()))? {
+        let path = dir.join(entry.name);
+        if place.vfs().is_link(&path).context(|| format!("looking at {}", path.display()))? {
+            return Err(Error::refused(format!(
+                "{} is a symbolic link, and a store has none inside: remove it, or choose another directory",
+                path.display()
+            )));
+        }
     }
-    Err(Error::corrupt(format!(
-        "the catalog belongs to store {found}, not to {id}: `platter rebuild` recreates it"
-    )))
+    Ok(())
+}
+
+/// Returns an error if the catalog belongs to another store, or to the same store with another key.
+pub(crate) fn check_store(catalog: &Catalog, format: Format) -> Result<()> {
+    let (found, domain) = (catalog.store()?, catalog.domain()?);
+    if found != format.id {
+        return Err(Error::corrupt(format!(
+            "the catalog belongs to store {found}, not to {}: `platter rebuild` recreates it",
+            format.id
+        )));
+    }
+    if domain != format.domain {
+        return Err(other_domain(format.domain, "the catalog", domain));
+    }
+    Ok(())
+}
+
+/// Returns the error for a `store.json` or `keys.json` that contradicts what `who` says.
+pub(crate) fn other_domain(named: Domain, who: &str, domain: Domain) -> Error {
+    let words = |domain: Domain| match domain.is_encrypted() {
+        true => format!("is encrypted with the key of domain {domain}"),
+        false => "is not encrypted".to_owned(),
+    };
+    Error::corrupt(format!(
+        "store.json or keys.json was replaced: there the store {}, but {who} says that it {}. Put back the original files of \
+         this store; nothing was changed",
+        words(named),
+        words(domain)
+    ))
 }

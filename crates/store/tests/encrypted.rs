@@ -143,20 +143,65 @@ fn every_changed_byte_of_an_encrypted_pack_is_found() {
 #[test]
 fn a_locked_store_is_not_written_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let place = store(dir.path(), true);
-    // The process has the key of this store, but not of the domain that its file names now.
-    let format = fs::read_to_string(dir.path().join("store.json")).unwrap();
-    let domain = place.read_key_file().unwrap().unwrap().domain();
-    let other = Domain::of(&[99; 32]);
-    fs::write(dir.path().join("store.json"), format.replace(&domain.to_string(), &other.to_string()))
-        .unwrap();
+    let place = StorePlace::on_system(dir.path());
+    let master = MasterKey::random().unwrap();
+    let mut keys = KeyFile::new(&master);
+    let secret = Secret::new(SecretKind::Passphrase, Zeroizing::new(b"secret".to_vec())).unwrap();
+    keys.add(&master, "", &secret, CHEAP).unwrap();
+    Store::init_encrypted(&place, &keys).unwrap();
     let error = Store::open_writer(&place).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("locked"), "{error}");
-    assert_eq!(place.read_key_file().unwrap_err().kind(), ErrorKind::Corrupt, "another store's slots");
     assert!(Store::open_reader(&place).is_ok(), "names can be read");
     assert_eq!(rebuild(&place).unwrap_err().kind(), ErrorKind::Refused);
     assert_eq!(Store::discard_interrupted(&place).unwrap_err().kind(), ErrorKind::Refused);
+}
+
+/// Exchanged files never make an encrypted store a plain one, nor give it a second key, nor the other way round.
+#[test]
+fn exchanged_files_are_refused() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let places = [store(dirs[0].path(), true), store(dirs[1].path(), true), store(dirs[2].path(), false)];
+    for (place, dir) in places.iter().zip(&dirs) {
+        let score = publish(place);
+        let file = |name: &str| dir.path().join(name);
+        let id = |dir: &Path| {
+            let format = fs::read_to_string(dir.join("store.json")).unwrap();
+            format.split('"').nth(5).unwrap().to_owned()
+        };
+        let format = fs::read_to_string(file("store.json")).unwrap();
+        let keys = fs::read(file("keys.json")).ok();
+        for other in dirs.iter().filter(|other| other.path() != dir.path()) {
+            let foreign = fs::read_to_string(other.path().join("store.json")).unwrap();
+            let foreign = foreign.replace(&id(other.path()), &id(dir.path()));
+            fs::write(file("store.json"), &foreign).unwrap();
+            match fs::copy(other.path().join("keys.json"), file("keys.json")) {
+                Err(_) if keys.is_some() => {
+                    assert_eq!(Store::open_reader(place).unwrap_err().kind(), ErrorKind::Corrupt);
+                    fs::remove_file(file("keys.json")).unwrap();
+                }
+                _ => {}
+            }
+            let catalog = fs::read(file("catalog.sqlite")).unwrap();
+            for opened in [Store::open_reader(place), Store::open_writer(place)] {
+                let error = opened.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(error.to_string().contains("Put back the original"), "{error}");
+            }
+            assert_eq!(rebuild(place).unwrap_err().kind(), ErrorKind::Corrupt);
+            fs::rename(file("catalog.sqlite"), file("kept")).unwrap();
+            let error = rebuild(place).unwrap_err();
+            assert!(error.to_string().contains("a pack says"), "{error}");
+            fs::rename(file("kept"), file("catalog.sqlite")).unwrap();
+            assert!(catalog == fs::read(file("catalog.sqlite")).unwrap(), "nothing was written");
+            fs::write(file("store.json"), &format).unwrap();
+            match &keys {
+                Some(keys) => fs::write(file("keys.json"), keys).unwrap(),
+                None => fs::remove_file(file("keys.json")).unwrap(),
+            }
+            assert!(reads_well(place, score) && is_clean(place), "with the original files");
+        }
+    }
 }
 
 /// No session stores data that is not encrypted with the store's key, whatever it gets.

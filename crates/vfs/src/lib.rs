@@ -97,6 +97,14 @@ pub trait Vfs: Debug + Send + Sync {
         Ok(true)
     }
 
+    /// Whether the name is that of a symbolic link.
+    ///
+    /// # Errors
+    /// `NotFound`; other system errors.
+    fn is_link(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Makes the names in a directory durable.
     ///
     /// # Errors

@@ -61,6 +61,10 @@ impl Vfs for OsVfs {
         Ok(path.metadata()?.uid() == geteuid().as_raw())
     }
 
+    fn is_link(&self, path: &Path) -> io::Result<bool> {
+        Ok(path.symlink_metadata()?.is_symlink())
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }

@@ -84,9 +84,10 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Opens the catalog with its change log for writing. The caller holds the writer's lock.
-    pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
+    /// Opens the catalog with its change log for writing. Nothing is written if `check` fails. The caller holds the writer's lock.
+    pub(crate) fn open_writer(place: &StorePlace, check: impl FnOnce(&Self) -> Result<()>) -> Result<Self> {
         let mut catalog = Self::open(place, &place.catalog())?;
+        check(&catalog)?;
         catalog.remove_others(place)?;
         catalog.keep_journal()?;
         let head = catalog.head()?;

@@ -2,16 +2,16 @@
 
 use std::cmp::Ordering;
 
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Domain, Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::edit_lock::LAST_EDIT_LOCK;
 use super::log::Head;
 use super::query::meta;
-use super::table::{self, LOG, STORE};
+use super::table::{self, DOMAIN, LOG, STORE};
 use super::{Catalog, Change, connect, failed, lines};
-use crate::place::StorePlace;
+use crate::place::{Format, StorePlace};
 use platter_records::StoreId;
 
 /// Application id in the database's header ("PLca"). It identifies a catalog, for `file` too.
@@ -25,7 +25,7 @@ impl Catalog {
     pub(crate) fn create(
         place: &StorePlace,
         path: &std::path::Path,
-        store: StoreId,
+        format: Format,
         changes: impl FnOnce(&mut Change<'_>) -> Result<Head>,
     ) -> Result<()> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -47,7 +47,10 @@ impl Catalog {
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(doing)?;
         transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(doing)?;
         let mut change = Change::new(&transaction);
-        change.set_meta(STORE, &store.to_string())?;
+        change.set_meta(STORE, &format.id.to_string())?;
+        if format.domain.is_encrypted() {
+            change.set_meta(DOMAIN, &format.domain.to_string())?;
+        }
         change.set_meta(LAST_EDIT_LOCK, "0")?;
         let head = changes(&mut change)?;
         change.set_meta(LOG, &head.to_text()?)?;
@@ -71,6 +74,13 @@ impl Catalog {
             )));
         }
         self.connection.pragma_update(None, "synchronous", "FULL").map_err(|error| failed(what, error))
+    }
+
+    /// Returns the identity domain of the store to which the catalog belongs.
+    pub(crate) fn domain(&self) -> Result<Domain> {
+        let Some(text) = meta(&self.connection, DOMAIN)? else { return Ok(Domain::SHARED) };
+        let domain = Domain::from_hex(&text).filter(|domain| domain.is_encrypted());
+        domain.ok_or_else(|| Error::corrupt(format!("the catalog has an invalid identity domain: {text:?}")))
     }
 
     /// Returns the id of the store to which the catalog belongs.

@@ -122,8 +122,9 @@ pub(super) const SEALED: [&Table; 10] = [
     &HOARD_FOLLOWED,
 ];
 
-/// Keys in `meta`: the store's id, and the head of the log.
+/// Keys in `meta`: the store's id, its identity domain if it is encrypted, and the head of the log.
 pub(super) const STORE: &str = "store";
+pub(super) const DOMAIN: &str = "domain";
 pub(super) const LOG: &str = "log";
 /// Key in `meta`: the position in the log up to which packs have its entries.
 pub(super) const PACKED: &str = "packed";
@@ -181,7 +182,7 @@ impl Table {
             Some(Cell::Text(key)) => key.as_str(),
             _ => "",
         };
-        self.name == META.name && [STORE, LOG].contains(&key)
+        self.name == META.name && [STORE, DOMAIN, LOG].contains(&key)
     }
 
     fn checksum(&self, row: &[Value]) -> i64 {
@@ -283,7 +284,7 @@ pub(super) fn digest(connection: &Connection) -> Result<String> {
     for table in SEALED {
         let mut seal = read_seal(connection, table)?;
         if table.name == META.name {
-            for own in read(connection, table, "WHERE key = ?1 OR key = ?2", &[&STORE, &LOG])? {
+            for own in read(connection, table, "WHERE key IN (?1, ?2, ?3)", &[&STORE, &DOMAIN, &LOG])? {
                 seal.remove(&own);
             }
         }
