@@ -245,7 +245,7 @@ fn another_disk_supplies_blocks_unless_it_changes() {
         let whole = Extent::new(0, DISK as u64);
         let mut delta = Delta::of_target(&recipe, whole, FreeSpace::Skip, &target, false, &|_| {}).unwrap();
         let other = Arc::new(MemoryDevice(Mutex::new(disk.clone())));
-        delta.search_other(&recipe, Box::new(Shared(other.clone())));
+        delta.search_other(&recipe, Box::new(Shared(other.clone())), None);
         if is_changed {
             other.0.lock().fill(0);
         }

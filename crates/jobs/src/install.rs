@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use platter_disk::Target;
 use platter_disk::install::{
-    Delta, EdgesLast, Finished, InstallCounts, InstallOptions, Local, compare, compare_rest, install_delta,
+    Delta, EdgesLast, Finished, FreeSpace, InstallCounts, InstallOptions, Local, compare, compare_rest,
+    install_delta,
 };
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{Extent, FrameSource, Result, Score};
@@ -96,7 +97,9 @@ pub(crate) fn write_disk<P: PageSource + Sync>(
 ) -> Result<(InstallCounts, Finished, Option<Compared>)> {
     let DiskToWrite { recipe, source, local, .. } = disk;
     let options = InstallOptions { free: request.free, ..InstallOptions::default() };
-    let total = disk.total.saturating_sub(local.map_or(0, |local| local.held_length()));
+    // Zeroed free space is written, too.
+    let whole = if request.free == FreeSpace::Zero { recipe.root().disk_length } else { disk.total };
+    let total = whole.saturating_sub(local.map_or(0, |local| local.held_length()));
     request.state.expect(total);
     progress.begin("writing", total);
     let written = |bytes| {

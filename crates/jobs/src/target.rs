@@ -171,7 +171,8 @@ impl TargetRequest {
             let name = path.display().to_string();
             let hint = |_: &Wrapping| "--from reads devices and raw files".to_owned();
             refuse_other_format(&source, &name, Format::Raw, false, hint)?;
-            delta.search_other(recipe, Box::new(source));
+            let data = source.data_extents()?;
+            delta.search_other(recipe, Box::new(source), data.as_ref());
         }
         Ok(delta)
     }

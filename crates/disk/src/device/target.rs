@@ -154,7 +154,10 @@ impl Target {
             let length = buffer.len().min(BOUNCE_LENGTH - skipped);
             let sectors = &mut bounce[..(skipped + length).next_multiple_of(self.alignment)];
             if skipped != 0 || sectors.len() != length {
-                self.file.read_exact_at(sectors, start)?;
+                self.file.read_exact_at(sectors, start).map_err(|error| {
+                    let what = format!("reading the sectors around it, from offset {start} on: {error}");
+                    io::Error::new(error.kind(), what)
+                })?;
             }
             sectors[skipped..skipped + length].copy_from_slice(&buffer[..length]);
             self.file.write_all_at(sectors, start)?;

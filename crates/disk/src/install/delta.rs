@@ -83,12 +83,18 @@ impl Delta {
     /// them. Contents that cannot be surveyed yield nothing.
     pub fn search_target<P: PageSource>(&mut self, recipe: &Recipe<P>, target: &dyn DiskRead) {
         let emptied: Extents = edges(target.length()).into_iter().collect();
-        self.search(recipe.root().cut_policy, target, Some(&emptied));
+        self.search(recipe.root().cut_policy, target, None, Some(&emptied));
     }
 
-    /// Searches another disk, which is not changed meanwhile, for lacking blocks.
-    pub fn search_other<P: PageSource>(&mut self, recipe: &Recipe<P>, disk: Box<dyn DiskRead>) {
-        self.search(recipe.root().cut_policy, &*disk, None);
+    /// Searches another disk, which is not changed meanwhile, for lacking blocks. `data` says where a sparse file has data: its
+    /// holes are not read.
+    pub fn search_other<P: PageSource>(
+        &mut self,
+        recipe: &Recipe<P>,
+        disk: Box<dyn DiskRead>,
+        data: Option<&Extents>,
+    ) {
+        self.search(recipe.root().cut_policy, &*disk, data, None);
         self.blocks.add_disk(disk);
     }
 

@@ -17,7 +17,14 @@ const THREADS: usize = 4;
 
 impl Delta {
     /// Searches a disk for lacking blocks: the next other disk, or the target. For the target, `emptied` says what will be emptied before the install.
-    pub(super) fn search(&mut self, policy: CutPolicy, disk: &dyn DiskRead, emptied: Option<&Extents>) {
+    /// `data` says where a sparse file has data.
+    pub(super) fn search(
+        &mut self,
+        policy: CutPolicy,
+        disk: &dyn DiskRead,
+        data: Option<&Extents>,
+        emptied: Option<&Extents>,
+    ) {
         let number = emptied.is_none().then(|| self.blocks.next_disk());
         if self.lacking.is_empty() || self.lacks_more {
             return;
@@ -25,7 +32,7 @@ impl Delta {
         let Some(alignment) = policy.file_alignment() else { return };
         // A filesystem that needs recovery is cut without regard to its files, and then has few such blocks.
         let options = SurveyOptions { force: true, ..SurveyOptions::default() };
-        let Ok(found) = survey(disk, None, &options) else { return };
+        let Ok(found) = survey(disk, data, &options) else { return };
         let regions: Vec<Region> = found.parts.into_iter().map(|part| part.region).collect();
         let batches = regions.iter().flat_map(|region| Cutter::new(region, alignment));
         // Held blocks are in their places already; only another disk may have them, too.

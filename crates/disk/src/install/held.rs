@@ -14,6 +14,8 @@ use super::delta::{Delta, LACKING_MAX};
 use super::pieces::Pieces;
 use crate::capture::is_zero;
 
+/// The longest sectors of disks, and the pages of the system's cache.
+const SECTOR_LENGTH_MAX: u64 = 4096;
 /// Threads that read and hash: each waits for its own reads.
 const THREADS: usize = 4;
 
@@ -40,6 +42,7 @@ pub(super) fn compare<P: PageSource + Sync>(
             let mut found = found.lock();
             for (claim, is_right) in batch.iter().zip(judged) {
                 found.add(claim, is_right, reader.contents(claim), emptied);
+                found.unreadable.extend(reader.missing(claim));
             }
             drop(found);
             progress(batch.iter().flat_map(|claim| &claim.pieces).map(|piece| piece.length).sum());
@@ -66,6 +69,8 @@ pub(super) fn matches_on(disk: &dyn DiskRead, domain: Domain, claim: &Claim) -> 
 struct Found {
     held: Vec<Extent>,
     stale: Vec<Extent>,
+    /// What could not be read.
+    unreadable: Vec<Extent>,
     delta: Delta,
 }
 
@@ -101,8 +106,19 @@ impl Found {
     }
 
     fn into_delta(self) -> Delta {
-        let Self { held, stale, mut delta } = self;
-        delta.held = Extents::from_unsorted(held);
+        let Self { held, mut stale, unreadable, mut delta } = self;
+        let held = Extents::from_unsorted(held);
+        // Whole sectors of any size are written there, because writing a part of a sector reads the rest.
+        let around = unreadable.into_iter().map(|extent| {
+            let start = extent.offset / SECTOR_LENGTH_MAX * SECTOR_LENGTH_MAX;
+            Extent::between(start, extent.end().next_multiple_of(SECTOR_LENGTH_MAX))
+        });
+        delta.held = held.subtract(&Extents::from_unsorted(around.collect()));
+        let given_up = held.subtract(&delta.held);
+        let of_data = given_up.total().min(delta.held_data);
+        delta.held_data -= of_data;
+        delta.held_zero = delta.held_zero.saturating_sub(given_up.total() - of_data);
+        stale.extend(&given_up);
         delta.stale = Extents::from_unsorted(stale);
         let blocks = &delta.blocks;
         delta.lacking.retain(|block| !blocks.has(block));
@@ -147,11 +163,36 @@ impl<'a> ClaimReader<'a> {
             && claim.block.is_some_and(|block| self.is_named(&self.gathered, block))
     }
 
+    /// The pieces of a claim that could not be read.
+    fn missing<'c>(&'c self, claim: &'c Claim) -> impl Iterator<Item = Extent> + 'c {
+        claim.pieces.iter().copied().filter(|piece| self.pieces.bytes(*piece).is_none())
+    }
+
     /// The loaded bytes of a claim that is in one piece.
     fn contents(&self, claim: &Claim) -> Option<&[u8]> {
         match claim.pieces[..] {
             [piece] if claim.origin == Some(piece.offset) => self.pieces.bytes(piece),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_sectors_around_unreadable_ones_are_written() {
+        let found = Found {
+            held: vec![Extent::new(0, 4608), Extent::new(5120, 100 * 512)],
+            stale: vec![Extent::new(4608, 512)],
+            unreadable: vec![Extent::new(4608, 512)],
+            delta: Delta { held_data: 4608 + 100 * 512, ..Delta::default() },
+        };
+        let delta = found.into_delta();
+        let held = [Extent::new(0, 4096), Extent::new(8192, 5120 + 100 * 512 - 8192)];
+        assert_eq!(delta.held, held.into_iter().collect());
+        assert_eq!(delta.stale, [Extent::new(4096, 4096)].into_iter().collect());
+        assert_eq!(delta.held_bytes(), (delta.held.total(), 0));
     }
 }
