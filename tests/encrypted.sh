@@ -3,8 +3,9 @@
 # a wrong one, says so; key slots are added, changed and removed without rewriting data; what is not supported is refused.
 . "$(dirname "$0")/lib.sh"
 
-attached=
+attached='' mounted=''
 suite_cleanup() {
+	[ -z "$mounted" ] || umount "$mounted" 2>/dev/null
 	[ -z "$attached" ] || kill -9 "$attached" 2>/dev/null
 }
 
@@ -100,6 +101,7 @@ check_exit "$EXIT_REFUSED" "a writable disk is refused" platter attach lab/disk 
 check_said "because it would not be encrypted" 'encrypt'
 check "and leaves no lock" test -z "$(platter_json lock list)"
 check_exit "$EXIT_REFUSED" "serving is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" serve
+check "and leaves nothing behind" test ! -e "$STORE/serve-certificate.pem" -a ! -e "$STORE/serve-key.pem" -a ! -e "$STORE/serve.sock"
 check_exit "$EXIT_REFUSED" "a cast is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" cast lab/disk
 check_exit "$EXIT_REFUSED" "a push to a plain store is refused" platter push lab/disk "$WORK/plain"
 check_said "with the reason" 'the source is encrypted.*same-key-as.*platter export'
@@ -120,6 +122,42 @@ check_exit "$EXIT_REFUSED" "a store without catalog is not rebuilt without its k
 check "but with it" platter rebuild
 check "and its version is there" installs lab/disk "$WORK/disk-2"
 check "and nothing is wrong" platter check --read-data
+
+# Exchanged files: nothing is written.
+mkdir "$WORK/original"
+cp -p "$STORE/store.json" "$STORE/keys.json" "$WORK/original"
+id=$(jq -r .id "$STORE/store.json")
+packs_before=$(find "$STORE/packs" -type f -exec sha256sum {} + | sort)
+# exchanged NAME COMMAND...: no command writes to the store
+exchanged() {
+	local name=$1
+	shift
+	check_exit "$EXIT_CORRUPT" "$name: a capture is refused" "$@" capture --raw "$WORK/disk" lab/exchanged
+	check_said "$name: the way out is named" 'put back the original|Put back the original'
+	check_exit "$EXIT_CORRUPT" "$name: gc is refused" "$@" gc
+	check "$name: no pack was written" test "$packs_before" = "$(find "$STORE/packs" -type f -exec sha256sum {} + | sort)"
+}
+echo "{\"platter_store\":1,\"id\":\"$id\"}" >"$STORE/store.json"
+exchanged "a store.json without encryption" platter
+check "a rebuild restores it" platter rebuild
+check "to what it was" cmp "$STORE/store.json" "$WORK/original/store.json"
+echo "{\"platter_store\":1,\"id\":\"$id\"}" >"$STORE/store.json"
+rm "$STORE/keys.json"
+exchanged "and without keys.json" platter
+check_exit "$EXIT_CORRUPT" "a rebuild does not believe it" platter rebuild
+cp -r "$STORE" "$WORK/bare"
+rm "$WORK/bare/catalog.sqlite" "$WORK/bare/changes.log"
+check_exit "$EXIT_CORRUPT" "not even without catalog" "$PLATTER" --store "$WORK/bare" rebuild
+check "another encrypted store" "$PLATTER" --store "$WORK/other" init --encrypt --unlock-file "$WORK/other-key"
+cp "$WORK/other/keys.json" "$STORE/keys.json"
+jq -c ".id = \"$id\"" "$WORK/other/store.json" >"$STORE/store.json"
+exchanged "the files of another store" with_file "$WORK/other-key"
+check_exit "$EXIT_CORRUPT" "a rebuild does not believe them" with_file "$WORK/other-key" rebuild
+check_exit "$EXIT_CORRUPT" "and no slot is added" with_file "$WORK/other-key" encryption add --new-file "$WORK/none-key"
+check "and no key file stays" test ! -e "$WORK/none-key"
+cp -p "$WORK/original"/* "$STORE"
+check "with the original files all is well" platter check --read-data
+
 mv "$STORE/keys.json" "$WORK/keys.json"
 check_exit "$EXIT_MISSING" "without its key slots the store is not opened" platter export lab/disk "$WORK/none"
 check_said "and the missing file is named" 'keys.json is missing'
@@ -128,5 +166,45 @@ cp "$WORK/keys.json" "$STORE/keys.json"
 chmod 600 "$STORE/keys.json"
 check "with a copy of them it is" installs lab/disk "$WORK/disk-2"
 check "the marker is in no file of the store at the end" no_marker "$STORE"
+
+# Key files that are not to be created, or not to stay.
+check_exit "$EXIT_REFUSED" "a key file in the store's own directory" platter encryption add --new-file "$STORE/key-4"
+check_said "is refused with the reason" 'every copy of the store'
+check "and not created" test ! -e "$STORE/key-4"
+mkdir "$WORK/full"
+touch "$WORK/full/other"
+check_exit "$EXIT_REFUSED" "a store that cannot be created" "$PLATTER" --store "$WORK/full" init --encrypt --unlock-file "$WORK/key-5"
+check "leaves no key file" test ! -e "$WORK/key-5"
+: >"$WORK/key-6"
+chmod 644 "$WORK/key-6"
+check "an empty key file is filled" platter encryption add --new-file "$WORK/key-6"
+check "and private" test "$(stat -c %a "$WORK/key-6")" = 600
+check "and opens the store" with_file "$WORK/key-6" check
+mkfifo "$WORK/fifo"
+for file in /dev/zero "$WORK/fifo" "$WORK"; do
+	check_exit "$EXIT_REFUSED" "$file has no key slots" timeout -s KILL 60 "$PLATTER" --store "$WORK/none-store" init --same-key-as "$file"
+done
+
+# Sources that are unpacked: the marker is in no byte of the file system that has the store, not even in free space.
+if need_root "a file system of its own"; then
+	gzip -c "$WORK/disk" >"$WORK/disk.gz"
+	truncate -s 96M "$WORK/filesystem"
+	mke2fs -q -t ext4 "$WORK/filesystem"
+	attach "$WORK/filesystem"
+	mkdir "$WORK/mount"
+	mount "$DEVICE" "$WORK/mount"
+	mounted=$WORK/mount
+	unpacked() { "$PLATTER" --store "$WORK/mount/store" --quiet --unlock-file "$WORK/key-7" "$@"; }
+	check "a store on it" "$PLATTER" --store "$WORK/mount/store" init --encrypt --unlock-file "$WORK/key-7"
+	check "a compressed disk is captured" unpacked capture --raw --format raw.gz "$WORK/disk.gz" lab/gz
+	check "and one from standard input" unpacked capture --raw - lab/stdin <"$WORK/disk-2"
+	check "with the right bytes" unpacked export lab/gz "$WORK/from-gz"
+	check "of the first" cmp "$WORK/disk" "$WORK/from-gz"
+	check "and of the second" sh -c "'$PLATTER' --store '$WORK/mount/store' --unlock-file '$WORK/key-7' export lab/stdin - | cmp - '$WORK/disk-2'"
+	umount "$WORK/mount"
+	mounted=
+	detach_loop "$DEVICE"
+	check "the marker is nowhere on the file system" sh -c "! grep -qaF -- '$MARKER' '$WORK/filesystem'"
+fi
 
 finish

@@ -13,6 +13,10 @@ pub const KEY_FILE_LENGTH_MAX: u64 = 64 << 10;
 /// The most slots.
 pub const SLOTS_MAX: usize = 16;
 const FORMAT_VERSION: u32 = 1;
+/// The most work of all slots together: a secret that opens none is tried with each.
+const WORK_KIB_MAX: u64 = 16 << 20;
+/// With more work than this, trying a secret may take seconds.
+const WORK_KIB_SLOW: u64 = 4 << 20;
 
 /// The key slots of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,11 @@ impl KeyFile {
         self.slots.iter().map(Slot::facts).collect()
     }
 
+    /// Whether trying a secret may take many seconds.
+    pub fn is_slow(&self) -> bool {
+        work_kib(&self.slots) > WORK_KIB_SLOW
+    }
+
     /// Adds a slot, and returns its number. Numbers of removed slots are used again.
     ///
     /// # Errors
@@ -56,6 +65,9 @@ impl KeyFile {
         }
         if master.domain() != self.domain {
             return Err(Error::refused("the key belongs to another store"));
+        }
+        if work_kib(&self.slots).saturating_add(cost.work_kib()) > WORK_KIB_MAX {
+            return Err(Error::refused("the key slots would cost too much time: remove a costly one"));
         }
         let is_free = |number: &u32| self.slots.iter().all(|slot| slot.number != *number);
         let number = (1..=SLOTS_MAX as u32).find(is_free).unwrap_or(SLOTS_MAX as u32);
@@ -151,11 +163,18 @@ impl KeyFile {
         let domain = domain.ok_or_else(|| corrupt("invalid domain"))?;
         let ascend = stored.slots.windows(2).all(|pair| pair[0].number < pair[1].number);
         let is_valid = stored.slots.len() <= SLOTS_MAX && stored.slots.iter().all(Slot::is_valid);
+        if work_kib(&stored.slots) > WORK_KIB_MAX {
+            return Err(corrupt("its slots would cost too much time"));
+        }
         if !ascend || !is_valid || stored.slots.is_empty() || stored.platter_keys != FORMAT_VERSION {
             return Err(corrupt("invalid slots"));
         }
         Ok(Self { domain, slots: stored.slots })
     }
+}
+
+fn work_kib(slots: &[Slot]) -> u64 {
+    slots.iter().map(|slot| slot.argon2id.work_kib()).fold(0, u64::saturating_add)
 }
 
 /// The version that a key file of any version states.
@@ -266,6 +285,26 @@ mod tests {
         let costly =
             String::from_utf8(read.encode().unwrap()).unwrap().replace("\"passes\": 1", "\"passes\": 65");
         assert_eq!(KeyFile::decode(costly.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn the_time_of_all_slots_has_a_limit() {
+        let master = MasterKey::random().unwrap();
+        let mut keys = KeyFile::new(&master);
+        keys.add(&master, "", &passphrase("one"), CHEAP).unwrap();
+        // The greatest cost that one slot may have alone.
+        let costly = Cost { memory_kib: 1 << 20, passes: 16, lanes: 1 };
+        keys.slots[0].argon2id = costly;
+        assert!(KeyFile::decode(&keys.encode().unwrap()).unwrap().is_slow());
+        assert_eq!(
+            keys.add(&master, "", &passphrase("x"), CHEAP).unwrap_err().kind(),
+            ErrorKind::Refused,
+            "the file could not be read again"
+        );
+        let mut second = keys.slots[0].clone();
+        second.number = 2;
+        keys.slots.push(second);
+        assert_eq!(KeyFile::decode(&keys.encode().unwrap()).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]

@@ -37,6 +37,11 @@ impl Cost {
     /// The cost of new slots: RFC 9106, section 4, second recommended option, with one lane.
     pub const USUAL: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 1 };
 
+    /// How much memory is written when a secret is tried, in KiB: a measure of the time.
+    pub(crate) fn work_kib(self) -> u64 {
+        u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+
     fn is_valid(self) -> bool {
         (1..=LANES_MAX).contains(&self.lanes)
             && (1..=PASSES_MAX).contains(&self.passes)
@@ -64,7 +69,7 @@ pub(crate) struct Slot {
     pub(crate) number: u32,
     pub(crate) kind: SecretKind,
     pub(crate) label: String,
-    argon2id: Cost,
+    pub(crate) argon2id: Cost,
     salt: String,
     nonce: String,
     wrapped: String,

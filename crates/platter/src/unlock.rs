@@ -2,15 +2,15 @@
 //!
 //! Secrets are erased after use, and never printed.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 
 use platter_jobs::{
-    Error, ErrorKind, KeyFile, MasterKey, Result, Secret, SecretKind, StoreLocation, StorePlace,
-    new_key_file_text,
+    Error, ErrorKind, KEY_FILE_LENGTH_MAX, KeyFile, MasterKey, Result, Secret, SecretKind, StoreLocation,
+    StorePlace, new_key_file_text,
 };
 use zeroize::Zeroizing;
 
@@ -59,8 +59,8 @@ pub(crate) fn for_command(store: &StoreLocation, arguments: &Arguments, output: 
         Err(error) => return Err(error),
     };
     match named_secret(&arguments.unlock, output)? {
-        Some(secret) => open(&keys, &secret),
-        None if needs_key && can_ask() => open(&keys, &asked(place)?),
+        Some(secret) => open(&keys, &secret, output),
+        None if needs_key && can_ask() => open(&keys, &asked(place)?, output),
         None => Ok(()),
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn for_command(store: &StoreLocation, arguments: &Arguments, output: 
 fn for_damaged(place: &StorePlace, arguments: &Arguments, output: &Output) -> Result<()> {
     let Ok(Some(keys)) = place.read_key_file_alone() else { return Ok(()) };
     match named_secret(&arguments.unlock, output)? {
-        Some(secret) => open(&keys, &secret),
+        Some(secret) => open(&keys, &secret, output),
         None => Ok(()),
     }
 }
@@ -88,35 +88,50 @@ pub(crate) fn master(
         Some(secret) => secret,
         None => asked(place)?,
     };
-    keys.unlock(&secret)
+    unlock(keys, &secret, output)
 }
 
 /// The secret of a new store: from the options that open it, or a new passphrase.
 ///
 /// # Errors
 /// As [`new_secret`].
-pub(crate) fn first_secret(unlock: &UnlockArguments, output: &Output) -> Result<Secret> {
+pub(crate) fn first_secret(
+    place: &StorePlace,
+    unlock: &UnlockArguments,
+    output: &Output,
+) -> Result<(Secret, Option<NewKeyFile>)> {
     let (file, command) = named(unlock);
-    new_secret(&NewSecret { new_file: file, new_command: command }, output)
+    new_secret(place, &NewSecret { new_file: file, new_command: command }, output)
 }
 
-/// A secret for a slot. Creates a key file that is missing.
+/// A secret for a slot. Creates a key file that is missing; the caller keeps it once the slot is durable.
 ///
 /// # Errors
 /// `Refused` without a terminal to ask, or when the two passphrases differ; `Io`.
-pub(crate) fn new_secret(named: &NewSecret, output: &Output) -> Result<Secret> {
+pub(crate) fn new_secret(
+    place: &StorePlace,
+    named: &NewSecret,
+    output: &Output,
+) -> Result<(Secret, Option<NewKeyFile>)> {
     match (&named.new_file, &named.new_command) {
         (Some(file), _) => {
-            create_if_missing(file, output)?;
-            of_file(file, output)
+            let created = NewKeyFile::create_if_missing(place, file)?;
+            Ok((of_file(file, output)?, created))
         }
-        (None, Some(command)) => of_command(command),
-        (None, None) => Secret::new(SecretKind::Passphrase, new_passphrase()?),
+        (None, Some(command)) => Ok((of_command(command)?, None)),
+        (None, None) => Ok((Secret::new(SecretKind::Passphrase, new_passphrase()?)?, None)),
     }
 }
 
-fn open(keys: &KeyFile, secret: &Secret) -> Result<()> {
-    keys.unlock(secret)?.0.use_in_process()
+fn open(keys: &KeyFile, secret: &Secret, output: &Output) -> Result<()> {
+    unlock(keys, secret, output)?.0.use_in_process()
+}
+
+fn unlock(keys: &KeyFile, secret: &Secret, output: &Output) -> Result<(MasterKey, u32)> {
+    if keys.is_slow() {
+        output.note("trying the key slots, whose parameters were chosen to be slow: this takes a while");
+    }
+    keys.unlock(secret)
 }
 
 fn asked(place: &StorePlace) -> Result<Secret> {
@@ -165,15 +180,92 @@ fn of_file(path: &Path, output: &Output) -> Result<Secret> {
     Secret::new(SecretKind::File, bytes)
 }
 
-fn create_if_missing(path: &Path, output: &Output) -> Result<()> {
-    let failed = |error| Error::io(format!("creating the key file {}", path.display()), error);
-    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-        created => created.map_err(failed)?,
-    };
-    file.write_all(new_key_file_text()?.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    output.note(&format!("created the key file {}: keep a copy elsewhere", path.display()));
-    Ok(())
+/// The key slots in a file that the user named.
+///
+/// # Errors
+/// `Refused` when it is no regular file; `Corrupt`; `Io`.
+pub(crate) fn key_slots_in(path: &Path) -> Result<KeyFile> {
+    let failed = |error| Error::io(format!("reading {}", path.display()), error);
+    // A pipe would block, and a device may never end.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Error::refused(format!("{} is no regular file: name a keys.json", path.display())));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)
+        .map_err(failed)?
+        .take(KEY_FILE_LENGTH_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    KeyFile::decode(&bytes).map_err(|error| error.within(path.display().to_string()))
+}
+
+/// A key file that this process created. It is removed again unless it is kept.
+#[derive(Debug)]
+pub(crate) struct NewKeyFile {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl NewKeyFile {
+    /// Creates a key file with random contents, durable on return, if there is none or an empty one.
+    fn create_if_missing(place: &StorePlace, path: &Path) -> Result<Option<Self>> {
+        let failed = |error| Error::io(format!("creating the key file {}", path.display()), error);
+        let is_empty = match path.symlink_metadata() {
+            // What an interrupted attempt left.
+            Ok(metadata) => metadata.is_file() && metadata.len() == 0,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => return Err(failed(error)),
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).mode(0o600).create_new(!is_empty);
+        let parent = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        refuse_inside(place, path, parent)?;
+        let mut file = match options.open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
+            created => created.map_err(failed)?,
+        };
+        let created = Self { path: path.to_owned(), is_kept: false };
+        let mut write = || {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            file.write_all(new_key_file_text().map_err(std::io::Error::other)?.as_bytes())?;
+            file.sync_all()?;
+            File::open(parent)?.sync_all()
+        };
+        write().map_err(failed)?;
+        Ok(Some(created))
+    }
+
+    /// Keeps the file: a slot that it opens is durable.
+    pub(crate) fn keep(mut self, output: &Output) {
+        self.is_kept = true;
+        output.note(&format!("created the key file {}: keep a copy elsewhere", self.path.display()));
+    }
+}
+
+impl Drop for NewKeyFile {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // Nothing needs it. If it stays, it opens nothing.
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Refuses a key file in the directory of the store that it opens.
+fn refuse_inside(place: &StorePlace, path: &Path, parent: &Path) -> Result<()> {
+    // If one of them does not exist yet, the file cannot be inside.
+    let (Ok(store), Ok(parent)) = (place.dir().canonicalize(), parent.canonicalize()) else { return Ok(()) };
+    match parent.starts_with(store) {
+        true => Err(Error::refused(format!(
+            "the key file {} would be in the directory of the store, so every copy of the store would have its key: choose \
+             another place",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// What a command prints. Its errors go to standard error.

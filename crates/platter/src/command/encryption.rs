@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Cost, Error, KeyFile, SLOTS_MAX, StoreLocation};
+use platter_jobs::{Cost, Error, KeyFile, SLOTS_MAX, StoreLocation, StorePlace};
 use serde_json::json;
 
 use super::Outcome;
 use crate::arguments::{Encryption, UnlockArguments};
 use crate::output::{Output, table};
-use crate::unlock::{master, new_secret};
+use crate::unlock::{NewKeyFile, master, new_secret};
 
 pub(crate) fn run(
     store: &StoreLocation,
@@ -34,15 +34,19 @@ pub(crate) fn run(
                     "the store has {SLOTS_MAX} key slots already: remove one"
                 )));
             }
-            let secret = new_secret(secret, output)?;
-            ("added", place.change_key_file(|keys| keys.add(&master, label, &secret, Cost::USUAL))?)
+            let (secret, created) = new_secret(place, secret, output)?;
+            let added = place.change_key_file(|keys| keys.add(&master, label, &secret, Cost::USUAL));
+            keep(created, place, &keys, output);
+            ("added", added?)
         }
         Encryption::Change { slot, secret } => {
             if keys.slots().iter().all(|known| known.number != *slot) {
                 return Err(Error::missing(format!("there is no key slot {slot}")));
             }
-            let secret = new_secret(secret, output)?;
-            place.change_key_file(|keys| keys.change(&master, *slot, &secret, Cost::USUAL))?;
+            let (secret, created) = new_secret(place, secret, output)?;
+            let changed = place.change_key_file(|keys| keys.change(&master, *slot, &secret, Cost::USUAL));
+            keep(created, place, &keys, output);
+            changed?;
             ("changed", *slot)
         }
         Encryption::Remove { slot } => {
@@ -53,6 +57,14 @@ pub(crate) fn run(
     let fact = json!({ "slot": slot, "done": done, "opened_with": opened });
     output.fact(&fact, || format!("{done} key slot {slot}"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps a new key file unless the key slots are as they were. After a failed sync, they may be the new ones.
+fn keep(created: Option<NewKeyFile>, place: &StorePlace, before: &KeyFile, output: &Output) {
+    let is_unchanged = matches!(place.read_key_file(), Ok(Some(now)) if now == *before);
+    if let Some(created) = created.filter(|_| !is_unchanged) {
+        created.keep(output);
+    }
 }
 
 fn list(keys: &KeyFile, output: &Output) {

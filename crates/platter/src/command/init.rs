@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Outcome;
 use crate::arguments::{Init, UnlockArguments};
 use crate::output::Output;
-use crate::unlock::{first_secret, master};
+use crate::unlock::{first_secret, key_slots_in, master};
 
 pub(crate) fn run(
     store: &StoreLocation,
@@ -20,11 +20,10 @@ pub(crate) fn run(
     if place.is_store()? {
         return Err(Error::refused(format!("{} is already a store", place.dir().display())));
     }
+    let mut created = None;
     let keys = match &options.same_key_as {
         Some(file) => {
-            let bytes = std::fs::read(file)
-                .map_err(|error| Error::io(format!("reading {}", file.display()), error))?;
-            let keys = KeyFile::decode(&bytes).map_err(|error| error.within(file.display().to_string()))?;
+            let keys = key_slots_in(file)?;
             // Proves that somebody can open the new store.
             master(place, &keys, unlock, output)?;
             Some(keys)
@@ -32,7 +31,9 @@ pub(crate) fn run(
         None if options.encrypt => {
             let master = MasterKey::random()?;
             let mut keys = KeyFile::new(&master);
-            keys.add(&master, "", &first_secret(unlock, output)?, Cost::USUAL)?;
+            let (secret, file) = first_secret(place, unlock, output)?;
+            created = file;
+            keys.add(&master, "", &secret, Cost::USUAL)?;
             Some(keys)
         }
         None => None,
@@ -41,6 +42,9 @@ pub(crate) fn run(
         Some(keys) => Store::init_encrypted(place, keys)?,
         None => Store::init(place)?,
     };
+    if let Some(created) = created {
+        created.keep(output);
+    }
     let dir = place.dir().display();
     output.fact(&json!({ "store": dir.to_string(), "encrypted": keys.is_some() }), || match keys.is_some() {
         true => format!(
