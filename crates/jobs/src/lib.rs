@@ -68,7 +68,8 @@ pub use platter_disk::install::{FreeSpace, TargetState};
 pub use platter_disk::refusal::{Consent, Reason, TargetContents};
 pub use platter_disk::{PartitionChoices, SurveyOptions};
 pub use platter_encryption::{
-    Cost, KEY_FILE_LENGTH_MAX, KeyFile, MasterKey, SLOTS_MAX, Secret, SecretKind, SlotFacts, new_key_file_text,
+    Cost, KEY_FILE_LENGTH_MAX, KeyFile, MasterKey, SLOTS_MAX, Secret, SecretKind, SlotFacts,
+    new_key_file_text,
 };
 pub use platter_fetch::{
     CacheLocation, EditLockChoice, OpenStore, OriginLocation, PeerCounts, SharingRequest, StoreLocation,

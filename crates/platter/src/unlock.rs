@@ -88,7 +88,7 @@ pub(crate) fn master(
         Some(secret) => secret,
         None => asked(place)?,
     };
-    unlock(keys, &secret, output)
+    try_slots(keys, &secret, output)
 }
 
 /// The secret of a new store: from the options that open it, or a new passphrase.
@@ -124,10 +124,10 @@ pub(crate) fn new_secret(
 }
 
 fn open(keys: &KeyFile, secret: &Secret, output: &Output) -> Result<()> {
-    unlock(keys, secret, output)?.0.use_in_process()
+    try_slots(keys, secret, output)?.0.use_in_process()
 }
 
-fn unlock(keys: &KeyFile, secret: &Secret, output: &Output) -> Result<(MasterKey, u32)> {
+fn try_slots(keys: &KeyFile, secret: &Secret, output: &Output) -> Result<(MasterKey, u32)> {
     if keys.is_slow() {
         output.note("trying the key slots, whose parameters were chosen to be slow: this takes a while");
     }

@@ -11,7 +11,7 @@ use platter_encryption::{Cost, KeyFile, MasterKey, Secret, SecretKind};
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, Recipe, RecipeBuilder};
-use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Score};
+use platter_image::{BlockId, ErrorKind, Extent, FrameStore, Kind, Score};
 use platter_records::VersionRecord;
 use platter_store::{CheckOptions, Store, StorePlace, Verdict, rebuild};
 use zeroize::Zeroizing;
