@@ -158,6 +158,22 @@ pub(super) fn overwrite(holds_data: bool, agreement: Agreement) -> Step {
     }
 }
 
+/// What a file contains instead of a disk.
+fn contents(evidence: &Evidence) -> Vec<Refusal> {
+    let no_disk = evidence.no_disk.map(|length| {
+        format!(
+            "it is a file of {length} bytes that does not contain a disk: there is neither a partition table nor a file system"
+        )
+    });
+    let image = evidence.image.map(|image| {
+        format!(
+            "it is {image}, and a disk is written byte by byte: name a raw file, or write such a file anew with \
+             `platter export --format`"
+        )
+    });
+    [no_disk, image].into_iter().flatten().map(|text| Refusal { reason: Reason::NotADisk, text }).collect()
+}
+
 /// Why it cannot be installed to.
 pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     let mut refusals = Vec::new();
@@ -179,22 +195,8 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
         ),
         None => {}
     }
-    if let Some(length) = evidence.no_disk {
-        add(
-            Reason::NotADisk,
-            format!(
-                "it is a file of {length} bytes that does not contain a disk: there is neither a partition table nor a file system"
-            ),
-        );
-    }
-    if let Some(image) = evidence.image {
-        add(
-            Reason::NotADisk,
-            format!(
-                "it is {image}, and a disk is written byte by byte: name a raw file, or write such a file anew with \
-                 `platter export --format`"
-            ),
-        );
+    for Refusal { reason, text } in contents(evidence) {
+        add(reason, text);
     }
     if evidence.is_read_only {
         add(
