@@ -78,23 +78,23 @@ drop() { # I
 	rm -f "$WORK/target-$1"
 }
 casts() { afar --json casts "$@"; }
-# casting N: so many receivers have received something, and have not finished
-casting() { casts | jq -se --argjson n "$1" '[.[].receivers[] | select(.state == "receiving" and .done_chunks > 0)] | length >= $n'; }
+# casting N: so many receivers have received something
+casting() { casts --all | jq -se --argjson n "$1" '[.[].receivers[] | select(.done_chunks > 0)] | length >= $n'; }
 
 room="two versions at once"
 "$ROOM" up 5 1gbit 0
-serve --cast eth0 --cast-rate 60M --cast-wait 3
+serve --cast eth0 --cast-rate 60M --cast-wait 10
 check "$room: nothing is cast before somebody asks" jq -se 'length == 0' <(casts)
 before=$("$ROOM" sent sender)
 receive 1 lab/one "$lab"
 receive 2 lab/one@1 "$lab"
 receive 3 other/two "$other"
 receive 4 other/two "$other"
-check "$room: the origin lists each receiver while it receives" until_true 120 casting 4
-check "$room: a table for people" eval 'afar casts | grep -q "machine-[1-4] .*receiving.* %"'
+check "$room: the origin lists each receiver" until_true 120 casting 4
+check "$room: a table for people" eval 'afar casts --all | grep -q "machine-[1-4] .* % of"'
 # While both are cast, a token for one image learns nothing of the other one.
 as_lab() { PLATTER_TOKEN=$lab "$ROOM" in 5 timeout -s KILL 60 "$PLATTER" --quiet --server "$URL" --fingerprint "$FINGERPRINT" "$@"; }
-check "$room: a token lists only casts of its images" jq -se 'length == 1 and .[0].version == "lab/one@1"' <(as_lab --json casts)
+check "$room: a token lists only casts of its images" jq -se 'length > 0 and all(.version == "lab/one@1")' <(as_lab --json casts --all)
 check_exit "$EXIT_MISSING" "$room: a token for another image gets no cast" as_lab receive other/two "$WORK/nothing" --interface eth0
 sed 's/other.two/NAME/g' "$LOG" >"$WORK/hidden"
 check_exit "$EXIT_MISSING" "$room: nor does an image that does not exist" as_lab receive other/none "$WORK/nothing" --interface eth0
@@ -119,17 +119,19 @@ check "$room: all four are done" jq -se '[.[].receivers[] | select(.state == "do
 check "$room: the casts end" until_true 60 eval 'casts | jq -se "length == 0"'
 
 room="a late machine"
+stop_origin TERM
+serve --cast eth0 --cast-rate 8M --cast-linger 60
 receive 1 lab/one "$lab"
 until_true 120 casting 1 || not_ok "$room: no cast"
 receive 2 lab/one "$lab"
 right 1 one
 right 2 one
-check "$room: one cast serves both" jq -se '[.[] | select(.receivers_total == 2 and .receivers_done == 2)] | length >= 1' <(casts --all)
+check "$room: one cast serves both" jq -se 'length == 1 and .[0].receivers_total == 2' <(casts --all)
 
 room="an origin that is killed and started again"
 kill -9 "$ORIGIN"
 wait "$ORIGIN" 2>/dev/null || true
-serve --cast eth0 --cast-rate 20M
+serve --cast eth0 --cast-rate 8M
 receive 1 lab/one "$lab"
 receive 3 other/two "$other"
 until_true 120 casting 2 || not_ok "$room: no casts"
