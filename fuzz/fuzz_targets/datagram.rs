@@ -1,5 +1,5 @@
 //! Datagrams to both state machines of a cast in progress. The input is a list of steps: a new datagram, or one that a
-//! machine sent before, with edits; between steps the clock advances and both machines are polled.
+//! machine sent before, with edits, and mostly with a valid tag, as if a receiver or the sender had lied; between steps the clock advances and both machines are polled.
 
 #![no_main]
 
@@ -22,7 +22,10 @@ fuzz_target!(|input: &[u8]| {
         let (body, after) = after.split_at(after.len().min(usize::from(length)));
         rest = after;
         pair.now += Duration::from_micros(u64::from(time).pow(2) * 20);
-        let datagram = if what & 1 == 0 { body.to_vec() } else { edited(&pair, which, body) };
+        let mut datagram = if what & 1 == 0 { body.to_vec() } else { edited(&pair, which, body) };
+        if what & 16 == 0 {
+            pair.retag(&mut datagram);
+        }
         if what & 2 == 0 {
             pair.receiver.handle_datagram(pair.now, &datagram);
         }

@@ -10,13 +10,13 @@ fuzz_target!(|input: &[u8]| {
     let Some((choices, stream)) = input.split_first() else { return };
     let messages = cut(stream, stream.len());
     assert_eq!(
-        cut(stream, usize::from(choices >> 2) + 1),
+        cut(stream, usize::from(choices >> 3) + 1),
         messages,
         "pieces of another size, other messages"
     );
     let total: usize = messages.iter().map(|message| message.len() + 4).sum();
     assert!(total <= stream.len());
-    let mut pair = if choices & 1 == 0 { CastPair::apart() } else { CastPair::joined() };
+    let mut pair = if choices & 1 == 0 { CastPair::apart(choices & 4 != 0) } else { CastPair::joined() };
     if choices & 2 != 0 {
         pair.receiver.handle_connected(pair.now);
     }

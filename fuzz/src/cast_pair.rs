@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use platter_cast::{
-    CastFilter, MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
-    SessionDescription, Transmit, Wanted,
+    CastFilter, JoinKey, MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender,
+    SenderOptions, SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
 
@@ -17,6 +17,9 @@ pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const POLLS_MAX: usize = 10_000;
 /// Steps of the cast before it is attacked: enough for every type of datagram.
 const MEETING_STEPS: usize = 40;
+/// Bytes of a datagram's tag, and the most bytes before it.
+const TAG_BYTES: usize = 16;
+const BODY_BYTES_MAX: usize = 1432;
 const STEP: Duration = Duration::from_millis(5);
 /// Content chunks that the receiver has room for.
 const BUFFER_CHUNKS: usize = 4;
@@ -33,11 +36,16 @@ pub struct CastPair {
     pub said: Vec<Vec<u8>>,
     lengths: Vec<u32>,
     transmit: Transmit,
+    /// The keys that the receiver got at the join: of its own datagrams, and of the sender's.
+    keys: ([u8; 32], [u8; 32]),
+    /// The last packet number of a datagram that was given a valid tag.
+    packet: u64,
 }
 
 impl CastPair {
-    /// Both machines, before anything was said.
-    pub fn apart() -> Self {
+    /// Both machines, before anything was said, with a join key or without.
+    pub fn apart(has_join_key: bool) -> Self {
+        let join_key = has_join_key.then(|| JoinKey::new([6; 32]));
         let lengths = vec![3000, 6000];
         let description = SessionDescription {
             offer: Vec::new(),
@@ -49,6 +57,7 @@ impl CastPair {
         };
         let options = SenderOptions {
             seed: [1; 32],
+            join_key: join_key.clone(),
             rate_bits_per_second: 100_000_000,
             group: ([239, 255, 1, 1], 7580).into(),
             join: ([10, 0, 0, 1], 7580).into(),
@@ -64,21 +73,34 @@ impl CastPair {
             seed: 1,
             wanted: Wanted::Any,
             filter: CastFilter::default(),
+            join_key,
+            nonce_seed: [1; 32],
             hello: "pc".into(),
             buffer_chunks: BUFFER_CHUNKS,
             everything: false,
         });
-        Self { sender, receiver, now: STEP, said: Vec::new(), lengths, transmit: Transmit::new() }
+        Self {
+            sender,
+            receiver,
+            now: STEP,
+            said: Vec::new(),
+            lengths,
+            transmit: Transmit::new(),
+            keys: ([0; 32], [0; 32]),
+            packet: 0,
+        }
     }
 
     /// Both machines in the middle of a cast, every fifth datagram lost.
     pub fn joined() -> Self {
-        let mut pair = Self::apart();
+        let mut pair = Self::apart(false);
         pair.receiver.handle_connected(pair.now);
         let join = pair.receiver.poll_message().expect("a receiver that connected asks to join");
         pair.sender.handle_message(pair.now, CONNECTION, ADDRESS, &join[4..]);
         let (_, welcome) = pair.sender.poll_message().expect("an answer");
         pair.receiver.handle_message(pair.now, &welcome[4..]);
+        let key = |at: usize| welcome[at..at + 32].try_into().expect("a WELCOME with two keys");
+        pair.keys = (key(10), key(42));
         for _ in 0..MEETING_STEPS {
             pair.now += STEP;
             let from = pair.said.len();
@@ -96,7 +118,20 @@ impl CastPair {
             (1..=5).all(is_said),
             "not every type of datagram was said: the cast is too short to be mutated"
         );
+        pair.packet = 1 << 20;
         pair
+    }
+
+    /// Gives a datagram the next packet number and a valid tag, as if the sender or the receiver had made it. Nothing else
+    /// in it is changed.
+    pub fn retag(&mut self, datagram: &mut Vec<u8>) {
+        datagram.truncate(datagram.len().saturating_sub(TAG_BYTES).min(BODY_BYTES_MAX));
+        let Some(number) = datagram.get_mut(8..14) else { return };
+        self.packet += 1;
+        number.copy_from_slice(&self.packet.to_le_bytes()[..6]);
+        let key = if datagram[1] > 3 { &self.keys.0 } else { &self.keys.1 };
+        let tag = blake3::keyed_hash(key, datagram);
+        datagram.extend_from_slice(&tag.as_bytes()[..TAG_BYTES]);
     }
 
     /// Polls both machines until neither has anything to say, as a driver would.

@@ -12,6 +12,7 @@
 
 mod coding;
 mod hold;
+mod join_key;
 mod pacing;
 pub mod peer;
 mod random;
@@ -22,6 +23,7 @@ mod shares;
 mod wire;
 
 pub use hold::Hold;
+pub use join_key::JoinKey;
 pub use receiver::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 pub use sender::{
     BATCH_DATAGRAMS_MAX, Destination, ReceiverState, ReceiverStatus, Sender, SenderOptions, SenderProgress,

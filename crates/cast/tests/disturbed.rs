@@ -12,7 +12,7 @@ mod simulated;
 
 use std::time::Duration;
 
-use platter_cast::ReceiverState;
+use platter_cast::{JoinKey, ReceiverState, SenderOptions};
 use simulated::{Forger, Link, Room, sender_options};
 
 const RATE: u64 = 400_000_000;
@@ -35,14 +35,39 @@ fn forged(seed: u64, forger: Forger) -> u64 {
     room.assert_identical();
     let fetched = room.receivers.iter().map(|it| it.machine.statistics().fetched).sum();
     println!("seed {seed}: {:?}, {fetched} fetched, {:?}", room.now, room.sender.progress());
-    assert!(room.now < Duration::from_secs(20), "{:?}", room.now);
+    assert!(room.now < Duration::from_secs(40), "{:?}", room.now);
     fetched
+}
+
+/// Without the session key, nobody forges anything that counts.
+#[test]
+fn what_a_stranger_forges_is_rejected() {
+    for join_key in [None, Some(JoinKey::new([5; 32]))] {
+        let options = SenderOptions { join_key, ..sender_options(1, RATE) };
+        let mut times = Vec::new();
+        for forger in
+            [None, Some(Forger { every: 2, left: u64::MAX, anywhere: true, lies: true, insider: false })]
+        {
+            let mut room = Room::new(3, lengths(12), options.clone(), &[lossy(0.01); 3]);
+            room.forger = forger;
+            room.run(Duration::from_secs(60));
+            room.assert_identical();
+            for receiver in &room.receivers {
+                let statistics = receiver.machine.statistics();
+                assert_eq!(statistics.fetched, 0);
+                assert_eq!(statistics.rejected > 1000, forger.is_some(), "{statistics:?}");
+            }
+            times.push(room.now);
+        }
+        assert!(times[1] < times[0] * 21 / 20, "{times:?}");
+    }
 }
 
 #[test]
 fn forged_symbols_of_active_chunks_do_not_stop_a_cast() {
     for seed in 1..3 {
-        let fetched = forged(seed, Forger { every: 40, left: 200, anywhere: false, lies: false });
+        let fetched =
+            forged(seed, Forger { every: 40, left: 200, anywhere: false, lies: false, insider: true });
         assert!((1..=36).contains(&fetched), "{fetched} of 3 x 12 chunks");
     }
 }
@@ -50,7 +75,7 @@ fn forged_symbols_of_active_chunks_do_not_stop_a_cast() {
 #[test]
 fn forged_symbols_of_any_chunk_do_not_stop_a_cast() {
     for seed in 1..3 {
-        forged(seed, Forger { every: 10, left: 400, anywhere: true, lies: false });
+        forged(seed, Forger { every: 10, left: 400, anywhere: true, lies: false, insider: true });
     }
 }
 
@@ -58,14 +83,14 @@ fn forged_symbols_of_any_chunk_do_not_stop_a_cast() {
 #[test]
 fn forged_plans_and_packet_numbers_do_not_stop_a_cast() {
     for seed in 1..4 {
-        forged(seed, Forger { every: 10, left: 300, anywhere: seed == 2, lies: true });
+        forged(seed, Forger { every: 10, left: 300, anywhere: seed == 2, lies: true, insider: true });
     }
 }
 
 /// With a permanent forger, every chunk is corrupt and is fetched over the reliable channel.
 #[test]
 fn a_permanent_forger_only_slows_a_cast() {
-    forged(5, Forger { every: 20, left: u64::MAX, anywhere: false, lies: false });
+    forged(5, Forger { every: 20, left: u64::MAX, anywhere: false, lies: false, insider: true });
 }
 
 /// Casts 20 chunks to two normal receivers and `third`. Returns when the two had finished, and the room at its end.

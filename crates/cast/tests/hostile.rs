@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use platter_cast::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, Sender, Transmit, Wanted};
 use proptest::prelude::*;
-use simulated::{Random, description, sender_options};
+use simulated::{Random, description, keys_of, packet_of, retag, sender_options};
 
 const NOW: Duration = Duration::from_millis(5);
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -24,21 +24,27 @@ fn message_of(bytes: &[u8]) -> Vec<u8> {
     bytes[4..].to_vec()
 }
 
+/// The keys of a receiver and of the session.
+type Keys = ([u8; 32], [u8; 32]);
+
 /// A sender and a receiver that has joined and wants everything, with samples of every type of datagram that they make.
-fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
+fn joined() -> (Sender, Receiver, Keys, Vec<Vec<u8>>) {
     let description = description(vec![3000, 20_000, 50_000]);
     let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
     let mut receiver = Receiver::new(ReceiverOptions {
         seed: 1,
         wanted: Wanted::Any,
         filter: CastFilter::default(),
+        join_key: None,
+        nonce_seed: [1; 32],
         hello: "pc".into(),
         buffer_chunks: 4,
         everything: false,
     });
     receiver.handle_connected(NOW);
     sender.handle_message(NOW, 1, ADDRESS, &message_of(&receiver.poll_message().unwrap()));
-    receiver.handle_message(NOW, &message_of(&sender.poll_message().unwrap().1));
+    let welcome = sender.poll_message().unwrap().1;
+    receiver.handle_message(NOW, &message_of(&welcome));
     let mut datagrams = Vec::new();
     let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
     for step in 1..60 {
@@ -65,12 +71,12 @@ fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
             }
         }
     }
-    (sender, receiver, datagrams)
+    (sender, receiver, keys_of(&welcome), datagrams)
 }
 
 #[test]
 fn mutated_datagrams_do_no_harm() {
-    let (mut sender, mut receiver, datagrams) = joined();
+    let (mut sender, mut receiver, (receiver_key, session_key), datagrams) = joined();
     assert!(datagrams.len() > 50);
     for kind in 1..=5 {
         assert!(
@@ -79,6 +85,7 @@ fn mutated_datagrams_do_no_harm() {
         );
     }
     let mut random = Random(77);
+    let mut packet = datagrams.iter().map(|datagram| packet_of(datagram)).max().unwrap();
     let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
     for round in 0..60_000u32 {
         let mut datagram = datagrams[random.next() as usize % datagrams.len()].clone();
@@ -93,6 +100,16 @@ fn mutated_datagrams_do_no_harm() {
         if random.next().is_multiple_of(8) {
             datagram.truncate(random.next() as usize % (datagram.len() + 1));
         }
+        // Most have the right tag, as if their sender had sent them. Otherwise no field of them would be read.
+        if !random.next().is_multiple_of(8) && datagram.len() > 16 {
+            datagram.truncate(datagram.len() - 16);
+            let is_feedback = datagram.get(1).is_some_and(|kind| *kind > 3);
+            if datagram.len() > 18 && !random.next().is_multiple_of(8) {
+                packet += 1;
+                datagram[8..14].copy_from_slice(&packet.to_le_bytes()[..6]);
+            }
+            retag(&mut datagram, if is_feedback { &receiver_key } else { &session_key });
+        }
         let now = Duration::from_millis(300) + Duration::from_micros(u64::from(round) * 50);
         sender.handle_datagram(now, &datagram);
         receiver.handle_datagram(now, &datagram);
@@ -103,20 +120,27 @@ fn mutated_datagrams_do_no_harm() {
             while receiver.poll_event().is_some() {}
         }
     }
+    let (sent, received) = (sender.progress(), receiver.statistics());
+    assert!(
+        sent.rejected > 1000 && received.rejected > 1000 && received.repeated > 100,
+        "{sent:?} {received:?}"
+    );
 }
 
 #[test]
-fn a_flood_without_the_token_does_not_make_the_sender_send() {
-    let (_, _, datagrams) = joined();
+fn a_flood_of_another_session_does_not_make_the_sender_send() {
+    let (_, _, _, datagrams) = joined();
     let description = description(vec![3000, 20_000, 50_000]);
     let mut options = sender_options(1, 100_000_000);
     options.wait_receivers = 1;
     let mut sender = Sender::new(options, &description).unwrap();
-    for mut datagram in datagrams.into_iter().filter(|datagram| datagram[1] == 4 || datagram[1] == 5) {
-        datagram[22] ^= 1;
-        sender.handle_datagram(NOW, &datagram);
+    let feedback: Vec<_> =
+        datagrams.into_iter().filter(|datagram| datagram[1] == 4 || datagram[1] == 5).collect();
+    for datagram in &feedback {
+        sender.handle_datagram(NOW, datagram);
     }
     assert_eq!(sender.progress().chunks_remaining, 0);
+    assert_eq!(sender.progress().rejected, feedback.len() as u64);
 }
 
 proptest! {
@@ -147,6 +171,8 @@ fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
         seed: 1,
         wanted: Wanted::Any,
         filter: CastFilter::default(),
+        join_key: None,
+        nonce_seed: [1; 32],
         hello: "pc".into(),
         buffer_chunks: 4,
         everything: false,

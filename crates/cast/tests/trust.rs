@@ -12,7 +12,8 @@ mod simulated;
 use std::time::Duration;
 
 use platter_cast::{
-    CastFilter, Receiver, ReceiverEvent, ReceiverOptions, Sender, SessionDescription, Transmit, Wanted,
+    CastFilter, JoinKey, Receiver, ReceiverEvent, ReceiverOptions, ReceiverState, Sender, SenderOptions,
+    SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
 use simulated::{description, sender_options};
@@ -34,6 +35,8 @@ fn receiver(filter: CastFilter) -> Receiver {
         seed: 1,
         wanted: Wanted::Name("lab/x".into()),
         filter,
+        join_key: None,
+        nonce_seed: [1; 32],
         hello: "pc".into(),
         buffer_chunks: 4,
         everything: false,
@@ -103,4 +106,246 @@ fn a_rival_that_starts_later_is_reported() {
     receiver.handle_datagram(NOW, &rogue);
     receiver.handle_datagram(NOW, &rogue);
     assert!(matches!(&events(&mut receiver)[..], [ReceiverEvent::Ignored { .. }]));
+}
+
+/// A receiver that joined over a connection with these messages, or the reason why not.
+struct Pair {
+    sender: Sender,
+    receiver: Receiver,
+    /// All messages of both sides, in order.
+    messages: Vec<Vec<u8>>,
+}
+
+impl Pair {
+    fn new(sender_key: Option<JoinKey>, receiver_key: Option<JoinKey>) -> Self {
+        let options = SenderOptions { join_key: sender_key, ..sender_options(2, 100_000_000) };
+        let sender = Sender::new(options, &description(vec![3000, 20_000])).unwrap();
+        let receiver = Receiver::new(ReceiverOptions {
+            seed: 1,
+            wanted: Wanted::Name("lab/x".into()),
+            filter: CastFilter::default(),
+            join_key: receiver_key,
+            nonce_seed: [4; 32],
+            hello: "pc".into(),
+            buffer_chunks: 4,
+            everything: true,
+        });
+        Self { sender, receiver, messages: Vec::new() }
+    }
+
+    /// Connects, and exchanges messages until both are silent.
+    fn connect(&mut self) {
+        self.receiver.handle_connected(NOW);
+        loop {
+            if let Some(message) = self.receiver.poll_message() {
+                self.sender.handle_message(NOW, 1, [10, 0, 0, 9].into(), &message[4..]);
+                self.messages.push(message);
+            } else if let Some((_, message)) = self.sender.poll_message() {
+                self.receiver.handle_message(NOW, &message[4..]);
+                self.messages.push(message);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn announcement(&mut self) -> Vec<u8> {
+        let mut transmit = Transmit::new();
+        assert!(self.sender.poll_transmit(NOW, &mut transmit));
+        transmit.bytes
+    }
+}
+
+#[test]
+fn with_a_join_key_nothing_but_nonces_is_readable() {
+    let key = Some(JoinKey::new([5; 32]));
+    let mut pair = Pair::new(key.clone(), key);
+    let announcement = pair.announcement();
+    pair.receiver.handle_datagram(NOW, &announcement);
+    assert!(matches!(events(&mut pair.receiver)[..], [ReceiverEvent::Connect(_)]));
+    pair.connect();
+    assert!(matches!(events(&mut pair.receiver)[..], [ReceiverEvent::Joined(_)]));
+    assert_eq!(pair.messages.len(), 4);
+    for message in &pair.messages {
+        assert!(!message.windows(5).any(|bytes| bytes == b"lab/x"));
+    }
+}
+
+#[test]
+fn a_join_needs_the_same_key_on_both_sides() {
+    let (key, other) = (JoinKey::new([5; 32]), JoinKey::new([6; 32]));
+    for (of_sender, of_receiver, why) in [
+        (Some(&key), None, "needs a join key"),
+        (None, Some(&key), "without a join key"),
+        (Some(&other), Some(&key), "another join key"),
+    ] {
+        let mut pair = Pair::new(of_sender.cloned(), of_receiver.cloned());
+        let announcement = pair.announcement();
+        pair.receiver.handle_datagram(NOW, &announcement);
+        let said = events(&mut pair.receiver);
+        assert!(
+            matches!(&said[..], [ReceiverEvent::Ignored { reason, .. }] if reason.contains(why)),
+            "{said:?}"
+        );
+        // Also when it connects without an announcement.
+        pair.connect();
+        let said = events(&mut pair.receiver);
+        assert!(said.iter().all(|event| matches!(event, ReceiverEvent::Refused(_))), "{said:?}");
+        assert!(pair.sender.receivers().is_empty());
+        let rejected = pair.sender.progress().rejected + pair.receiver.statistics().rejected;
+        assert!(rejected > 0 || !said.is_empty());
+    }
+}
+
+#[test]
+fn a_recorded_join_cannot_be_repeated() {
+    let key = Some(JoinKey::new([5; 32]));
+    let mut pair = Pair::new(key.clone(), key);
+    pair.connect();
+    assert_eq!(pair.sender.receivers().len(), 1);
+    // An attacker sends again what the receiver sent, and then what the sender sent.
+    for message in [&pair.messages[0], &pair.messages[2]] {
+        pair.sender.handle_message(NOW, 7, [10, 0, 0, 9].into(), &message[4..]);
+    }
+    assert_eq!(pair.sender.receivers().len(), 1);
+    pair.receiver.handle_disconnected(NOW);
+    events(&mut pair.receiver);
+    pair.receiver.handle_connected(NOW);
+    for message in [&pair.messages[1], &pair.messages[3]] {
+        pair.receiver.handle_message(NOW, &message[4..]);
+    }
+    assert!(matches!(&events(&mut pair.receiver)[..], [ReceiverEvent::Refused(_)]));
+}
+
+/// Forged, repeated, truncated datagrams and those of another session are counted, and change nothing.
+#[test]
+fn bad_datagrams_cost_a_counter() {
+    for join_key in [None, Some(JoinKey::new([5; 32]))] {
+        let mut pair = Pair::new(join_key.clone(), join_key);
+        pair.connect();
+        events(&mut pair.receiver);
+        let (mut transmit, mut datagrams, mut feedback) = (Transmit::new(), Vec::new(), Vec::new());
+        for step in 1..40 {
+            let now = NOW * step;
+            while let Some(index) = pair.sender.poll_chunk_needed() {
+                let length = [3000, 20_000][index as usize];
+                pair.sender.handle_chunk(index, vec![7; length].into()).unwrap();
+            }
+            while pair.receiver.poll_transmit(now, &mut feedback).is_some() {
+                pair.sender.handle_datagram(now, &feedback);
+            }
+            while pair.sender.poll_transmit(now, &mut transmit) {
+                datagrams.extend(transmit.datagrams().map(<[u8]>::to_vec));
+            }
+        }
+        assert!(datagrams.len() > 10, "{}", datagrams.len());
+        let now = NOW * 40;
+        let count = datagrams.len() as u64;
+        for datagram in &datagrams {
+            for changed in [
+                [&datagram[..datagram.len() - 1], &[datagram[datagram.len() - 1] ^ 1]].concat(),
+                datagram[..datagram.len() - 1].to_vec(),
+                [&datagram[..4], &[datagram[4] ^ 1], &datagram[5..]].concat(),
+                [&datagram[..8], &[9, 9, 9, 9, 9, 9], &datagram[14..]].concat(),
+            ] {
+                pair.receiver.handle_datagram(now, &changed);
+            }
+        }
+        let announcements = datagrams.iter().filter(|datagram| datagram[1] == 1).count() as u64;
+        let statistics = pair.receiver.statistics();
+        // Announcements of other sessions are normal.
+        assert_eq!(statistics.rejected, count * 4 - announcements, "{statistics:?}");
+        assert_eq!((statistics.symbols, statistics.repeated), (0, 0));
+        for datagram in &datagrams {
+            pair.receiver.handle_datagram(now, datagram);
+        }
+        let right = pair.receiver.statistics();
+        assert!(right.symbols > 0 && right.repeated == 0, "{right:?}");
+        for datagram in &datagrams {
+            pair.receiver.handle_datagram(now, datagram);
+        }
+        let again = pair.receiver.statistics();
+        assert_eq!((again.symbols, again.duplicates), (right.symbols, right.duplicates));
+        assert_eq!(again.repeated, count - announcements);
+        assert_eq!(again.rejected, right.rejected);
+    }
+}
+
+/// Feedback of another receiver, or sent twice, does not count.
+#[test]
+fn feedback_counts_once_and_only_with_its_own_key() {
+    let mut pair = Pair::new(None, None);
+    pair.connect();
+    let mut report = Vec::new();
+    pair.receiver.poll_transmit(NOW, &mut report).unwrap();
+    pair.sender.handle_datagram(NOW, &report);
+    assert_eq!((pair.sender.progress().rejected, pair.sender.progress().repeated), (0, 0));
+    pair.sender.handle_datagram(NOW, &report);
+    assert_eq!((pair.sender.progress().rejected, pair.sender.progress().repeated), (0, 1));
+    report[18] ^= 3;
+    pair.sender.handle_datagram(NOW, &report);
+    assert_eq!((pair.sender.progress().rejected, pair.sender.progress().repeated), (1, 1));
+}
+
+/// An answer to an announcement is shorter than the announcement.
+#[test]
+fn a_join_is_shorter_than_the_announcement() {
+    let (_, announcement) = sender(2, 3);
+    let mut receiver = Receiver::new(ReceiverOptions {
+        seed: 1,
+        wanted: Wanted::Name("lab/x".into()),
+        filter: CastFilter::default(),
+        join_key: None,
+        nonce_seed: [4; 32],
+        hello: "n".repeat(10_000),
+        buffer_chunks: 4,
+        everything: false,
+    });
+    receiver.handle_datagram(NOW, &announcement);
+    receiver.handle_connected(NOW);
+    assert!(receiver.poll_message().unwrap().len() < announcement.len());
+}
+
+#[test]
+fn a_sender_that_does_not_answer_a_join_is_left() {
+    let (_, announcement) = sender(2, 3);
+    let mut receiver = receiver(CastFilter::default());
+    receiver.handle_datagram(NOW, &announcement);
+    events(&mut receiver);
+    receiver.handle_connected(NOW);
+    let later = receiver.next_deadline().unwrap();
+    assert!(
+        receiver.poll_transmit(later - NOW, &mut Vec::new()).is_none() && events(&mut receiver).is_empty()
+    );
+    assert!(receiver.poll_transmit(later, &mut Vec::new()).is_none());
+    assert!(matches!(events(&mut receiver)[..], [ReceiverEvent::Refused(_)]));
+    receiver.handle_disconnected(later);
+    receiver.handle_datagram(later, &announcement);
+    assert!(events(&mut receiver).is_empty(), "another sender gets a chance");
+}
+
+#[test]
+fn a_sender_whose_data_is_corrupt_is_left_for_another_one() {
+    let mut pair = Pair::new(None, None);
+    let announcement = pair.announcement();
+    pair.receiver.handle_datagram(NOW, &announcement);
+    pair.connect();
+    events(&mut pair.receiver);
+    pair.receiver.leave_sender(NOW, "corrupt");
+    let result = pair.receiver.poll_message().unwrap();
+    pair.sender.handle_message(NOW, 1, [10, 0, 0, 9].into(), &result[4..]);
+    assert!(
+        matches!(&pair.sender.receivers()[0].state, ReceiverState::Failed(reason) if reason == "corrupt")
+    );
+    pair.receiver.handle_disconnected(NOW);
+    let later = NOW + Duration::from_secs(30);
+    pair.receiver.handle_datagram(later, &announcement);
+    assert!(events(&mut pair.receiver).is_empty());
+    let options = SenderOptions { join: "10.0.0.2:7580".parse().unwrap(), ..sender_options(3, 100_000_000) };
+    pair.sender = Sender::new(options, &description(vec![3000, 20_000])).unwrap();
+    let announcement = pair.announcement();
+    pair.receiver.handle_datagram(later, &announcement);
+    assert!(matches!(events(&mut pair.receiver)[..], [ReceiverEvent::Connect(_)]));
+    pair.connect();
+    assert!(matches!(events(&mut pair.receiver)[..], [ReceiverEvent::Joined(_)]));
 }

@@ -79,7 +79,7 @@ pub use platter_filesystem::names as filesystem_names;
 pub use platter_formats::Format;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
-pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
+pub use platter_net::{DISCOVERY, JoinKey, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,
     HoardSnapshot, ImageName, Imported, MissingBlocks, NumberChoice, OriginAccess, PackCount, Repairs,

@@ -179,6 +179,10 @@ pub struct CastReport {
     pub wire_bytes: u64,
     /// Time from the first receiver's start to the last one's result.
     pub seconds: f64,
+    /// Datagrams and messages that were rejected: of strangers, forged, damaged, or of other sessions.
+    pub rejected_datagrams: u64,
+    /// Datagrams that were rejected as repetitions.
+    pub repeated_datagrams: u64,
     /// Every receiver that ever joined.
     pub receivers: Vec<ReceiverReport>,
 }
@@ -212,6 +216,10 @@ pub struct ReceiveReport {
     pub fetched_chunks: u64,
     /// Senders of the wanted name that were ignored, because they cast another disk.
     pub ignored_senders: u32,
+    /// Datagrams and messages that were rejected: forged, damaged, or of other sessions.
+    pub rejected_datagrams: u64,
+    /// Datagrams that were rejected as repetitions.
+    pub repeated_datagrams: u64,
     /// Whether the sender has acknowledged the result.
     pub acknowledged: bool,
     /// Whether the score was given beforehand. If not, a trusted key signed the version, or `--trust-any` was given.

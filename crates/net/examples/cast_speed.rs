@@ -2,7 +2,8 @@
 //! nothing).
 //!
 //! Run `cast_speed send INTERFACE RATE_BITS CHUNKS RECEIVERS` on one machine (or in one namespace), and
-//! `cast_speed receive INTERFACE [plain]` on the others; `plain` does not hash.
+//! `cast_speed receive INTERFACE [plain]` on the others; `plain` does not hash. With `CAST_KEY` in the environment of all, the
+//! cast is encrypted.
 
 #![allow(clippy::print_stdout, reason = "a measuring program")]
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, Segment, SendOptions, SessionDescription,
+    ChunkSink, ChunkSource, ChunkVerdict, JoinKey, ReceiveOptions, Segment, SendOptions, SessionDescription,
     SinkOutcome, receive, send,
 };
 
@@ -51,6 +52,7 @@ impl ChunkSink for Sink {
 }
 
 fn run(arguments: &[&str]) -> Result<()> {
+    let join_key = std::env::var_os("CAST_KEY").map(|key| JoinKey::from_secret(key.as_encoded_bytes()));
     match arguments {
         ["send", interface, rate, chunks, receivers] => {
             let number = |text: &str| {
@@ -68,6 +70,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             };
             let options = SendOptions {
                 interface: Some((*interface).to_owned()),
+                join_key,
                 rate_bits_per_second: number(rate)?,
                 wait_receivers: number(receivers)? as u32,
                 linger: Duration::from_millis(100),
@@ -85,8 +88,8 @@ fn run(arguments: &[&str]) -> Result<()> {
             println!("{:?}", summary.progress);
         }
         ["receive", interface, rest @ ..] => {
-            let options =
-                ReceiveOptions { interface: Some((*interface).to_owned()), ..ReceiveOptions::default() };
+            let interface = Some((*interface).to_owned());
+            let options = ReceiveOptions { interface, join_key, ..ReceiveOptions::default() };
             let summary = receive(&options, &mut Sink { hashes: rest.is_empty(), bytes: 0 }, |_| {})?;
             println!(
                 "{:?} {} symbols, {} repaired, {} duplicates",

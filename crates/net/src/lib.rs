@@ -18,6 +18,6 @@ pub use options::{
     ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, ToldSender,
 };
 pub use platter_cast::{
-    Announce, CHUNK_BYTES_MAX, CastFilter, ReceiverResult, ReceiverState, ReceiverStatus, Segment,
+    Announce, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState, ReceiverStatus, Segment,
     SenderProgress, SessionDescription, Wanted,
 };

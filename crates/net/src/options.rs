@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_cast::{CastFilter, Hold, ReceiverStatus, SenderProgress, SessionDescription, Wanted};
+use platter_cast::{CastFilter, Hold, JoinKey, ReceiverStatus, SenderProgress, SessionDescription, Wanted};
 use platter_image::{Result, Score};
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
@@ -34,6 +34,9 @@ pub struct SendOptions {
     /// The maximum rate in bits per second on the wire, headers included. The actual rate adapts to the
     /// receivers below it.
     pub rate_bits_per_second: u64,
+    /// The secret that receivers must have to join. With it, everything except announcements is encrypted. `None`: anybody on
+    /// the network can join.
+    pub join_key: Option<JoinKey>,
     /// Start once this many receivers have joined.
     pub wait_receivers: u32,
     /// Start after this time even if fewer receivers, but at least one, have joined.
@@ -58,6 +61,7 @@ impl Default for SendOptions {
             discovery: DISCOVERY,
             join_port: JOIN_PORT,
             rate_bits_per_second: 900_000_000,
+            join_key: None,
             wait_receivers: 1,
             wait: Duration::from_secs(30),
             linger: Duration::from_secs(2),
@@ -112,6 +116,8 @@ pub struct ReceiveOptions {
     pub wanted: Wanted,
     /// Which of the sessions that match may be received. Others are ignored and reported.
     pub filter: CastFilter,
+    /// The secret that the sender must have, too. Casts without it, or with another one, are not joined.
+    pub join_key: Option<JoinKey>,
     /// The address for announcements.
     pub discovery: SocketAddrV4,
     /// The sender's join address, if known; then no announcement is needed.
@@ -137,6 +143,7 @@ impl Default for ReceiveOptions {
             interface: None,
             wanted: Wanted::Any,
             filter: CastFilter::default(),
+            join_key: None,
             discovery: DISCOVERY,
             sender: None,
             told: None,
@@ -309,6 +316,10 @@ pub struct ReceiveSummary {
     pub duplicates: u64,
     /// Chunks that were invalid when received by multicast and then fetched by unicast.
     pub fetched_chunks: u64,
+    /// Datagrams and messages that were rejected: forged, damaged, or of other sessions.
+    pub rejected: u64,
+    /// Datagrams that were rejected as repetitions.
+    pub repeated: u64,
     /// From joining to the end.
     pub duration: Duration,
     /// Whether the sender acknowledged the result; if not, it may list this receiver as lost.

@@ -4,6 +4,7 @@ mod agent;
 mod arguments;
 mod command;
 mod interruption;
+mod join_key;
 mod output;
 mod question;
 mod server;

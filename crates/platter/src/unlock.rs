@@ -115,7 +115,7 @@ pub(crate) fn new_secret(
 ) -> Result<(Secret, Option<NewKeyFile>)> {
     match (&named.new_file, &named.new_command) {
         (Some(file), _) => {
-            let created = NewKeyFile::create_if_missing(place, file)?;
+            let created = NewKeyFile::create_if_missing(Some(place), file)?;
             Ok((of_file(file, output)?, created))
         }
         (None, Some(command)) => Ok((of_command(command)?, None)),
@@ -161,6 +161,14 @@ fn named_secret(unlock: &UnlockArguments, output: &Output) -> Result<Option<Secr
 }
 
 fn of_file(path: &Path, output: &Output) -> Result<Secret> {
+    Secret::new(SecretKind::File, read_secret_file(path, output)?)
+}
+
+/// The contents of a key file. Other users should not be able to read it.
+///
+/// # Errors
+/// `Missing`, `Io`.
+pub(crate) fn read_secret_file(path: &Path, output: &Output) -> Result<Zeroizing<Vec<u8>>> {
     let failed = |error: std::io::Error| {
         let kind =
             if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::Missing } else { ErrorKind::Io };
@@ -177,7 +185,7 @@ fn of_file(path: &Path, output: &Output) -> Result<Secret> {
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_LENGTH_MAX as usize));
     file.take(SECRET_LENGTH_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    Secret::new(SecretKind::File, bytes)
+    Ok(bytes)
 }
 
 /// The key slots in a file that the user named.
@@ -207,8 +215,12 @@ pub(crate) struct NewKeyFile {
 }
 
 impl NewKeyFile {
-    /// Creates a key file with random contents, durable on return, if there is none or an empty one.
-    fn create_if_missing(place: &StorePlace, path: &Path) -> Result<Option<Self>> {
+    /// Creates a key file with random contents, durable on return, if there is none or an empty one. `place`: the store that it
+    /// opens, if it opens one.
+    ///
+    /// # Errors
+    /// `Refused` if it would be in the directory of the store; `Io`.
+    pub(crate) fn create_if_missing(place: Option<&StorePlace>, path: &Path) -> Result<Option<Self>> {
         let failed = |error| Error::io(format!("creating the key file {}", path.display()), error);
         let is_empty = match path.symlink_metadata() {
             // What an interrupted attempt left.
@@ -222,7 +234,9 @@ impl NewKeyFile {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        refuse_inside(place, path, parent)?;
+        if let Some(place) = place {
+            refuse_inside(place, path, parent)?;
+        }
         let mut file = match options.open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(None),
             created => created.map_err(failed)?,
@@ -238,10 +252,10 @@ impl NewKeyFile {
         Ok(Some(created))
     }
 
-    /// Keeps the file: a slot that it opens is durable.
-    pub(crate) fn keep(mut self, output: &Output) {
+    /// Keeps the file: what it opens is durable. `advice`: what to do with it.
+    pub(crate) fn keep(mut self, advice: &str, output: &Output) {
         self.is_kept = true;
-        output.note(&format!("created the key file {}: keep a copy elsewhere", self.path.display()));
+        output.note(&format!("created the key file {}: {advice}", self.path.display()));
     }
 }
 

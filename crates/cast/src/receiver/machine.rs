@@ -5,6 +5,7 @@
 //! chunks, and corrupt ones are fetched over the reliable channel. Must never accept anything of another session, nor
 //! block.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -15,14 +16,20 @@ use platter_image::{Error, Result, Score};
 use super::asking::{Asking, STALL};
 use super::assembly::{Assembly, Placed};
 use super::fetching::{Fetching, Question};
-use super::senders::{CastFilter, Senders};
+use super::guard::Guard;
+use super::options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
+use super::senders::{AVOID, DISTRUST, Senders};
 use super::wants::{ChunkState, Wants};
 use crate::session::{ChunkTable, SessionDescription, SessionId};
 use crate::wire::announce::Announce;
+use crate::wire::channel::Channel;
 use crate::wire::data::Data;
-use crate::wire::format::{Header, MessageType, Reader, low_microseconds};
-use crate::wire::join::{JoinMessage, ReceiverResult, Wanted};
+use crate::wire::format::{
+    FLAG_JOIN_KEY, HEADER_BYTES, Header, MessageType, Reader, TAG_BYTES, low_microseconds,
+};
+use crate::wire::join::{JoinMessage, ReceiverResult, SessionKeys};
 use crate::wire::plan::Plan;
+use crate::wire::protection::{DatagramKey, Freshness, flags_of};
 use crate::wire::report::Report;
 use crate::wire::request::Request;
 
@@ -30,90 +37,12 @@ use crate::wire::request::Request;
 const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
 /// Minimum interval between reports, whatever the sender announces.
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// A joined sender that is silent for this long is gone: it announces itself twice per second.
+/// A joined sender that is silent for this long is gone: it announces itself twice per second. A join that is not answered for
+/// this long has failed.
 const SENDER_SILENCE: Duration = Duration::from_secs(5);
 
 /// Maximum number of names of unwanted casts that are remembered.
 const OTHERS_MAX: usize = 8;
-
-/// Options of a receiver.
-#[derive(Clone, Debug)]
-pub struct ReceiverOptions {
-    /// Spreads the timers of receivers; any number that differs between them.
-    pub seed: u64,
-    /// The session to join.
-    pub wanted: Wanted,
-    /// Which of the sessions that match may be joined.
-    pub filter: CastFilter,
-    /// The name that it gives itself.
-    pub hello: String,
-    /// Maximum number of chunks that it may hold at once, including those that the driver has not returned. A corrupt one that is
-    /// being fetched may exceed this by one.
-    pub buffer_chunks: usize,
-    /// Request every chunk of the first session's first segment from the start, without waiting until the driver knows from the
-    /// recipe what it wants; this saves two round trips. In any case, the driver gets data chunks only after it has accepted all
-    /// wanted recipe chunks of that segment.
-    pub everything: bool,
-}
-
-/// An event for the driver.
-#[derive(Debug)]
-pub enum ReceiverEvent {
-    /// A session was found: connect the reliable channel to this address.
-    Connect(SocketAddr),
-    /// The session was joined: receive from its multicast group.
-    Joined(Box<Announce>),
-    /// The chunk table is known: call [`Receiver::want`]. Occurs again after the sender was restarted.
-    Session(SessionDescription),
-    /// A chunk is complete: return it with [`Receiver::chunk_accepted`], [`Receiver::chunk_bad`] or
-    /// [`Receiver::chunk_contradicts`], with the same generation.
-    Chunk {
-        /// The number of its session, counted from 1.
-        generation: u32,
-        /// Content chunk number.
-        index: u32,
-        /// Its bytes, unverified.
-        bytes: Vec<u8>,
-    },
-    /// A sender is ignored. Each one is reported once, up to a limit.
-    Ignored {
-        /// The name under which it casts.
-        name: String,
-        /// Where it expects joins.
-        join: SocketAddr,
-        /// Why it is ignored.
-        reason: String,
-    },
-    /// The sender refused the join: close the reliable channel and call [`Receiver::handle_disconnected`].
-    Refused(String),
-    /// The data of the joined sender cannot be used.
-    Unusable(String),
-    /// The sender is gone: close the reliable channel and call [`Receiver::handle_disconnected`].
-    SenderLost,
-    /// The sender has confirmed the result.
-    Acknowledged,
-}
-
-/// Counters of a receiver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverStatistics {
-    /// New symbols received.
-    pub symbols: u64,
-    /// Source symbols restored from repair symbols.
-    pub repaired: u64,
-    /// Symbols that were received again or no longer wanted.
-    pub duplicates: u64,
-    /// Chunks that were corrupt and fetched over the reliable channel.
-    pub fetched: u64,
-    /// Symbols dropped because no buffer was free.
-    pub no_room: u64,
-    /// Senders that were ignored.
-    pub ignored_senders: u32,
-    /// Content chunks wanted so far.
-    pub wanted: u32,
-    /// Content chunks accepted by the driver.
-    pub done: u32,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -127,7 +56,7 @@ enum Phase {
 struct Session {
     announce: Announce,
     receiver: u32,
-    token: u64,
+    guard: Guard,
     joined_packet: u64,
     seen_packet: u64,
     seen_sent_us: u32,
@@ -177,8 +106,17 @@ pub struct Receiver {
     /// Names of other casts that were announced.
     others: BTreeSet<String>,
     senders: Senders,
-    /// The sender that is being joined, if an announcement named it.
-    joining: Option<SocketAddr>,
+    /// The key of announcements, if there is a join key.
+    announce_key: Option<DatagramKey>,
+    /// Number of connections so far, and the nonce of the last one.
+    connections: u64,
+    nonce: [u8; 32],
+    /// The encrypted connection, if there is a join key.
+    channel: Option<Channel>,
+    /// Holds a datagram while it is decrypted.
+    scratch: Vec<u8>,
+    /// The address of the sender that is being joined, or is joined, if an announcement named it.
+    address: Option<SocketAddr>,
     packet: u64,
     reported_at: Duration,
     news: bool,
@@ -204,7 +142,15 @@ impl Receiver {
             statistics: ReceiverStatistics::default(),
             others: BTreeSet::new(),
             senders: Senders::default(),
-            joining: None,
+            announce_key: options
+                .join_key
+                .as_ref()
+                .map(|key| DatagramKey::of_announcements(key.of_announcements(), true)),
+            connections: 0,
+            nonce: [0; 32],
+            channel: None,
+            scratch: Vec::new(),
+            address: None,
             packet: 0,
             reported_at: Duration::ZERO,
             news: false,
@@ -217,18 +163,31 @@ impl Receiver {
 
     /// Handles a datagram from the group, or from anybody else.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
-        let Some((header, reader)) = Header::parse(datagram) else { return };
-        if header.message == MessageType::Announce && self.phase == Phase::Searching {
-            self.handle_announce(now, reader);
+        let Some((header, _)) = Header::parse(datagram) else {
+            self.statistics.rejected += 1;
             return;
+        };
+        let is_announcement = header.message == MessageType::Announce;
+        match (self.phase, &mut self.session) {
+            (Phase::Searching, _) if is_announcement => self.handle_announce(now, datagram),
+            (Phase::Joined, Some(session)) if session.announce.session.short() == header.session => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let opened = session.guard.open(&header, datagram, &mut scratch, &mut self.statistics);
+                if let Some((freshness, opened)) = opened {
+                    self.handle_opened(now, &header, freshness, Reader::new(opened));
+                }
+                self.scratch = scratch;
+            }
+            (Phase::Joined, Some(_)) if is_announcement => self.handle_rival(datagram),
+            (Phase::Joined, _) => self.statistics.rejected += 1,
+            _ => {}
         }
-        if self.phase != Phase::Joined {
-            return;
-        }
-        let Some(session) = self.session.as_mut().filter(|it| it.announce.session.short() == header.session)
-        else {
-            if header.message == MessageType::Announce {
-                self.handle_rival(reader);
+    }
+
+    fn handle_opened(&mut self, now: Duration, header: &Header, freshness: Freshness, reader: Reader<'_>) {
+        let Some(session) = self.session.as_mut().filter(|_| freshness == Freshness::New) else {
+            if let Some(data) = Data::parse(reader) {
+                self.handle_data(now, data);
             }
             return;
         };
@@ -261,24 +220,40 @@ impl Receiver {
         }
     }
 
-    fn handle_announce(&mut self, now: Duration, reader: Reader<'_>) {
-        let Some(announce) = Announce::parse(reader) else { return };
+    fn handle_announce(&mut self, now: Duration, datagram: &[u8]) {
+        let Some(announce) = announced(datagram) else {
+            self.statistics.rejected += 1;
+            return;
+        };
         if !self.options.wanted.matches(&announce.score, &announce.name) {
             if self.others.len() < OTHERS_MAX {
                 self.others.insert(announce.name);
             }
-        } else if let Err(reason) = self.options.filter.check(&announce) {
+        } else if let Err(reason) = self.check(datagram, &announce) {
             self.ignore(announce, reason);
         } else if !self.senders.avoids(now, announce.join) {
             self.phase = Phase::Connecting;
-            self.joining = Some(announce.join);
+            self.address = Some(announce.join);
             self.events.push_back(ReceiverEvent::Connect(announce.join));
         }
     }
 
+    /// Checks whether a wanted session may be joined.
+    fn check(&mut self, datagram: &[u8], announce: &Announce) -> Result<(), String> {
+        match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
+            (None, true) => return Err("it needs a join key (--key-file FILE)".into()),
+            (Some(_), false) => return Err("it casts without a join key".into()),
+            (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
+                return Err("it has another join key".into());
+            }
+            _ => {}
+        }
+        self.options.filter.check(announce)
+    }
+
     /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious.
-    fn handle_rival(&mut self, reader: Reader<'_>) {
-        let Some((announce, session)) = Announce::parse(reader).zip(self.session.as_ref()) else { return };
+    fn handle_rival(&mut self, datagram: &[u8]) {
+        let Some((announce, session)) = announced(datagram).zip(self.session.as_ref()) else { return };
         if announce.name == session.announce.name && announce.score != session.announce.score {
             let reason = format!("it casts another disk, score {}", announce.score);
             self.ignore(announce, reason);
@@ -399,9 +374,8 @@ impl Receiver {
         let Some(session) = self.session.as_ref().filter(|_| self.phase == Phase::Joined) else { return };
         let question = self.fetching.next_question(now, |chunk| session.table.length(chunk));
         if let Some(question) = question {
-            let (receiver, token) = (session.receiver, session.token);
             let Question { chunk, offset, length } = question;
-            self.messages.push_back(JoinMessage::Fetch { receiver, token, chunk, offset, length }.to_bytes());
+            self.say(&JoinMessage::Fetch { chunk, offset, length });
         }
     }
 
@@ -418,33 +392,74 @@ impl Receiver {
     pub fn handle_connected(&mut self, now: Duration) {
         self.phase = Phase::Joining;
         self.heard_at = now;
+        self.channel = None;
+        if self.options.join_key.is_none() {
+            self.ask_to_join();
+            return;
+        }
+        self.connections += 1;
+        self.nonce =
+            *blake3::keyed_hash(&self.options.nonce_seed, &self.connections.to_le_bytes()).as_bytes();
+        self.say(&JoinMessage::Greeting { nonce: self.nonce });
+    }
+
+    /// Handles the answer to our greeting: from here on, both sides encrypt.
+    fn handle_greeting(&mut self, sender_nonce: &[u8; 32]) {
+        let Some(join_key) = &self.options.join_key else { return };
+        self.channel = Some(Channel::of_receiver(&join_key.of_connection(&self.nonce, sender_nonce)));
+        self.ask_to_join();
+    }
+
+    fn ask_to_join(&mut self) {
         let buffer_chunks = u32::try_from(self.free()).unwrap_or(u32::MAX).max(1);
-        let join = JoinMessage::Join {
-            wanted: self.options.wanted.clone(),
-            hello: self.options.hello.clone(),
-            buffer_chunks,
-        };
-        self.messages.push_back(join.to_bytes());
+        let (wanted, hello) = (self.options.wanted.clone(), self.options.hello.clone());
+        self.say(&JoinMessage::Join { wanted, hello, buffer_chunks });
+    }
+
+    /// Sends a message over the reliable channel.
+    fn say(&mut self, message: &JoinMessage) {
+        let bytes = message.to_bytes();
+        self.messages.push_back(match &mut self.channel {
+            Some(channel) => channel.seal(&bytes),
+            None => bytes,
+        });
     }
 
     /// Handles that the reliable channel ended or could not be connected: searches again.
     pub fn handle_disconnected(&mut self, now: Duration) {
-        if let Some(address) = self.joining.take() {
-            self.senders.avoid(now, address);
+        if let Some(address) = self.address.take().filter(|_| self.phase != Phase::Joined) {
+            self.senders.avoid(now, address, AVOID);
         }
         self.phase = Phase::Searching;
+        self.channel = None;
         self.messages.clear();
     }
 
     /// Handles a message (without its length) of the reliable channel.
     pub fn handle_message(&mut self, now: Duration, message: &[u8]) {
-        match JoinMessage::parse(message) {
-            Some(JoinMessage::Welcome { receiver, token, packet, announce })
-                if self.phase == Phase::Joining =>
-            {
-                self.handle_welcome(now, receiver, token, packet, announce);
+        let opened = match &mut self.channel {
+            Some(channel) => channel.open(message).map(Cow::Owned),
+            None => Some(Cow::Borrowed(message)),
+        };
+        let Some(opened) = opened else {
+            self.statistics.rejected += 1;
+            let reason = "it does not have the join key, or its messages were changed on the way";
+            self.events.push_back(ReceiverEvent::Refused(reason.into()));
+            return;
+        };
+        let is_open = self.channel.is_some() || self.options.join_key.is_none();
+        match JoinMessage::parse(&opened) {
+            Some(JoinMessage::Greeting { nonce }) if self.phase == Phase::Joining && !is_open => {
+                self.handle_greeting(&nonce);
             }
             Some(JoinMessage::Refused { reason }) => self.events.push_back(ReceiverEvent::Refused(reason)),
+            // Everything else has to be encrypted, if there is a join key.
+            _ if !is_open => self.statistics.rejected += 1,
+            Some(JoinMessage::Welcome { receiver, keys, packet, announce })
+                if self.phase == Phase::Joining =>
+            {
+                self.handle_welcome(now, receiver, &keys, packet, *announce);
+            }
             Some(JoinMessage::Piece { chunk, offset, bytes }) if self.phase == Phase::Joined => {
                 self.handle_piece(now, chunk, offset, &bytes);
             }
@@ -453,7 +468,14 @@ impl Receiver {
         }
     }
 
-    fn handle_welcome(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
+    fn handle_welcome(
+        &mut self,
+        now: Duration,
+        receiver: u32,
+        keys: &SessionKeys,
+        packet: u64,
+        announce: Announce,
+    ) {
         if !self.options.wanted.matches(&announce.score, &announce.name) {
             let reason = format!("it casts {} instead", announce.name);
             self.events.push_back(ReceiverEvent::Refused(reason));
@@ -464,18 +486,23 @@ impl Receiver {
             return;
         }
         self.phase = Phase::Joined;
-        self.joining = None;
         self.heard_at = now;
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
         self.asking.begin(announce.timers.backoff_us_max);
-        let same = self.session.as_ref().is_some_and(|known| known.announce.session == announce.session);
+        let is_same = |known: &Session| known.announce.session == announce.session && known.guard.is_of(keys);
+        let same = self.session.as_ref().is_some_and(is_same);
+        let join_key = self.options.join_key.as_ref();
         match self.session.as_mut().filter(|_| same) {
             Some(session) => {
-                (session.receiver, session.token, session.received) = (receiver, token, 0);
-                (session.joined_packet, session.seen_packet) = (packet, packet.max(session.seen_packet));
+                (session.receiver, session.received) = (receiver, 0);
+                (session.joined_packet, session.seen_packet) = (packet, packet);
+                session.guard.rejoined(keys, join_key, packet);
             }
-            None => self.begin_session(now, receiver, token, packet, announce),
+            None => {
+                let guard = Guard::new(keys, join_key, packet);
+                self.begin_session(now, (receiver, guard), packet, announce);
+            }
         }
         self.asking.ask_for_chunks(now);
         // Nothing can be used without the directory, so its chunks are requested until something of each arrives.
@@ -489,7 +516,13 @@ impl Receiver {
         self.send_result();
     }
 
-    fn begin_session(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
+    fn begin_session(
+        &mut self,
+        now: Duration,
+        (receiver, guard): (u32, Guard),
+        packet: u64,
+        announce: Announce,
+    ) {
         let table = ChunkTable::of_directory(announce.segments, announce.content_chunks);
         let mut wants = Wants::new(table.total(), table.directory_chunks());
         self.generation += 1;
@@ -505,7 +538,7 @@ impl Receiver {
         self.session = Some(Session {
             announce,
             receiver,
-            token,
+            guard,
             joined_packet: packet,
             seen_packet: packet,
             seen_sent_us: 0,
@@ -608,11 +641,28 @@ impl Receiver {
         self.send_result();
     }
 
+    /// Leaves the joined sender, because its data is corrupt: it may not be the sender that it claims to be. The driver sends the
+    /// messages, closes the reliable channel and calls [`Receiver::handle_disconnected`]. Another sender begins a new session.
+    pub fn leave_sender(&mut self, now: Duration, reason: &str) {
+        let result = ReceiverResult {
+            outcome: Err(reason.to_owned()),
+            bytes_written: 0,
+            duration_ms: now.saturating_sub(self.joined_at.unwrap_or(now)).as_millis() as u64,
+            symbols: self.statistics.symbols,
+            repaired: self.statistics.repaired,
+            duplicates: self.statistics.duplicates,
+        };
+        self.say(&JoinMessage::Result { result });
+        if let Some(address) = self.address.take() {
+            self.senders.avoid(now, address, DISTRUST);
+        }
+        self.session = None;
+        self.phase = Phase::Connecting;
+    }
+
     fn send_result(&mut self) {
-        if let (Phase::Joined, Some(session), Some(result)) = (self.phase, &self.session, &self.result) {
-            let (receiver, token) = (session.receiver, session.token);
-            self.messages
-                .push_back(JoinMessage::Result { receiver, token, result: result.clone() }.to_bytes());
+        if let (Phase::Joined, Some(result)) = (self.phase, self.result.clone()) {
+            self.say(&JoinMessage::Result { result });
         }
     }
 
@@ -629,11 +679,17 @@ impl Receiver {
     /// Replaces `datagram` by the next one to send and returns its destination. `None`: nothing until
     /// [`Receiver::next_deadline`].
     pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
+        let is_silent = now >= self.heard_at + SENDER_SILENCE;
+        if self.phase == Phase::Joining && is_silent {
+            self.phase = Phase::Connecting;
+            self.events.push_back(ReceiverEvent::Refused("it does not answer".into()));
+        }
         if self.phase != Phase::Joined {
             return None;
         }
-        if now >= self.heard_at + SENDER_SILENCE {
+        if is_silent {
             self.phase = Phase::Connecting;
+            self.address = None;
             if let Some(session) = &mut self.session {
                 session.wants.drop_filling();
                 self.assembly.clear();
@@ -652,8 +708,9 @@ impl Receiver {
         if !items.is_empty() {
             let header = self.next_header(now, MessageType::Request)?;
             let session = self.session.as_ref()?;
-            let (receiver, token, seen_packet) = (session.receiver, session.token, session.seen_packet);
-            Request { receiver, token, seen_packet, items }.write(&header, datagram);
+            let (receiver, seen_packet) = (session.receiver, session.seen_packet);
+            Request { receiver, seen_packet, items }.write(&header, datagram);
+            session.guard.seal(datagram);
             return Some(to);
         }
         if !report_due {
@@ -663,6 +720,7 @@ impl Receiver {
         self.news = false;
         let header = self.next_header(now, MessageType::Report)?;
         self.report(now)?.write(&header, datagram);
+        self.session.as_ref()?.guard.seal(datagram);
         Some(to)
     }
 
@@ -670,7 +728,6 @@ impl Receiver {
         let session = self.session.as_ref()?;
         Some(Report {
             receiver: session.receiver,
-            token: session.token,
             seen_packet: session.seen_packet,
             echo_us: session.seen_sent_us,
             echo_delay_us: low_microseconds(now.saturating_sub(session.seen_at)),
@@ -697,8 +754,10 @@ impl Receiver {
     /// Returns when to call [`Receiver::poll_transmit`] again if nothing happens before. `None`: only announcements are
     /// expected.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if self.phase != Phase::Joined {
-            return None;
+        match self.phase {
+            Phase::Joined => {}
+            Phase::Joining => return Some(self.heard_at + SENDER_SILENCE),
+            Phase::Searching | Phase::Connecting => return None,
         }
         let mut deadline = self.report_at().min(self.heard_at + SENDER_SILENCE);
         if let Some(request) = self.asking.next_deadline(&self.assembly).filter(|_| self.result.is_none()) {
@@ -732,4 +791,10 @@ impl Receiver {
         let held = self.assembly.len() + self.delivered + self.fetching.held();
         self.options.buffer_chunks.saturating_sub(held)
     }
+}
+
+/// Returns the announcement in a datagram, without verifying its tag.
+fn announced(datagram: &[u8]) -> Option<Announce> {
+    let (front, _) = datagram.split_last_chunk::<TAG_BYTES>()?;
+    Announce::parse(Reader::new(front.get(HEADER_BYTES..)?))
 }

@@ -2,14 +2,17 @@
 //!
 //! [`machine`] combines the parts: [`wants`] (the state of each chunk), [`assembly`] (symbols into chunks), [`asking`]
 //! (what to request, and when), [`fetching`] (chunks that arrived corrupt and are fetched over the reliable channel), [`senders`]
-//! (which casts are not joined). It holds a bounded number of chunks. A symbol without a free buffer is dropped like a lost one, and repaired later.
+//! (which casts are not joined), [`guard`] (keys, and which datagrams arrived). It holds a bounded number of chunks. A symbol without a free buffer is dropped like a lost one, and repaired later.
 
 mod asking;
 mod assembly;
 mod fetching;
+mod guard;
 mod machine;
+mod options;
 mod senders;
 mod wants;
 
-pub use machine::{Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
+pub use machine::Receiver;
+pub use options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 pub use senders::CastFilter;

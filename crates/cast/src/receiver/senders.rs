@@ -1,7 +1,7 @@
 //! Senders that a receiver does not join: casts of another disk under the wanted name, and addresses that could not be joined.
 //!
 //! Owns the caller's decision about a cast ([`CastFilter`]). Anybody can announce anything, so every list is bounded, and an
-//! entry only saves work: no entry keeps the receiver from the right sender for longer than [`AVOID`].
+//! entry ends by itself: none keeps the receiver from the right sender for ever.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +13,9 @@ use crate::session::SessionId;
 use crate::wire::announce::Announce;
 
 /// An address that could not be joined is not tried again for this long.
-const AVOID: Duration = Duration::from_secs(2);
+pub(crate) const AVOID: Duration = Duration::from_secs(2);
+/// A sender whose data is corrupt is not joined again for this long.
+pub(crate) const DISTRUST: Duration = Duration::from_secs(60);
 /// Maximum number of addresses that are avoided at once.
 const AVOIDED_MAX: usize = 64;
 /// Maximum number of ignored senders that are reported.
@@ -72,13 +74,13 @@ impl Senders {
         self.ignored.len()
     }
 
-    /// Records that this address could not be joined.
-    pub(crate) fn avoid(&mut self, now: Duration, address: SocketAddr) {
+    /// Records that this address should not be joined for some time.
+    pub(crate) fn avoid(&mut self, now: Duration, address: SocketAddr, time: Duration) {
         self.avoided.retain(|(avoided, until)| *avoided != address && now < *until);
         if self.avoided.len() >= AVOIDED_MAX {
             self.avoided.pop_front();
         }
-        self.avoided.push_back((address, now + AVOID));
+        self.avoided.push_back((address, now + time));
     }
 
     pub(crate) fn avoids(&self, now: Duration, address: SocketAddr) -> bool {
@@ -107,10 +109,10 @@ mod tests {
         let mut senders = Senders::default();
         let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let now = Duration::from_secs(9);
-        senders.avoid(now, address(1));
+        senders.avoid(now, address(1), AVOID);
         assert!(senders.avoids(now, address(1)) && !senders.avoids(now, address(2)));
         assert!(!senders.avoids(now + AVOID, address(1)));
-        (0..1000).for_each(|port| senders.avoid(now, address(port)));
+        (0..1000).for_each(|port| senders.avoid(now, address(port), AVOID));
         assert_eq!(senders.avoided.len(), AVOIDED_MAX);
     }
 }

@@ -4,7 +4,8 @@
 //! Owns the order of sending: announcement, plan, repair, source symbols; and the start and end of the
 //! session. Must never send faster than the pacer allows, nor start a chunk for which a voting receiver has no buffer.
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +15,21 @@ use platter_image::{Error, Result};
 use super::fetches::{FETCH_TICK, Fetch, Fetches};
 use super::herald::Herald;
 use super::repair::Repairs;
-use super::roster::{ReceiverStatus, Roster};
+use super::roster::{ReceiverStatus, Rejected, Roster};
 use super::schedule::Schedule;
 use super::shelf::Shelf;
+use crate::join_key::JoinKey;
 use crate::pacing::Pacer;
 use crate::session::{ChunkTable, SessionDescription, SessionId, symbols_of};
 use crate::wire::announce::{Announce, FeedbackTimers};
-use crate::wire::data::{DATA_BYTES, Data};
-use crate::wire::format::{BODY_END_MAX, Header, MessageType, PACKET_NUMBER_MAX, low_microseconds};
-use crate::wire::join::{JoinMessage, PIECE_BYTES_MAX, Wanted};
+use crate::wire::channel::Channel;
+use crate::wire::data::{Data, SEALED_DATA_BYTES};
+use crate::wire::format::{
+    DATAGRAM_BYTES_MAX, HEADER_BYTES, Header, MessageType, PACKET_NUMBER_MAX, Reader, low_microseconds,
+};
+use crate::wire::join::{JoinMessage, PIECE_BYTES_MAX, SessionKeys, Wanted};
 use crate::wire::plan::{LIMITING_MAX, Plan, PlanEntry};
+use crate::wire::protection::DatagramKey;
 use crate::wire::report::Report;
 use crate::wire::request::{Request, RequestItem};
 
@@ -46,8 +52,10 @@ const TICK: Duration = Duration::from_millis(250);
 /// Options of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderOptions {
-    /// Random bytes from which the session id and the receivers' tokens are derived. Never reuse them.
+    /// Secret random bytes from which the session id and all keys of the session are derived. Never reuse them.
     pub seed: [u8; 32],
+    /// With a join key, only receivers that know it can join, and everything except announcements is encrypted.
+    pub join_key: Option<JoinKey>,
     /// Maximum rate on the wire, in bits per second.
     pub rate_bits_per_second: u64,
     /// The multicast group of the data.
@@ -91,7 +99,7 @@ pub struct Transmit {
 impl Transmit {
     /// Makes an empty batch with capacity for the largest one.
     pub fn new() -> Self {
-        let bytes = Vec::with_capacity(BATCH_DATAGRAMS_MAX * DATA_BYTES);
+        let bytes = Vec::with_capacity(BATCH_DATAGRAMS_MAX * SEALED_DATA_BYTES);
         Self { to: Destination::Group, segment_bytes: 0, bytes }
     }
 
@@ -122,6 +130,10 @@ pub struct SenderProgress {
     pub datagrams: u64,
     /// Payload bytes of the datagrams sent.
     pub bytes: u64,
+    /// Datagrams and messages that were rejected: of strangers, forged, damaged or of other sessions.
+    pub rejected: u64,
+    /// Datagrams that were rejected as repetitions.
+    pub repeated: u64,
     /// Current maximum rate, in bits per second.
     pub rate_bits_per_second: u64,
     /// Chunks that are pending or being sent.
@@ -132,6 +144,15 @@ pub struct SenderProgress {
 pub struct Sender {
     options: SenderOptions,
     announce: Announce,
+    /// The key of the session, from which every receiver gets a copy, and the keys made of it.
+    session_key: [u8; 32],
+    sender_key: DatagramKey,
+    announce_key: DatagramKey,
+    /// The encrypted connections, if there is a join key.
+    channels: HashMap<u64, Channel>,
+    greetings: u64,
+    /// Holds a datagram while it is decrypted.
+    scratch: Vec<u8>,
     table: ChunkTable,
     packet: u64,
     last_data_packet: u64,
@@ -175,10 +196,20 @@ impl Sender {
             feedback: options.feedback,
             timers: FeedbackTimers { report_us_min: REPORT_US_MIN, backoff_us_max: BACKOFF_US },
         };
+        let session_key = blake3::derive_key("platter 2026-11-25 cast session key", &options.seed);
+        let has_join_key = options.join_key.is_some();
+        let key_of_keys = blake3::derive_key("platter 2026-11-25 cast receiver keys", &options.seed);
+        let of_announcements = options.join_key.as_ref().map_or(session_key, JoinKey::of_announcements);
         let first_end = table.directory_chunks() + description.recipe_chunks(0).end;
         Ok(Self {
             pacer: Pacer::new(options.rate_bits_per_second),
-            roster: Roster::new(blake3::derive_key("platter 2026-11-21 cast receiver token", &options.seed)),
+            session_key,
+            sender_key: DatagramKey::of_sender(&session_key, has_join_key),
+            announce_key: DatagramKey::of_announcements(of_announcements, has_join_key),
+            channels: HashMap::new(),
+            greetings: 0,
+            scratch: Vec::new(),
+            roster: Roster::new(key_of_keys, has_join_key),
             schedule: Schedule::new(table.total(), first_end),
             repairs: Repairs::default(),
             fetches: Fetches::default(),
@@ -205,28 +236,34 @@ impl Sender {
 
     /// Handles a datagram from a receiver, or from anybody else.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
-        let Some((header, reader)) = Header::parse(datagram) else { return };
-        if header.session != self.announce.session.short() {
-            return;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        match self.accept(now, datagram, &mut scratch) {
+            Ok(()) => {}
+            Err(Rejected::Forged) => self.progress.rejected += 1,
+            Err(Rejected::Repeated) => self.progress.repeated += 1,
         }
-        match header.message {
-            MessageType::Request => {
-                let request = Request::parse(reader).filter(|it| self.roster.admits(it.receiver, it.token));
-                if let Some(request) = request {
-                    self.roster.heard(now, request.receiver);
-                    self.handle_request(now, &request);
-                }
-            }
-            MessageType::Report => {
-                let report = Report::parse(reader).filter(|it| self.roster.admits(it.receiver, it.token));
-                if let Some(mut report) = report {
-                    // The number may come from a forged datagram. The rest of the report is valid.
-                    report.seen_packet = report.seen_packet.min(self.packet);
-                    self.roster.report(now, &report, &mut self.pacer);
-                }
-            }
-            _ => {}
+        self.scratch = scratch;
+    }
+
+    fn accept(&mut self, now: Duration, datagram: &[u8], scratch: &mut Vec<u8>) -> Result<(), Rejected> {
+        let (header, _) = Header::parse(datagram).ok_or(Rejected::Forged)?;
+        let is_feedback = matches!(header.message, MessageType::Request | MessageType::Report);
+        if header.session != self.announce.session.short() || !is_feedback {
+            return Err(Rejected::Forged);
         }
+        let opened = self.roster.open(&header, datagram, scratch)?;
+        let reader = Reader::new(opened.get(HEADER_BYTES..).unwrap_or_default());
+        if header.message == MessageType::Request {
+            let request = Request::parse(reader).ok_or(Rejected::Forged)?;
+            self.roster.heard(now, request.receiver);
+            self.handle_request(now, &request);
+        } else {
+            let mut report = Report::parse(reader).ok_or(Rejected::Forged)?;
+            // A number that was never sent is a bug of the receiver. The rest of the report is valid.
+            report.seen_packet = report.seen_packet.min(self.packet);
+            self.roster.report(now, &report, &mut self.pacer);
+        }
+        Ok(())
     }
 
     fn handle_request(&mut self, now: Duration, request: &Request) {
@@ -256,18 +293,34 @@ impl Sender {
     /// Handles a message (without its length) of the reliable channel. `connection` is the driver's number of the connection,
     /// `from` the address of its other end.
     pub fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
-        let answer = match JoinMessage::parse(message) {
+        let is_encrypted = self.channels.contains_key(&connection);
+        let opened = match self.channels.get_mut(&connection) {
+            Some(channel) => channel.open(message).map(Cow::Owned),
+            None => Some(Cow::Borrowed(message)),
+        };
+        let Some(opened) = opened else {
+            self.progress.rejected += 1;
+            return;
+        };
+        let answer = match JoinMessage::parse(&opened) {
+            Some(JoinMessage::Greeting { nonce }) if !is_encrypted => {
+                self.handle_greeting(connection, &nonce)
+            }
+            Some(_) if self.options.join_key.is_some() && !is_encrypted => {
+                self.progress.rejected += 1;
+                Some(JoinMessage::Refused { reason: "this cast needs a join key (--key-file FILE)".into() })
+            }
             Some(JoinMessage::Join { wanted, hello, buffer_chunks }) => {
                 Some(self.handle_join(now, connection, &wanted, (hello, from), buffer_chunks))
             }
-            Some(JoinMessage::Result { receiver, token, result }) if self.roster.admits(receiver, token) => {
+            Some(JoinMessage::Result { result }) => self.roster.admitted(connection).map(|receiver| {
                 self.roster.result(now, receiver, result, self.announce.score);
-                Some(JoinMessage::ResultOk)
-            }
-            Some(JoinMessage::Fetch { receiver, token, chunk, offset, length })
-                if self.roster.admits(receiver, token) =>
-            {
-                if self.table.length(chunk).is_some_and(|bytes| offset < bytes) {
+                JoinMessage::ResultOk
+            }),
+            Some(JoinMessage::Fetch { chunk, offset, length }) => {
+                let receiver = self.roster.admitted(connection);
+                let exists = self.table.length(chunk).is_some_and(|bytes| offset < bytes);
+                if let Some(receiver) = receiver.filter(|_| exists) {
                     self.roster.heard(now, receiver);
                     self.fetches.ask(Fetch { connection, chunk, offset, length });
                 }
@@ -283,8 +336,24 @@ impl Sender {
             }
         };
         if let Some(answer) = answer {
-            self.messages.push_back((connection, answer.to_bytes()));
+            let answer = seal(&mut self.channels, connection, &answer);
+            self.messages.push_back((connection, answer));
         }
+    }
+
+    /// Answers a receiver that has a join key. What follows on this connection is encrypted.
+    fn handle_greeting(&mut self, connection: u64, receiver_nonce: &[u8; 32]) -> Option<JoinMessage> {
+        let Some(join_key) = &self.options.join_key else {
+            let reason = "this cast has no join key, so it is not encrypted: join it without --key-file";
+            return Some(JoinMessage::Refused { reason: reason.into() });
+        };
+        self.greetings += 1;
+        let nonces = blake3::derive_key("platter 2026-11-25 cast greetings", &self.options.seed);
+        let nonce = *blake3::keyed_hash(&nonces, &self.greetings.to_le_bytes()).as_bytes();
+        let keys = join_key.of_connection(receiver_nonce, &nonce);
+        self.messages.push_back((connection, JoinMessage::Greeting { nonce }.to_bytes()));
+        self.channels.insert(connection, Channel::of_sender(&keys));
+        None
     }
 
     fn handle_join(
@@ -309,10 +378,16 @@ impl Sender {
             return JoinMessage::Refused { reason: "a receiver needs at least one chunk buffer".into() };
         }
         match self.roster.join(now, connection, who, buffer_chunks, self.packet) {
-            Some((receiver, token)) => {
+            Some((receiver, key)) => {
                 self.emptied_at = None;
                 self.joined_at = now;
-                JoinMessage::Welcome { receiver, token, packet: self.packet, announce: self.announce.clone() }
+                let keys = SessionKeys { receiver: key, sender: self.session_key };
+                JoinMessage::Welcome {
+                    receiver,
+                    keys,
+                    packet: self.packet,
+                    announce: Box::new(self.announce.clone()),
+                }
             }
             None => JoinMessage::Refused { reason: "too many receivers joined this session".into() },
         }
@@ -326,6 +401,7 @@ impl Sender {
     /// Handles the end of a connection of the reliable channel.
     pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
         self.fetches.forget(connection);
+        self.channels.remove(&connection);
         self.roster.leave(now, connection, "the connection ended");
     }
 
@@ -362,6 +438,7 @@ impl Sender {
         if self.herald.take_announcement(now) {
             let header = self.next_header(now, MessageType::Announce);
             self.announce.write(&header, &mut transmit.bytes);
+            self.announce_key.seal(&mut transmit.bytes, 0);
             if !self.options.is_unlisted {
                 transmit.to = Destination::GroupAndDiscovery;
             }
@@ -375,7 +452,7 @@ impl Sender {
         }
         self.fill_data(now, transmit);
         if !transmit.bytes.is_empty() {
-            return self.finish_batch(transmit, DATA_BYTES);
+            return self.finish_batch(transmit, SEALED_DATA_BYTES);
         }
         match self.herald.take_plan(now, true) {
             Some(entries) => self.write_plan(now, entries, transmit),
@@ -395,7 +472,8 @@ impl Sender {
             for (number, piece) in bytes[start..end].chunks(PIECE_BYTES_MAX).enumerate() {
                 let offset = fetch.offset + (number * PIECE_BYTES_MAX) as u32;
                 let piece = JoinMessage::Piece { chunk: fetch.chunk, offset, bytes: piece.to_vec() };
-                self.messages.push_back((fetch.connection, piece.to_bytes()));
+                let piece = seal(&mut self.channels, fetch.connection, &piece);
+                self.messages.push_back((fetch.connection, piece));
             }
             self.pacer.spend(end - start);
             self.progress.fetched_bytes += (end - start) as u64;
@@ -409,7 +487,7 @@ impl Sender {
             {
                 return;
             }
-            self.pacer.spend(DATA_BYTES);
+            self.pacer.spend(SEALED_DATA_BYTES);
             self.herald.data_sent(now);
             self.last_data_packet = self.packet;
         }
@@ -422,7 +500,9 @@ impl Sender {
         };
         let header = self.next_header(now, MessageType::Data);
         let Some(bytes) = self.shelf.symbol(next.chunk, next.symbol) else { return false };
+        let start = transmit.bytes.len();
         Data::append(&header, next.chunk, next.symbol, bytes, &mut transmit.bytes);
+        self.sender_key.seal(&mut transmit.bytes, start);
         self.progress.repair_symbols += 1;
         if next.last {
             self.tell(next.chunk);
@@ -451,7 +531,9 @@ impl Sender {
             self.packet -= 1;
             return false;
         };
+        let start = transmit.bytes.len();
         Data::append(&header, next.chunk, next.symbol, next.bytes, &mut transmit.bytes);
+        self.sender_key.seal(&mut transmit.bytes, start);
         let (chunk, symbol, last) = (next.chunk, next.symbol, next.last);
         self.progress.source_symbols += 1;
         if last {
@@ -476,6 +558,7 @@ impl Sender {
         let plan = Plan { pending, last_data_packet: self.last_data_packet, entries, limiting };
         let header = self.next_header(now, MessageType::Plan);
         plan.write(&header, &mut transmit.bytes);
+        self.sender_key.seal(&mut transmit.bytes, 0);
         self.pacer.spend(transmit.bytes.len());
         self.finish_batch(transmit, 0)
     }
@@ -487,7 +570,7 @@ impl Sender {
     }
 
     fn finish_batch(&mut self, transmit: &mut Transmit, segment_bytes: usize) -> bool {
-        debug_assert!(segment_bytes <= BODY_END_MAX);
+        debug_assert!(segment_bytes <= DATAGRAM_BYTES_MAX);
         transmit.segment_bytes = if segment_bytes == 0 { transmit.bytes.len() } else { segment_bytes };
         self.progress.datagrams += transmit.datagrams().count() as u64;
         self.progress.bytes += transmit.bytes.len() as u64;
@@ -576,6 +659,15 @@ impl Sender {
     /// Returns when the sending of data started, and when a receiver was last heard.
     pub fn times(&self) -> Option<(Duration, Duration)> {
         Some((self.started_at?, self.roster.last_heard()?))
+    }
+}
+
+/// Encodes a message, and encrypts it if the connection is encrypted.
+fn seal(channels: &mut HashMap<u64, Channel>, connection: u64, message: &JoinMessage) -> Vec<u8> {
+    let bytes = message.to_bytes();
+    match channels.get_mut(&connection) {
+        Some(channel) => channel.seal(&bytes),
+        None => bytes,
     }
 }
 

@@ -1,10 +1,10 @@
 //! The receivers of a session: joins, votes, free buffers, loss and results.
 //!
-//! Owns the receiver ids and tokens. A receiver votes on the pace while it reports and makes progress. It loses its vote after
+//! Owns the receiver ids and keys. A receiver votes on the pace while it reports and makes progress. It loses its vote after
 //! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
 //! accepts restores the vote. It counts as lost after 30 seconds of silence or five minutes without progress, and returns if it
 //! is heard while its connection exists. A receiver that was restarted joins as a new one, and replaces the old one in the
-//! status. Must never let one receiver's message change another's state: a message counts only with the token of its id.
+//! status. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,7 +13,9 @@ use std::time::Duration;
 use platter_image::Score;
 
 use crate::pacing::{LossMeter, Pacer};
+use crate::wire::format::{HEADER_BYTES, Header, Reader};
 use crate::wire::join::ReceiverResult;
+use crate::wire::protection::{DatagramKey, Freshness, ReplayWindow};
 use crate::wire::report::Report;
 
 /// A receiver that is silent for this long no longer slows the others.
@@ -26,6 +28,8 @@ pub(crate) const LOST_STALL: Duration = Duration::from_secs(300);
 pub(crate) const LOST_SILENCE: Duration = Duration::from_secs(30);
 /// Maximum number of receivers of a session, including those that left.
 pub(crate) const RECEIVERS_MAX: usize = 16_384;
+/// Words of a receiver's replay window: 256 datagrams.
+const WINDOW_WORDS: usize = 4;
 /// Number of started chunks that are remembered to compute free buffers. A receiver with more chunks in transit counts as full.
 const BEGUN_MAX: usize = 4096;
 
@@ -71,7 +75,8 @@ pub struct ReceiverStatus {
 
 struct Member {
     status: ReceiverStatus,
-    token: u64,
+    key: DatagramKey,
+    window: ReplayWindow,
     /// The address from which it joined.
     address: IpAddr,
     /// Whether a receiver with the same name and address joined after it was gone or failed. That one replaces it in the status.
@@ -113,28 +118,39 @@ impl Member {
     }
 }
 
+/// Why a datagram was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejected {
+    /// It is not from a receiver of this session, or was changed.
+    Forged,
+    /// A datagram with its number was accepted before, or it is too old to say.
+    Repeated,
+}
+
 /// All receivers that ever joined.
 pub(crate) struct Roster {
     members: Vec<Member>,
     by_connection: HashMap<u64, u32>,
     begun: VecDeque<u64>,
-    token_key: [u8; 32],
+    key_of_keys: [u8; 32],
+    has_join_key: bool,
     changed: bool,
 }
 
 impl Roster {
-    /// Makes an empty roster. Tokens are derived from the key.
-    pub(crate) fn new(token_key: [u8; 32]) -> Self {
+    /// Makes an empty roster. The receivers' keys are derived from `key_of_keys`.
+    pub(crate) fn new(key_of_keys: [u8; 32], has_join_key: bool) -> Self {
         Self {
             members: Vec::new(),
             by_connection: HashMap::new(),
             begun: VecDeque::new(),
-            token_key,
+            key_of_keys,
+            has_join_key,
             changed: false,
         }
     }
 
-    /// Adds a receiver. Returns its id and token; `None` at the limit of receivers.
+    /// Adds a receiver. Returns its id and the key of its datagrams; `None` at the limit of receivers.
     pub(crate) fn join(
         &mut self,
         now: Duration,
@@ -142,15 +158,14 @@ impl Roster {
         (name, address): (String, IpAddr),
         buffer_chunks: u32,
         packet: u64,
-    ) -> Option<(u32, u64)> {
+    ) -> Option<(u32, [u8; 32])> {
         if self.members.len() >= RECEIVERS_MAX {
             return None;
         }
         self.leave(now, connection, "the receiver joined again");
         self.replace(now, &name, address);
         let id = self.members.len() as u32 + 1;
-        let hash = blake3::keyed_hash(&self.token_key, &id.to_le_bytes());
-        let token = hash.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let key = *blake3::keyed_hash(&self.key_of_keys, &id.to_le_bytes()).as_bytes();
         let status = ReceiverStatus {
             id,
             name,
@@ -166,7 +181,8 @@ impl Roster {
         let connected = Some(connection);
         self.members.push(Member {
             status,
-            token,
+            key: DatagramKey::of_receiver(&key, self.has_join_key),
+            window: ReplayWindow::new(WINDOW_WORDS, 0),
             address,
             is_replaced: false,
             connection: connected,
@@ -176,7 +192,7 @@ impl Roster {
         });
         self.by_connection.insert(connection, id);
         self.changed = true;
-        Some((id, token))
+        Some((id, key))
     }
 
     /// Handles the join of a receiver with that name and address: if another one with both is gone, it was restarted and is
@@ -199,9 +215,34 @@ impl Roster {
         self.by_connection.contains_key(&connection)
     }
 
-    /// Returns whether id and token match and the receiver's messages count.
-    pub(crate) fn admits(&self, id: u32, token: u64) -> bool {
-        self.member(id).is_some_and(|member| member.token == token && member.is_admitted())
+    /// Verifies a receiver's datagram. Returns it without its tag, decrypted; `scratch` may be used for that.
+    ///
+    /// # Errors
+    /// `Rejected` when it is not from a receiver whose messages count, or is a repetition.
+    pub(crate) fn open<'a>(
+        &mut self,
+        header: &Header,
+        datagram: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], Rejected> {
+        let mut id = Reader::new(datagram.get(HEADER_BYTES..).unwrap_or_default());
+        let index = id.u32().and_then(|id| (id as usize).checked_sub(1));
+        let member = index.and_then(|index| self.members.get_mut(index)).filter(|it| it.is_admitted());
+        let member = member.ok_or(Rejected::Forged)?;
+        match member.window.freshness(header.packet) {
+            Freshness::New => {}
+            Freshness::Repeated | Freshness::Old => return Err(Rejected::Repeated),
+            Freshness::Impossible => return Err(Rejected::Forged),
+        }
+        let opened = member.key.open(datagram, scratch).ok_or(Rejected::Forged)?;
+        member.window.mark(header.packet);
+        Ok(opened)
+    }
+
+    /// Returns the receiver that joined over this connection, if its messages count.
+    pub(crate) fn admitted(&self, connection: u64) -> Option<u32> {
+        let id = *self.by_connection.get(&connection)?;
+        self.member(id).filter(|member| member.is_admitted()).map(|member| member.status.id)
     }
 
     /// Records that a receiver was heard. A silent one is then stalled, because it is behind, and regains its vote with the next
@@ -224,7 +265,7 @@ impl Roster {
         }
     }
 
-    /// Processes a report. The caller has checked the token, and that the packet exists.
+    /// Processes a report. The caller has opened it, and checked that the packet exists.
     pub(crate) fn report(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         self.heard(now, report.receiver);
         let Some(member) = self.members.get_mut(report.receiver as usize - 1) else { return };
@@ -256,7 +297,7 @@ impl Roster {
         }
     }
 
-    /// Processes a receiver's result. The caller has checked the token.
+    /// Processes the result of an admitted receiver.
     pub(crate) fn result(&mut self, now: Duration, id: u32, result: ReceiverResult, score: Score) {
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
         member.status.heard_at = now;
@@ -371,13 +412,14 @@ fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::format::MessageType;
     use platter_image::BlockId;
 
     fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
     }
 
-    fn join(roster: &mut Roster, connection: u64, buffers: u32) -> (u32, u64) {
+    fn join(roster: &mut Roster, connection: u64, buffers: u32) -> (u32, [u8; 32]) {
         join_as(roster, 0, connection, ("a", 1), buffers)
     }
 
@@ -388,7 +430,7 @@ mod tests {
         connection: u64,
         (name, address): (&str, u8),
         buffers: u32,
-    ) -> (u32, u64) {
+    ) -> (u32, [u8; 32]) {
         let who = (name.to_owned(), IpAddr::from([10, 0, 0, address]));
         roster.join(seconds(at), connection, who, buffers, 0).unwrap()
     }
@@ -397,36 +439,40 @@ mod tests {
         ReceiverResult { outcome, bytes_written: 0, duration_ms: 0, symbols: 0, repaired: 0, duplicates: 0 }
     }
 
+    fn admits(roster: &Roster, id: u32) -> bool {
+        roster.member(id).is_some_and(Member::is_admitted)
+    }
+
     fn told(roster: &Roster) -> Vec<u32> {
         roster.statuses().iter().map(|status| status.id).collect()
     }
 
     #[test]
     fn a_failed_receiver_that_was_restarted_is_listed_once() {
-        let mut roster = Roster::new([1; 32]);
-        let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
+        let mut roster = Roster::new([1; 32], false);
+        let (first, _) = join_as(&mut roster, 0, 1, ("a", 1), 4);
         let (other, _) = join_as(&mut roster, 0, 2, ("b", 1), 4);
         roster.result(seconds(1), first, result_of(Err("the disk is full".into())), Score(BlockId([1; 32])));
         assert_eq!(told(&roster), [first, other], "nobody has replaced it yet");
         let (again, _) = join_as(&mut roster, 1, 3, ("a", 1), 4);
         assert_eq!(told(&roster), [other, again]);
-        assert!(!roster.admits(first, token), "it does not return");
+        assert!(!admits(&roster, first), "it does not return");
     }
 
     #[test]
     fn a_lost_receiver_that_was_restarted_is_listed_once() {
-        let mut roster = Roster::new([1; 32]);
-        let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
+        let mut roster = Roster::new([1; 32], false);
+        let (first, key) = join_as(&mut roster, 0, 1, ("a", 1), 4);
         let (other, _) = join_as(&mut roster, 0, 2, ("b", 2), 4);
         roster.leave(seconds(1), 1, "its connection ended");
         // One from another address, and one with another name from the same address.
         let (machine, _) = join_as(&mut roster, 1, 3, ("a", 2), 4);
         let (name, _) = join_as(&mut roster, 1, 4, ("c", 1), 4);
         assert_eq!(told(&roster), [first, other, machine, name]);
-        let (again, again_token) = join_as(&mut roster, 1, 5, ("a", 1), 4);
+        let (again, again_key) = join_as(&mut roster, 1, 5, ("a", 1), 4);
         assert_eq!(told(&roster), [other, machine, name, again]);
-        assert_ne!((again, again_token), (first, token));
-        assert!(roster.admits(again, again_token) && !roster.admits(first, token));
+        assert_ne!((again, again_key), (first, key));
+        assert!(admits(&roster, again) && !admits(&roster, first));
         assert!(!roster.has_joined(1) && roster.has_joined(5));
         // A new receiver replaces one old receiver, not all similar ones.
         roster.leave(seconds(2), 5, "its connection ended");
@@ -439,31 +485,31 @@ mod tests {
 
     #[test]
     fn a_replaced_receiver_that_is_heard_is_listed_again() {
-        let mut roster = Roster::new([1; 32]);
-        let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
+        let mut roster = Roster::new([1; 32], false);
+        let (first, _) = join_as(&mut roster, 0, 1, ("a", 1), 4);
         // Two disks of one machine: the first receiver is present, so the second is no restart.
         let (second, _) = join_as(&mut roster, 1, 2, ("a", 1), 4);
         assert_eq!(told(&roster), [first, second]);
         roster.heard(seconds(4), second);
         let (third, _) = join_as(&mut roster, 4, 3, ("a", 1), 4);
         assert_eq!((told(&roster), roster.present()), (vec![second, third], 2));
-        assert!(roster.admits(first, token), "its connection exists");
+        assert!(admits(&roster, first), "its connection exists");
         roster.heard(seconds(5), first);
         assert_eq!((told(&roster), roster.present()), (vec![first, second, third], 3));
     }
 
     #[test]
     fn free_buffers_account_for_chunks_in_transit() {
-        let mut roster = Roster::new([1; 32]);
+        let mut roster = Roster::new([1; 32], false);
         let mut pacer = Pacer::new(1_000_000);
         assert_eq!(roster.room(), u32::MAX);
-        let (id, token) = join(&mut roster, 1, 4);
+        let (id, _) = join(&mut roster, 1, 4);
         join(&mut roster, 2, 9);
         for packet in [10, 20, 30] {
             roster.chunk_begins(packet);
         }
         assert_eq!(roster.room(), 1);
-        let report = Report { receiver: id, token, seen_packet: 25, free_chunks: 2, ..Report::default() };
+        let report = Report { receiver: id, seen_packet: 25, free_chunks: 2, ..Report::default() };
         roster.report(seconds(1), &report, &mut pacer);
         assert_eq!(roster.room(), 1, "two accepted, one in transit");
         roster.chunk_begins(40);
@@ -472,8 +518,8 @@ mod tests {
 
     #[test]
     fn silent_receivers_lose_their_vote_and_then_are_lost() {
-        let mut roster = Roster::new([1; 32]);
-        let (id, token) = join(&mut roster, 1, 0);
+        let mut roster = Roster::new([1; 32], false);
+        let (id, _) = join(&mut roster, 1, 0);
         assert_eq!(roster.room(), 0);
         roster.advance(seconds(2));
         assert_eq!(roster.room(), u32::MAX);
@@ -482,19 +528,19 @@ mod tests {
         roster.advance(seconds(33));
         assert_eq!(roster.present(), 0);
         roster.leave(seconds(34), 1, "its connection ended");
-        assert!(!roster.admits(id, token));
+        assert!(!admits(&roster, id));
     }
 
     #[test]
     fn full_receivers_lose_their_vote_until_they_accept_a_chunk() {
-        let mut roster = Roster::new([1; 32]);
+        let mut roster = Roster::new([1; 32], false);
         let mut pacer = Pacer::new(1_000_000);
-        let (id, token) = join(&mut roster, 1, 1);
+        let (id, _) = join(&mut roster, 1, 1);
         roster.chunk_begins(10);
         let mut report = |roster: &mut Roster, at: u64, free_chunks, done_chunks, seen_packet| {
             let numbers =
                 Report { free_chunks, done_chunks, seen_packet, wanted_chunks: 9, ..Report::default() };
-            roster.report(seconds(at), &Report { receiver: id, token, ..numbers }, &mut pacer);
+            roster.report(seconds(at), &Report { receiver: id, ..numbers }, &mut pacer);
             roster.advance(seconds(at));
             (roster.room(), roster.statuses()[0].state.clone())
         };
@@ -534,28 +580,42 @@ mod tests {
 
     #[test]
     fn a_lost_receiver_returns_while_its_connection_exists() {
-        let mut roster = Roster::new([1; 32]);
-        let (id, token) = join(&mut roster, 1, 4);
+        let mut roster = Roster::new([1; 32], false);
+        let (id, _) = join(&mut roster, 1, 4);
         roster.advance(seconds(30));
         assert_eq!(roster.present(), 0);
-        assert!(roster.admits(id, token));
+        assert!(admits(&roster, id));
         roster.heard(seconds(40), id);
         assert_eq!((roster.present(), roster.statuses()[0].state.clone()), (1, ReceiverState::Stalled));
         roster.advance(seconds(70));
         roster.leave(seconds(71), 1, "its connection ended");
-        assert!(!roster.admits(id, token));
+        assert!(!admits(&roster, id));
     }
 
     #[test]
-    fn a_wrong_token_is_refused_and_a_wrong_score_is_a_failure() {
-        let mut roster = Roster::new([1; 32]);
-        let (id, token) = join(&mut roster, 1, 1);
-        assert!(
-            roster.admits(id, token)
-                && !roster.admits(id, token ^ 1)
-                && !roster.admits(0, 0)
-                && !roster.admits(9, token)
-        );
+    fn only_the_receivers_own_datagrams_count_and_only_once() {
+        let mut roster = Roster::new([1; 32], false);
+        let ((id, key), (_, other)) = (join(&mut roster, 1, 1), join(&mut roster, 2, 1));
+        let mut scratch = Vec::new();
+        let mut open = |key: &[u8; 32], id: u32, packet| {
+            let header = Header { message: MessageType::Report, session: 1, packet, sent_us: 0 };
+            let mut bytes = Vec::new();
+            Report { receiver: id, ..Report::default() }.write(&header, &mut bytes);
+            DatagramKey::of_receiver(key, false).seal(&mut bytes, 0);
+            roster.open(&header, &bytes, &mut scratch).map(|_| ())
+        };
+        assert_eq!(open(&other, id, 1), Err(Rejected::Forged), "another receiver's key");
+        assert_eq!(open(&key, 0, 1), Err(Rejected::Forged));
+        assert_eq!(open(&key, 9, 1), Err(Rejected::Forged));
+        assert_eq!(open(&key, id, 7), Ok(()));
+        assert_eq!(open(&key, id, 7), Err(Rejected::Repeated));
+        assert_eq!(open(&key, id, 6), Ok(()), "overtaken");
+    }
+
+    #[test]
+    fn a_wrong_score_is_a_failure() {
+        let mut roster = Roster::new([1; 32], false);
+        let (id, _) = join(&mut roster, 1, 1);
         let result = result_of(Ok(Score(BlockId([1; 32]))));
         roster.result(seconds(1), id, result, Score(BlockId([2; 32])));
         assert!(matches!(roster.statuses()[0].state, ReceiverState::Failed(_)));

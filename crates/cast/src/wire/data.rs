@@ -3,11 +3,14 @@
 //!
 //! This is the hot path of both sides: data is written to and read from the batch in place. Must never allocate.
 
-use super::format::{HEADER_BYTES, Header, Reader};
+use super::format::{HEADER_BYTES, Header, Reader, TAG_BYTES};
 use crate::session::SYMBOL_BYTES;
 
 /// Length of a data datagram without a tag in bytes: header 18, chunk 4, symbol 2, symbol data 1408.
 pub(crate) const DATA_BYTES: usize = HEADER_BYTES + 4 + 2 + SYMBOL_BYTES;
+
+/// Length of a whole data datagram in bytes.
+pub(crate) const SEALED_DATA_BYTES: usize = DATA_BYTES + TAG_BYTES;
 
 /// A received symbol.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +21,7 @@ pub(crate) struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Appends a whole datagram. `bytes` is at most a symbol; a shorter one (the end of a chunk) is padded with zeros.
+    /// Appends a datagram without its tag. `bytes` is at most a symbol; a shorter one (the end of a chunk) is padded with zeros.
     pub(crate) fn append(header: &Header, chunk: u32, symbol: u16, bytes: &[u8], to: &mut Vec<u8>) {
         let mut front = [0; HEADER_BYTES];
         header.write(&mut front);

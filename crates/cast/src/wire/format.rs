@@ -10,10 +10,12 @@ pub(crate) const VERSION: u8 = 1;
 pub(crate) const HEADER_BYTES: usize = 18;
 /// Maximum length of a datagram's payload in bytes: fits IPv6 (40) and UDP (8) in 1,500 bytes, with 4 to spare.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 1448;
-/// Bytes reserved at the end of every datagram for an authentication tag.
+/// Bytes of the authentication tag at the end of every datagram.
 pub(crate) const TAG_BYTES: usize = 16;
 /// Maximum length of a datagram without its tag in bytes.
 pub(crate) const BODY_END_MAX: usize = DATAGRAM_BYTES_MAX - TAG_BYTES;
+/// Flag: the cast has a join key. Announcements are authenticated by it, all other datagrams are encrypted.
+pub(crate) const FLAG_JOIN_KEY: u8 = 1;
 /// Maximum packet number: 48 bits.
 pub(crate) const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
 
@@ -61,7 +63,7 @@ impl Header {
     }
 
     /// Parses the header. Returns it with a reader for the bytes after it. `None`: not our protocol, another version, or flags
-    /// that this version does not support (a tag that must be checked, encryption).
+    /// that this version does not support. Says nothing about the tag.
     pub(crate) fn parse(datagram: &[u8]) -> Option<(Self, Reader<'_>)> {
         if datagram.len() > DATAGRAM_BYTES_MAX {
             return None;
@@ -71,7 +73,7 @@ impl Header {
             return None;
         }
         let message = MessageType::from_u8(reader.u8()?)?;
-        if reader.u16()? != 0 {
+        if reader.u8()? & !FLAG_JOIN_KEY != 0 || reader.u8()? != 0 {
             return None;
         }
         let header = Self { message, session: reader.u32()?, packet: reader.u48()?, sent_us: reader.u32()? };
@@ -215,7 +217,7 @@ mod tests {
         let mut bytes = Vec::new();
         begin(&mut bytes, &header);
         assert!(Header::parse(&bytes).is_some());
-        for (position, value) in [(0, 2), (1, 0), (1, 9), (2, 1), (3, 1)] {
+        for (position, value) in [(0, 2), (1, 0), (1, 9), (2, 2), (3, 1)] {
             let mut other = bytes.clone();
             other[position] = value;
             assert!(Header::parse(&other).is_none(), "byte {position} = {value}");

@@ -12,8 +12,9 @@ use platter_image::{BlockId, Score};
 use super::announce::{Announce, FeedbackTimers};
 use super::data::Data;
 use super::format::{Header, MessageType};
-use super::join::{JoinMessage, MessageBuffer, ReceiverResult, Wanted};
+use super::join::{JoinMessage, MessageBuffer, ReceiverResult, SessionKeys, Wanted};
 use super::plan::{Plan, PlanEntry};
+use super::protection::DatagramKey;
 use super::report::Report;
 use super::request::{Request, RequestItem};
 use crate::session::{SYMBOL_BYTES, Segment, SessionId};
@@ -21,14 +22,32 @@ use crate::session::{SYMBOL_BYTES, Segment, SessionId};
 const GOLDEN: &str = include_str!("../../golden/wire-v1.txt");
 const SESSION: SessionId = SessionId(*b"0123456789abcdef");
 const RECEIVER: u32 = 0x1122_3344;
-const TOKEN: u64 = 0x0102_0304_0506_0708;
 const SEEN_PACKET: u64 = 0xa1a2_a3a4_a5a6;
 
 /// A datagram or a message.
 #[derive(Debug, PartialEq)]
 enum Sample {
-    Datagram(Header, Body),
+    /// With the key that seals it.
+    Datagram(Header, Body, Sealed),
     Message(JoinMessage),
+}
+
+/// How a datagram is protected. Every key is [`counting`] from 0x80.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sealed {
+    Tagged,
+    Encrypted,
+}
+
+impl Sealed {
+    fn key(self, message: MessageType) -> DatagramKey {
+        let (key, has_join_key) = (counting(0x80), self == Self::Encrypted);
+        match message {
+            MessageType::Announce => DatagramKey::of_announcements(key, has_join_key),
+            MessageType::Data | MessageType::Plan => DatagramKey::of_sender(&key, has_join_key),
+            MessageType::Request | MessageType::Report => DatagramKey::of_receiver(&key, has_join_key),
+        }
+    }
 }
 
 /// The body of a datagram.
@@ -45,29 +64,34 @@ impl Sample {
     fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         match self {
-            Self::Datagram(header, Body::Announce(announce)) => announce.write(header, &mut to),
-            Self::Datagram(header, Body::Data { chunk, symbol, bytes }) => {
+            Self::Datagram(header, Body::Announce(announce), _) => announce.write(header, &mut to),
+            Self::Datagram(header, Body::Data { chunk, symbol, bytes }, _) => {
                 // The encoder must write the zeros at the end.
                 let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 Data::append(header, *chunk, *symbol, &bytes[..length], &mut to);
             }
-            Self::Datagram(header, Body::Plan(plan)) => plan.write(header, &mut to),
-            Self::Datagram(header, Body::Request(request)) => request.write(header, &mut to),
-            Self::Datagram(header, Body::Report(report)) => report.write(header, &mut to),
+            Self::Datagram(header, Body::Plan(plan), _) => plan.write(header, &mut to),
+            Self::Datagram(header, Body::Request(request), _) => request.write(header, &mut to),
+            Self::Datagram(header, Body::Report(report), _) => report.write(header, &mut to),
             Self::Message(message) => to = message.to_bytes(),
+        }
+        if let Self::Datagram(header, _, sealed) = self {
+            sealed.key(header.message).seal(&mut to, 0);
         }
         to
     }
 
     /// Parses bytes as a datagram or a message, whichever this sample is.
     fn decode_like(&self, bytes: &[u8]) -> Option<Self> {
-        if let Self::Message(_) = self {
+        let Self::Datagram(header, _, sealed) = self else {
             let mut buffer = MessageBuffer::default();
             assert!(buffer.push(bytes));
             let message = buffer.next_message()?;
             assert_eq!(message.len() + 4, bytes.len(), "the length counts the bytes after it");
             return JoinMessage::parse(&message).map(Self::Message);
-        }
+        };
+        let mut scratch = Vec::new();
+        let bytes = sealed.key(header.message).open(bytes, &mut scratch)?;
         let (header, rest) = Header::parse(bytes)?;
         let body = match header.message {
             MessageType::Announce => Body::Announce(Announce::parse(rest)?),
@@ -79,7 +103,7 @@ impl Sample {
             MessageType::Request => Body::Request(Request::parse(rest)?),
             MessageType::Report => Body::Report(Report::parse(rest)?),
         };
-        Some(Self::Datagram(header, body))
+        Some(Self::Datagram(header, body, *sealed))
     }
 }
 
@@ -133,13 +157,12 @@ fn request() -> Request {
         RequestItem::Chunks { first: 0x0a0b_0c0d, count: 0x0e0f_1011 },
         RequestItem::Symbols { chunk: 9, first: 0x03fe, count: 0x0201 },
     ];
-    Request { receiver: RECEIVER, token: TOKEN, seen_packet: SEEN_PACKET, items }
+    Request { receiver: RECEIVER, seen_packet: SEEN_PACKET, items }
 }
 
 fn report() -> Report {
     Report {
         receiver: RECEIVER,
-        token: TOKEN,
         seen_packet: SEEN_PACKET,
         echo_us: 0xd1d2_d3d4,
         echo_delay_us: 0x0000_1234,
@@ -160,28 +183,29 @@ fn result(outcome: Result<Score, String>) -> JoinMessage {
         repaired: 0x4142_4344,
         duplicates: 0x5152,
     };
-    JoinMessage::Result { receiver: RECEIVER, token: TOKEN, result }
+    JoinMessage::Result { result }
 }
 
 fn samples() -> Vec<(&'static str, Sample)> {
-    let datagram = |message, body| {
+    let sealed = |message, body, sealed| {
         let header =
             Header { message, session: SESSION.short(), packet: 0xf1f2_f3f4_f5f6, sent_us: 0x8182_8384 };
-        Sample::Datagram(header, body)
+        Sample::Datagram(header, body, sealed)
     };
+    let datagram = |message, body| sealed(message, body, Sealed::Tagged);
+    let encrypted = |message, body| sealed(message, body, Sealed::Encrypted);
     let join = |wanted| {
         Sample::Message(JoinMessage::Join { wanted, hello: "pc-ü1".into(), buffer_chunks: 0x0102_0340 })
     };
     let score = Score(BlockId(counting(0x10)));
-    let welcome =
-        JoinMessage::Welcome { receiver: RECEIVER, token: TOKEN, packet: SEEN_PACKET, announce: announce() };
-    let fetch = JoinMessage::Fetch {
+    let keys = SessionKeys { receiver: counting(0xa0), sender: counting(0xc0) };
+    let welcome = JoinMessage::Welcome {
         receiver: RECEIVER,
-        token: TOKEN,
-        chunk: 0x0001_1170,
-        offset: 0x0002_0304,
-        length: 0x8001,
+        keys,
+        packet: SEEN_PACKET,
+        announce: Box::new(announce()),
     };
+    let fetch = JoinMessage::Fetch { chunk: 0x0001_1170, offset: 0x0002_0304, length: 0x8001 };
     let piece = JoinMessage::Piece { chunk: 0x0001_1170, offset: 0x0002_0304, bytes: b"a piece".to_vec() };
     let full_symbol = (0..SYMBOL_BYTES).map(|index| (index % 251) as u8 + 1);
     vec![
@@ -203,6 +227,12 @@ fn samples() -> Vec<(&'static str, Sample)> {
         ("leave", Sample::Message(JoinMessage::Leave)),
         ("fetch", Sample::Message(fetch)),
         ("piece", Sample::Message(piece)),
+        ("greeting", Sample::Message(JoinMessage::Greeting { nonce: counting(0xd0) })),
+        ("announce-join-key", encrypted(MessageType::Announce, Body::Announce(announce()))),
+        ("data-encrypted", encrypted(MessageType::Data, data(1024, b"the end".iter().copied()))),
+        ("plan-encrypted", encrypted(MessageType::Plan, Body::Plan(plan()))),
+        ("request-encrypted", encrypted(MessageType::Request, Body::Request(request()))),
+        ("report-encrypted", encrypted(MessageType::Report, Body::Report(report()))),
     ]
 }
 

@@ -1,20 +1,25 @@
 //! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE. Each message follows its
-//! length (`u32`), and starts with version and type.
+//! length (`u32`), and starts with version and type. With a join key, GREETINGs come first, and all other messages are
+//! encrypted ([`channel`](super::channel)).
 //!
 //! Owns the layout, and splits a byte stream into messages ([`MessageBuffer`]). Must never hold more than
 //! [`MESSAGE_BYTES_MAX`] bytes from a peer.
 
+use std::fmt;
+
 use platter_image::{BlockId, Score};
 
 use super::announce::Announce;
-use super::format::{Reader, VERSION, cut_text, put_short_text, put_u48, put_value, text};
+use super::format::{Reader, TAG_BYTES, VERSION, cut_text, put_short_text, put_u48, put_value, text};
+use crate::session::NAME_BYTES_MAX;
 
 /// Maximum length of a message, without its length field, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// Maximum bytes of a chunk in one PIECE: the message without version, type, chunk and offset.
-pub(crate) const PIECE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 4;
-/// Maximum length of a text in a message in bytes.
-const TEXT_BYTES_MAX: usize = 1000;
+/// Maximum bytes of a chunk in one PIECE: the message without version, type, chunk, offset, and the tag of an encrypted one.
+pub(crate) const PIECE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 4 - TAG_BYTES;
+/// Maximum length of the name that a receiver gives itself, in bytes. With it, a JOIN is shorter than the announcement that it
+/// answers, so that nobody can make receivers send more than he sent.
+const HELLO_BYTES_MAX: usize = 64;
 
 const JOIN: u8 = 1;
 const WELCOME: u8 = 2;
@@ -24,6 +29,7 @@ const RESULT_OK: u8 = 5;
 const LEAVE: u8 = 6;
 const FETCH: u8 = 7;
 const PIECE: u8 = 8;
+const GREETING: u8 = 9;
 
 const WANTED_SCORE: u16 = 1;
 const WANTED_NAME: u16 = 2;
@@ -75,25 +81,42 @@ pub struct ReceiverResult {
     pub duplicates: u64,
 }
 
+/// The keys that a sender hands out at the join.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct SessionKeys {
+    /// Of this receiver's datagrams. No other receiver knows it.
+    pub(crate) receiver: [u8; 32],
+    /// Of the sender's datagrams.
+    pub(crate) sender: [u8; 32],
+}
+
+impl fmt::Debug for SessionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKeys(secret)")
+    }
+}
+
 /// A message of the reliable channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JoinMessage {
     /// Receiver: requests to join.
     Join { wanted: Wanted, hello: String, buffer_chunks: u32 },
     /// Sender: accepts, and describes the session and its current packet number.
-    Welcome { receiver: u32, token: u64, packet: u64, announce: Announce },
+    Welcome { receiver: u32, keys: SessionKeys, packet: u64, announce: Box<Announce> },
     /// Sender: refuses, with a reason.
     Refused { reason: String },
     /// Receiver: reports its result.
-    Result { receiver: u32, token: u64, result: ReceiverResult },
+    Result { result: ReceiverResult },
     /// Sender: confirms the result.
     ResultOk,
     /// Receiver: leaves without a result.
     Leave,
     /// Receiver: requests bytes of a chunk over this channel.
-    Fetch { receiver: u32, token: u64, chunk: u32, offset: u32, length: u32 },
+    Fetch { chunk: u32, offset: u32, length: u32 },
     /// Sender: bytes of a chunk; at most [`PIECE_BYTES_MAX`].
     Piece { chunk: u32, offset: u32, bytes: Vec<u8> },
+    /// Both, if they have a join key: a random number that is never used again.
+    Greeting { nonce: [u8; 32] },
 }
 
 impl JoinMessage {
@@ -106,24 +129,23 @@ impl JoinMessage {
                     Wanted::Any => {}
                     Wanted::Score(score) => put_value(&mut to, WANTED_SCORE, &score.0.0),
                     Wanted::Name(name) => {
-                        put_value(&mut to, WANTED_NAME, cut_text(name, TEXT_BYTES_MAX).as_bytes());
+                        put_value(&mut to, WANTED_NAME, cut_text(name, NAME_BYTES_MAX).as_bytes());
                     }
                 }
-                put_value(&mut to, HELLO, cut_text(hello, TEXT_BYTES_MAX).as_bytes());
+                put_value(&mut to, HELLO, cut_text(hello, HELLO_BYTES_MAX).as_bytes());
                 put_value(&mut to, BUFFERS, &buffer_chunks.to_le_bytes());
             }
-            Self::Welcome { receiver, token, packet, announce } => {
+            Self::Welcome { receiver, keys, packet, announce } => {
                 to.extend_from_slice(&receiver.to_le_bytes());
-                to.extend_from_slice(&token.to_le_bytes());
+                to.extend_from_slice(&keys.receiver);
+                to.extend_from_slice(&keys.sender);
                 put_u48(&mut to, *packet);
                 announce.put_values(&mut to);
             }
             Self::Refused { reason } => put_short_text(&mut to, reason),
-            Self::Result { receiver, token, result } => put_result(&mut to, *receiver, *token, result),
+            Self::Result { result } => put_result(&mut to, result),
             Self::ResultOk | Self::Leave => {}
-            Self::Fetch { receiver, token, chunk, offset, length } => {
-                to.extend_from_slice(&receiver.to_le_bytes());
-                to.extend_from_slice(&token.to_le_bytes());
+            Self::Fetch { chunk, offset, length } => {
                 [chunk, offset, length].iter().for_each(|field| to.extend_from_slice(&field.to_le_bytes()));
             }
             Self::Piece { chunk, offset, bytes } => {
@@ -131,6 +153,7 @@ impl JoinMessage {
                 to.extend_from_slice(&offset.to_le_bytes());
                 to.extend_from_slice(&bytes[..bytes.len().min(PIECE_BYTES_MAX)]);
             }
+            Self::Greeting { nonce } => to.extend_from_slice(nonce),
         }
         let length = (to.len() - 4) as u32;
         to[..4].copy_from_slice(&length.to_le_bytes());
@@ -147,6 +170,7 @@ impl JoinMessage {
             Self::Leave => LEAVE,
             Self::Fetch { .. } => FETCH,
             Self::Piece { .. } => PIECE,
+            Self::Greeting { .. } => GREETING,
         }
     }
 
@@ -160,26 +184,21 @@ impl JoinMessage {
             JOIN => parse_join(reader),
             WELCOME => Some(Self::Welcome {
                 receiver: reader.u32()?,
-                token: reader.u64()?,
+                keys: SessionKeys { receiver: reader.array()?, sender: reader.array()? },
                 packet: reader.u48()?,
-                announce: Announce::parse(reader)?,
+                announce: Box::new(Announce::parse(reader)?),
             }),
             REFUSED => Some(Self::Refused { reason: reader.short_text()? }),
             RESULT => parse_result(reader),
             RESULT_OK => Some(Self::ResultOk),
             LEAVE => Some(Self::Leave),
-            FETCH => Some(Self::Fetch {
-                receiver: reader.u32()?,
-                token: reader.u64()?,
-                chunk: reader.u32()?,
-                offset: reader.u32()?,
-                length: reader.u32()?,
-            }),
+            FETCH => Some(Self::Fetch { chunk: reader.u32()?, offset: reader.u32()?, length: reader.u32()? }),
             PIECE => Some(Self::Piece {
                 chunk: reader.u32()?,
                 offset: reader.u32()?,
                 bytes: reader.rest().to_vec(),
             }),
+            GREETING => Some(Self::Greeting { nonce: reader.array()? }),
             _ => None,
         }
     }
@@ -191,7 +210,7 @@ fn parse_join(mut reader: Reader<'_>) -> Option<JoinMessage> {
         match number {
             WANTED_SCORE => wanted = Wanted::Score(Score(BlockId(value.try_into().ok()?))),
             WANTED_NAME => wanted = Wanted::Name(text(value)?),
-            HELLO => hello = cut_text(&text(value)?, TEXT_BYTES_MAX).to_owned(),
+            HELLO => hello = cut_text(&text(value)?, HELLO_BYTES_MAX).to_owned(),
             BUFFERS => buffer_chunks = Reader::new(value).u32(),
             CAPABILITIES => {}
             _ => {}
@@ -200,9 +219,7 @@ fn parse_join(mut reader: Reader<'_>) -> Option<JoinMessage> {
     Some(JoinMessage::Join { wanted, hello, buffer_chunks: buffer_chunks? })
 }
 
-fn put_result(to: &mut Vec<u8>, receiver: u32, token: u64, result: &ReceiverResult) {
-    to.extend_from_slice(&receiver.to_le_bytes());
-    to.extend_from_slice(&token.to_le_bytes());
+fn put_result(to: &mut Vec<u8>, result: &ReceiverResult) {
     let (ok, score, message) = match &result.outcome {
         Ok(score) => (1, score.0.0, ""),
         Err(message) => (0, [0; 32], message.as_str()),
@@ -218,7 +235,6 @@ fn put_result(to: &mut Vec<u8>, receiver: u32, token: u64, result: &ReceiverResu
 }
 
 fn parse_result(mut reader: Reader<'_>) -> Option<JoinMessage> {
-    let (receiver, token) = (reader.u32()?, reader.u64()?);
     let ok = reader.u8()? == 1;
     let score = Score(BlockId(reader.array()?));
     let mut numbers = [0; 5];
@@ -229,7 +245,7 @@ fn parse_result(mut reader: Reader<'_>) -> Option<JoinMessage> {
     let [bytes_written, duration_ms, symbols, repaired, duplicates] = numbers;
     let outcome = if ok { Ok(score) } else { Err(message) };
     let result = ReceiverResult { outcome, bytes_written, duration_ms, symbols, repaired, duplicates };
-    Some(JoinMessage::Result { receiver, token, result })
+    Some(JoinMessage::Result { result })
 }
 
 /// Splits a byte stream into messages.
@@ -278,23 +294,25 @@ mod tests {
             duplicates: 5,
         };
         let score = Score(BlockId([3; 32]));
+        let keys = SessionKeys { receiver: [6; 32], sender: [7; 32] };
         vec![
             JoinMessage::Join { wanted: Wanted::Any, hello: "pc1".into(), buffer_chunks: 64 },
             JoinMessage::Join { wanted: Wanted::Score(score), hello: String::new(), buffer_chunks: 1 },
             JoinMessage::Join {
                 wanted: Wanted::Name("lab/x".into()),
-                hello: "ü".repeat(400),
+                hello: "ü".repeat(HELLO_BYTES_MAX / 2),
                 buffer_chunks: 1,
             },
-            JoinMessage::Welcome { receiver: 1, token: 2, packet: 3, announce: sample() },
+            JoinMessage::Welcome { receiver: 1, keys, packet: 3, announce: Box::new(sample()) },
             JoinMessage::Refused { reason: "no".into() },
-            JoinMessage::Result { receiver: 1, token: 2, result: result(Ok(score)) },
-            JoinMessage::Result { receiver: 1, token: 2, result: result(Err("disk full".into())) },
+            JoinMessage::Result { result: result(Ok(score)) },
+            JoinMessage::Result { result: result(Err("disk full".into())) },
             JoinMessage::ResultOk,
             JoinMessage::Leave,
-            JoinMessage::Fetch { receiver: 1, token: 2, chunk: 3, offset: 4, length: 5 },
+            JoinMessage::Fetch { chunk: 3, offset: 4, length: 5 },
             JoinMessage::Piece { chunk: 3, offset: 4, bytes: vec![9; PIECE_BYTES_MAX] },
             JoinMessage::Piece { chunk: 3, offset: 4, bytes: Vec::new() },
+            JoinMessage::Greeting { nonce: [8; 32] },
         ]
     }
 

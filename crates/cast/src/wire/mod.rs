@@ -6,11 +6,13 @@
 //! and fixed by `golden/wire-v1.txt`.
 
 pub(crate) mod announce;
+pub(crate) mod channel;
 pub(crate) mod data;
 pub(crate) mod format;
 #[cfg(test)]
 mod golden;
 pub(crate) mod join;
 pub(crate) mod plan;
+pub(crate) mod protection;
 pub(crate) mod report;
 pub(crate) mod request;

@@ -6,7 +6,6 @@ use super::format::{Header, Reader, begin, put_u48};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) receiver: u32,
-    pub(crate) token: u64,
     /// The highest packet number received from the sender.
     pub(crate) seen_packet: u64,
     /// Send time of that packet, and the microseconds since it arrived. They yield the round trip time on the sender's clock.
@@ -28,7 +27,6 @@ impl Report {
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         begin(to, header);
         to.extend_from_slice(&self.receiver.to_le_bytes());
-        to.extend_from_slice(&self.token.to_le_bytes());
         put_u48(to, self.seen_packet);
         to.extend_from_slice(&self.echo_us.to_le_bytes());
         to.extend_from_slice(&self.echo_delay_us.to_le_bytes());
@@ -42,7 +40,6 @@ impl Report {
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         Some(Self {
             receiver: reader.u32()?,
-            token: reader.u64()?,
             seen_packet: reader.u48()?,
             echo_us: reader.u32()?,
             echo_delay_us: reader.u32()?,
@@ -65,7 +62,6 @@ mod tests {
         let header = Header { message: MessageType::Report, session: 1, packet: 2, sent_us: 3 };
         let report = Report {
             receiver: 1,
-            token: 2,
             seen_packet: 3,
             echo_us: 4,
             echo_delay_us: 5,

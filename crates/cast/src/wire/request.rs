@@ -8,8 +8,8 @@ use super::format::{BODY_END_MAX, HEADER_BYTES, Header, Reader, begin, put_u48};
 const COUNT: u8 = 1;
 const CHUNKS: u8 = 2;
 const SYMBOLS: u8 = 3;
-/// Bytes before the items: receiver 4, token 8, packet 6, items 2.
-const FIXED_BYTES: usize = 4 + 8 + 6 + 2;
+/// Bytes before the items: receiver 4, packet 6, items 2.
+const FIXED_BYTES: usize = 4 + 6 + 2;
 /// Bytes of an item: kind 1, then two fields of 4.
 const ITEM_BYTES: usize = 9;
 /// Maximum number of items in a request.
@@ -30,8 +30,6 @@ pub(crate) enum RequestItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) receiver: u32,
-    /// The token from WELCOME. Requests with a wrong token are ignored.
-    pub(crate) token: u64,
     /// The highest packet number received from the sender.
     pub(crate) seen_packet: u64,
     /// At most [`ITEMS_MAX`].
@@ -44,7 +42,6 @@ impl Request {
         let items = &self.items[..self.items.len().min(ITEMS_MAX)];
         begin(to, header);
         to.extend_from_slice(&self.receiver.to_le_bytes());
-        to.extend_from_slice(&self.token.to_le_bytes());
         put_u48(to, self.seen_packet);
         to.extend_from_slice(&(items.len() as u16).to_le_bytes());
         for item in items {
@@ -63,12 +60,7 @@ impl Request {
 
     /// Parses the bytes after the header. Skips items of unknown kinds.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
-        let mut request = Self {
-            receiver: reader.u32()?,
-            token: reader.u64()?,
-            seen_packet: reader.u48()?,
-            items: Vec::new(),
-        };
+        let mut request = Self { receiver: reader.u32()?, seen_packet: reader.u48()?, items: Vec::new() };
         let count = usize::from(reader.u16()?);
         if count > ITEMS_MAX {
             return None;
@@ -106,7 +98,7 @@ mod tests {
             RequestItem::Symbols { chunk: 9, first: 1023, count: 1 },
         ];
         items.resize(ITEMS_MAX, RequestItem::Count { chunk: 1, lacks: 2 });
-        let request = Request { receiver: 5, token: u64::MAX, seen_packet: 1 << 47, items };
+        let request = Request { receiver: 5, seen_packet: 1 << 47, items };
         let mut bytes = Vec::new();
         request.write(&header, &mut bytes);
         assert!(bytes.len() <= BODY_END_MAX);

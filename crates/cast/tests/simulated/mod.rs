@@ -88,8 +88,10 @@ pub struct Forger {
     pub left: u64,
     /// Forge symbols of any chunk, instead of the chunk that was just seen.
     pub anywhere: bool,
-    /// Forge plans and impossible packet numbers, too.
+    /// Forge plans and high packet numbers, too.
     pub lies: bool,
+    /// It joined the cast, so it knows the session key. Otherwise receivers reject whatever it sends.
+    pub insider: bool,
 }
 
 enum Delivery {
@@ -152,7 +154,27 @@ pub struct Room {
     pub group_bytes: u64,
     pub forger: Option<Forger>,
     seen: u64,
+    /// The session key of the last WELCOME, for forgers.
+    session_key: [u8; 32],
     trace: blake3::Hasher,
+}
+
+/// The packet number of a datagram.
+pub fn packet_of(datagram: &[u8]) -> u64 {
+    let mut number = [0; 8];
+    number[..6].copy_from_slice(&datagram[8..14]);
+    u64::from_le_bytes(number)
+}
+
+/// Appends the tag that a datagram has without a join key.
+pub fn retag(datagram: &mut Vec<u8>, key: &[u8; 32]) {
+    let tag = blake3::keyed_hash(key, datagram);
+    datagram.extend_from_slice(&tag.as_bytes()[..16]);
+}
+
+/// The keys in a WELCOME: of the receiver, and of the session.
+pub fn keys_of(welcome: &[u8]) -> ([u8; 32], [u8; 32]) {
+    (welcome[10..42].try_into().unwrap(), welcome[42..74].try_into().unwrap())
 }
 
 pub fn description(lengths: Vec<u32>) -> SessionDescription {
@@ -169,6 +191,7 @@ pub fn description(lengths: Vec<u32>) -> SessionDescription {
 pub fn sender_options(seed: u8, rate: u64) -> SenderOptions {
     SenderOptions {
         seed: [seed; 32],
+        join_key: None,
         rate_bits_per_second: rate,
         group: "239.255.1.1:7580".parse().unwrap(),
         join: "10.0.0.1:7580".parse().unwrap(),
@@ -183,6 +206,7 @@ pub fn sender_options(seed: u8, rate: u64) -> SenderOptions {
 
 impl Room {
     pub fn new(seed: u64, lengths: Vec<u32>, mut options: SenderOptions, links: &[Link]) -> Self {
+        let join_key = options.join_key.clone();
         let early = links.iter().filter(|link| link.joins_at.is_zero()).count();
         options.wait_receivers = early as u32;
         let mut random = Random(seed * 2 + 1);
@@ -196,6 +220,8 @@ impl Room {
                 seed: seed ^ (number as u64 * 7919),
                 wanted: Wanted::Name("lab/x".into()),
                 filter: CastFilter::default(),
+                join_key: join_key.clone(),
+                nonce_seed: [number as u8; 32],
                 hello: format!("pc{}", link.again.unwrap_or(number)),
                 buffer_chunks: link.buffer_chunks,
                 everything: link.wants_from == 0,
@@ -223,6 +249,7 @@ impl Room {
             group_bytes: 0,
             forger: None,
             seen: 0,
+            session_key: [0; 32],
             trace: blake3::Hasher::new(),
         }
     }
@@ -234,7 +261,7 @@ impl Room {
 
     /// Bytes of the data datagrams that are needed without loss.
     pub fn least_bytes(&self) -> u64 {
-        self.contents.iter().map(|bytes| bytes.len().div_ceil(1408) as u64 * 1432).sum()
+        self.contents.iter().map(|bytes| bytes.len().div_ceil(1408) as u64 * 1448).sum()
     }
 
     pub fn trace(&self) -> String {
@@ -331,6 +358,7 @@ impl Room {
                 }
             }
             Delivery::Connect(number) => {
+                self.sender.handle_disconnect(now, number as u64);
                 self.receivers[number].connected_to = self.epoch;
                 self.receivers[number].machine.handle_connected(now);
             }
@@ -378,6 +406,10 @@ impl Room {
         }
         while let Some((connection, bytes)) = self.sender.poll_message() {
             let number = connection as usize;
+            // Type 2 is WELCOME. Encrypted ones start with other bytes, except by chance.
+            if bytes[4..6] == [1, 2] && bytes.len() > 74 {
+                self.session_key = keys_of(&bytes).1;
+            }
             let delay = self.receivers[number].link.delay;
             self.push(delay, Delivery::MessageToReceiver(number, bytes));
         }
@@ -391,11 +423,15 @@ impl Room {
             return;
         }
         forger.left -= 1;
-        let Forger { anywhere, lies, .. } = *forger;
+        let Forger { anywhere, lies, insider, .. } = *forger;
         let mut forged = seen[..18].to_vec();
+        // The next number, which the sender has not used yet.
+        let next = packet_of(seen) + 1 + forger.every;
+        forged[8..14].copy_from_slice(&next.to_le_bytes()[..6]);
         let kind = if lies { self.random.next() % 3 } else { 0 };
         if kind > 0 {
-            forged[8..14].fill(0xff);
+            let high = next + self.random.next() % (1 << 23);
+            forged[8..14].copy_from_slice(&high.to_le_bytes()[..6]);
         }
         if kind > 1 {
             // A plan: nothing is pending, and one chunk ended long ago with all of its repair symbols.
@@ -416,6 +452,11 @@ impl Room {
             forged.extend(chunk.to_le_bytes());
             forged.extend(((self.random.next() % 1024) as u16).to_le_bytes());
             forged.extend((0..1408).map(|_| self.random.next() as u8));
+        }
+        if insider {
+            retag(&mut forged, &self.session_key);
+        } else {
+            forged.extend([7; 16]);
         }
         self.multicast(&forged.into());
     }

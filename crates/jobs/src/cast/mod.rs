@@ -162,6 +162,8 @@ pub(crate) fn cast_report(
         symbols_repair: summary.progress.repair_symbols,
         wire_bytes: summary.progress.bytes + summary.progress.datagrams * DATAGRAM_OVERHEAD,
         seconds: summary.duration.as_secs_f64(),
+        rejected_datagrams: summary.progress.rejected,
+        repeated_datagrams: summary.progress.repeated,
         receivers: summary.receivers.iter().map(receiver_report).collect(),
     }
 }

@@ -152,6 +152,8 @@ fn report(
         duplicate_symbols: summary.duplicates,
         fetched_chunks: summary.fetched_chunks,
         ignored_senders,
+        rejected_datagrams: summary.rejected,
+        repeated_datagrams: summary.repeated,
         acknowledged: summary.acknowledged,
         score_given: is_proved,
         notes: finished.notes,

@@ -20,6 +20,8 @@ use crate::wake::{Bell, Interest, wait};
 const CONNECT_TIME: Duration = Duration::from_secs(2);
 /// Pause before connecting again to a known sender that refused.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
+/// How long to look for another sender after one whose data is corrupt.
+const OTHER_SENDER_TIME: Duration = Duration::from_secs(10);
 /// How long to wait for the sender's acknowledgement of the result.
 const RESULT_TIME: Duration = Duration::from_secs(5);
 /// Joins without a single datagram of the group, each until the sender counts as gone, after which a receiver that was sent by an
@@ -115,6 +117,8 @@ struct Driver<'a> {
     acknowledged: bool,
     /// Why the last sender could not be joined.
     refusal: Option<String>,
+    /// Why the last sender was left, and until when to look for another one.
+    corrupt: Option<(Duration, Error)>,
 }
 
 struct Ending {
@@ -128,14 +132,17 @@ impl<'a> Driver<'a> {
             return Err(Error::refused("a receiver needs at least one chunk buffer"));
         }
         let interface = interface_address(options.interface.as_deref(), options.discovery)?;
-        let mut seed = [0; 8];
+        let (mut seed, mut nonce_seed) = ([0; 8], [0; 32]);
         getrandom::fill(&mut seed)
+            .and_then(|()| getrandom::fill(&mut nonce_seed))
             .map_err(std::io::Error::from)
-            .context(|| "generating a random number".into())?;
+            .context(|| "generating random numbers".into())?;
         let machine = Receiver::new(ReceiverOptions {
             seed: u64::from_le_bytes(seed),
             wanted: options.wanted.clone(),
             filter: options.filter.clone(),
+            join_key: options.join_key.clone(),
+            nonce_seed,
             hello: options.hello.clone(),
             buffer_chunks: options.buffer_chunks,
             everything: options.everything,
@@ -164,6 +171,7 @@ impl<'a> Driver<'a> {
             ending: None,
             acknowledged: false,
             refusal: None,
+            corrupt: None,
         })
     }
 
@@ -262,6 +270,7 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Connect(address) => self.connect(now, address),
                 ReceiverEvent::Joined(announce) => {
                     self.joined_at.get_or_insert(now);
+                    self.corrupt = None;
                     self.listen(announce.group)?;
                     self.has_heard_group = false;
                     self.set_joined(true);
@@ -293,7 +302,8 @@ impl<'a> Driver<'a> {
                     self.disconnect(now);
                 }
                 ReceiverEvent::Unusable(reason) => {
-                    return Err(Error::corrupt(format!("the sender's data cannot be used: {reason}")));
+                    let error = Error::corrupt(format!("the sender's data cannot be used: {reason}"));
+                    self.leave_sender(now, error);
                 }
                 ReceiverEvent::SenderLost => {
                     self.disconnect(now);
@@ -342,7 +352,7 @@ impl<'a> Driver<'a> {
                 match verdict {
                     Ok(ChunkVerdict::Bad(_)) => {
                         if let Err(error) = self.machine.chunk_bad(now, generation, index, bytes) {
-                            self.end(now, Err(error));
+                            self.leave_sender(now, error);
                         }
                         return;
                     }
@@ -371,6 +381,21 @@ impl<'a> Driver<'a> {
                 self.end(now, Err(error));
             }
         }
+    }
+
+    /// Leaves a sender whose data is corrupt. Another machine may have answered in the right sender's place; if there is no other
+    /// sender, the error ends receiving.
+    fn leave_sender(&mut self, now: Duration, error: Error) {
+        if self.options.sender.is_some() || self.ending.is_some() {
+            self.end(now, Err(error));
+            return;
+        }
+        self.machine.leave_sender(now, &error.to_string());
+        self.send_messages();
+        self.disconnect(now);
+        self.wants_known = false;
+        self.session = None;
+        self.corrupt = Some((now + OTHER_SENDER_TIME, error));
     }
 
     /// Sets the outcome and tells it to the sender.
@@ -433,6 +458,11 @@ impl<'a> Driver<'a> {
             return Err(Error::refused("receiving was stopped early"));
         }
         if self.connection.is_none()
+            && let Some((_, error)) = self.corrupt.take_if(|(until, _)| now >= *until)
+        {
+            return Err(error);
+        }
+        if self.connection.is_none()
             && let Some(give_up) = self.options.give_up
             && now >= self.joined_last + give_up
         {
@@ -463,6 +493,8 @@ impl<'a> Driver<'a> {
             repaired: statistics.repaired,
             duplicates: statistics.duplicates,
             fetched_chunks: statistics.fetched,
+            rejected: statistics.rejected,
+            repeated: statistics.repeated,
             duration: now.saturating_sub(self.joined_at.unwrap_or(now)),
             acknowledged: self.acknowledged,
         })

@@ -120,6 +120,7 @@ impl Driver {
         listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
         let machine_options = SenderOptions {
             seed,
+            join_key: options.join_key.clone(),
             rate_bits_per_second: options.rate_bits_per_second,
             group: group.into(),
             join: listener.local_addr().context(|| "reading the address of a listener".into())?,

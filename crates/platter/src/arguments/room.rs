@@ -19,6 +19,10 @@ pub(crate) struct Cast {
     /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
+    /// Encrypt the cast, and let only receivers join that have the same key file. It is created if it is missing: copy it to the
+    /// receivers
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
     /// Network interface to send on: name or IPv4 address [default: from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
@@ -61,6 +65,9 @@ pub(crate) struct Receive {
     /// Instead of a disk, receive a hoard into this node cache directory; only missing blocks are stored
     #[arg(long, value_name = "DIR", conflicts_with = "what")]
     pub(crate) hoard: Option<PathBuf>,
+    /// Join only senders with the same key file, as `cast --key-file` creates it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
     /// Network interface to listen on: name or IPv4 address [default: from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::arguments::Cast;
+use crate::join_key;
 use crate::output::{Output, table};
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
@@ -26,7 +27,10 @@ enum Line<'a> {
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Outcome {
+    let join_key =
+        options.key_file.as_deref().map(|file| join_key::read_or_create(file, output)).transpose()?;
     let network = SendOptions {
+        join_key,
         interface: options.interface.clone(),
         group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
         discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
@@ -115,7 +119,7 @@ fn text(report: &CastReport) -> String {
         ]
     }));
     let extra = report.symbols_sent as f64 / report.symbols.max(1) as f64;
-    format!(
+    let mut text = format!(
         "{}\n{} cast in {:.1} s: {} in {} symbols, sent {extra:.3} times, {} on the wire, {}",
         table(&rows),
         report.version,
@@ -124,5 +128,15 @@ fn text(report: &CastReport) -> String {
         report.symbols,
         bytes(report.wire_bytes),
         rate(report.wire_bytes, report.seconds),
-    )
+    );
+    text += &rejected(report.rejected_datagrams, report.repeated_datagrams);
+    text
+}
+
+/// A line about rejected datagrams; empty if there were none.
+pub(super) fn rejected(rejected: u64, repeated: u64) -> String {
+    if rejected + repeated == 0 {
+        return String::new();
+    }
+    format!("\nrejected {rejected} forged or foreign datagrams and {repeated} repeated ones")
 }

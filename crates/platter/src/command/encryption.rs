@@ -63,7 +63,7 @@ pub(crate) fn run(
 fn keep(created: Option<NewKeyFile>, place: &StorePlace, before: &KeyFile, output: &Output) {
     let is_unchanged = matches!(place.read_key_file(), Ok(Some(now)) if now == *before);
     if let Some(created) = created.filter(|_| !is_unchanged) {
-        created.keep(output);
+        created.keep("keep a copy elsewhere", output);
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(
         None => Store::init(place)?,
     };
     if let Some(created) = created {
-        created.keep(output);
+        created.keep("keep a copy elsewhere", output);
     }
     let dir = place.dir().display();
     output.fact(&json!({ "store": dir.to_string(), "encrypted": keys.is_some() }), || match keys.is_some() {

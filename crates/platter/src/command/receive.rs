@@ -10,8 +10,10 @@ use platter_jobs::{
 };
 
 use super::Outcome;
+use super::cast::rejected;
 use super::hoard::synced;
 use crate::arguments::{Receive, ServerArguments};
+use crate::join_key;
 use crate::output::Output;
 use crate::server::server_at;
 use crate::sizes::{bytes, rate};
@@ -23,6 +25,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
     let network = ReceiveOptions {
         interface: options.interface.clone(),
         wanted: options.wanted()?,
+        join_key: options.key_file.as_deref().map(|file| join_key::read(file, output)).transpose()?,
         discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
         sender: options.sender,
         hello: options.hello.clone().unwrap_or_else(host_name),
@@ -68,6 +71,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         if report.ignored_senders > 0 {
             text += &format!("\nignored {} senders of another disk under this name", report.ignored_senders);
         }
+        text += &rejected(report.rejected_datagrams, report.repeated_datagrams);
         text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         if !report.acknowledged {
             text += &output.notes(&["the sender did not receive the result and may list this machine as lost"]);
