@@ -147,7 +147,7 @@ rogue_is_ignored() { # NAME WHY OPTION...: the options of the receiver and of th
 	cast 2 rogue "$WORK/rogue" 1
 	receive 1 "$name" "$@"
 	[ -z "$why" ] || says receive-1 "the rogue is named" "ignored the sender of lab/disk@1 at 10.78.0.2:7580: $why"
-	if [ "${1:-}" = --key-file ]; then cast sender cast "$STORE" 1 "$@"; else cast sender cast "$STORE" 1; fi
+	if [ "${1:-}" = --key-file ]; then cast sender cast "$STORE" 1 "${@:1:2}"; else cast sender cast "$STORE" 1; fi
 	[ -n "$why" ] || says receive-1 "the rogue is named" "ignored the sender of lab/disk@1 at 10.78.0.2:7580: it casts another disk, score $rogue_score"
 	received 1
 	check "$room: and counted" jq -e '.ignored_senders == 1' "$WORK/receive-1.out"

