@@ -158,7 +158,7 @@ if cast 2 --rate 100M; then ok "$room: cast"; else not_ok "$room: cast"; fi
 end_disturber 3
 targets_right 1 2
 results_right 2
-check "$room: what it sent was rejected" jq -se 'all(.rejected_datagrams > 0 and .fetched_chunks == 0)' "$WORK/receive-1.log" "$WORK/receive-2.log"
+check "$room: what it sent was rejected" jq -se 'all(.rejected_datagrams + .repeated_datagrams > 0 and .fetched_chunks == 0)' "$WORK/receive-1.log" "$WORK/receive-2.log"
 check "$room: with a name, the report says that nothing proves the disk" jq -e '.score_given == false and (.notes[] | test("nothing proves"))' "$WORK/receive-1.log"
 check "$room: with the score, it does not" jq -e '.score_given and .notes == []' "$WORK/receive-2.log"
 "$ROOM" down
