@@ -100,6 +100,17 @@ proptest! {
             .map(|(sector, state)| if (from..from + length).contains(&(sector as u64)) { *state } else { None }).collect();
         prop_assert_eq!(&sector_map(part, disk), &inside);
 
+        // A part is a disk of its own, and so is a part of a part.
+        let end = (from + length).min(60_000);
+        let of_part = Recipe::open(score, &pages).unwrap().of_part(range);
+        prop_assert_eq!((of_part.root().disk_length, of_part.score()), ((end - from) * 512, score));
+        let shown = of_part.entries(Extent::new(0, disk)).map(Result::unwrap);
+        prop_assert_eq!(&sector_map(shown, disk)[..(end - from) as usize], &expected[from as usize..end as usize]);
+        let half = (end - from) / 2;
+        let second = of_part.of_part(Extent::new(half * 512, disk));
+        let shown = second.entries(Extent::new(0, disk)).map(Result::unwrap);
+        prop_assert_eq!(&sector_map(shown, disk)[..(end - from - half) as usize], &expected[(from + half) as usize..end as usize]);
+
         let sectors: Vec<Entry> = entries.iter().flat_map(|entry| {
             (0..entry.extent.length / 512).filter_map(|i| entry.clip(Extent::new(entry.extent.offset + i * 512, 512)))
         }).collect();

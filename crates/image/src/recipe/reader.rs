@@ -27,10 +27,15 @@ impl<P: PageSource + ?Sized> PageSource for &P {
     }
 }
 
-/// An opened recipe.
+/// An opened recipe: of a whole disk, or of a part of it that is treated like a disk.
 #[derive(Clone, Debug)]
 pub struct Recipe<P> {
+    /// The root of the whole disk.
     root: Root,
+    /// The same, with the length of the part.
+    shown: Root,
+    /// The range of the whole disk that is shown.
+    part: Extent,
     score: Score,
     pages: P,
 }
@@ -42,15 +47,23 @@ impl<P: PageSource> Recipe<P> {
     /// `Missing` or `Corrupt`.
     pub fn open(score: Score, pages: P) -> Result<Self> {
         let root = Root::decode(score, &pages.page(&score.0)?)?;
-        Ok(Self { root, score, pages })
+        Ok(Self { root, shown: root, part: Extent::new(0, root.disk_length), score, pages })
     }
 
-    /// Its root, with the properties of the whole disk.
+    /// The recipe of a range of the disk, such as a partition: a disk of that length, whose offsets count from the
+    /// start of the range. What lies past the end of the disk is cut off.
+    #[must_use]
+    pub fn of_part(self, range: Extent) -> Self {
+        let part = self.on_disk(range);
+        Self { shown: Root { disk_length: part.length, ..self.shown }, part, ..self }
+    }
+
+    /// Its root, with the properties of the disk. For a part, `disk_length` is that of the part.
     pub fn root(&self) -> &Root {
-        &self.root
+        &self.shown
     }
 
-    /// Its score.
+    /// Its score, which is that of the whole disk.
     pub fn score(&self) -> Score {
         self.score
     }
@@ -58,7 +71,7 @@ impl<P: PageSource> Recipe<P> {
     /// The data and zero entries inside `range`, ascending and clipped to it. Gaps are free space.
     pub fn entries(&self, range: Extent) -> Entries<'_, P> {
         let stack = self.root.top.map(|(level, child)| Work::Page(level, child)).into_iter().collect();
-        Entries { recipe: self, range, stack, on_lost: None }
+        Entries { recipe: self, range: self.on_disk(range), stack, on_lost: None }
     }
 
     /// The readable entries of a damaged recipe. `on_lost` is called with the range of each unreadable page
@@ -74,6 +87,7 @@ impl<P: PageSource> Recipe<P> {
     /// Errors of the page source and of `visit`.
     pub fn visit_pages(&self, range: Extent, visit: &mut dyn FnMut(&BlockId) -> Result<()>) -> Result<()> {
         visit(&self.score.0)?;
+        let range = self.on_disk(range);
         let mut stack: Vec<(u8, Child)> = self.root.top.into_iter().collect();
         while let Some((level, child)) = stack.pop() {
             if child.range().intersect(&range).is_none() {
@@ -111,6 +125,20 @@ impl<P: PageSource> Recipe<P> {
         Ok(())
     }
 
+    /// A range of the part, as a range of the whole disk.
+    fn on_disk(&self, range: Extent) -> Extent {
+        let moved = Extent::between(
+            self.part.offset.saturating_add(range.offset),
+            self.part.offset.saturating_add(range.end()),
+        );
+        moved.intersect(&self.part).unwrap_or(Extent::new(self.part.end(), 0))
+    }
+
+    /// A range of the whole disk, as one of the part.
+    fn in_part(&self, extent: Extent) -> Extent {
+        Extent { offset: extent.offset.saturating_sub(self.part.offset), ..extent }
+    }
+
     fn read(&self, level: u8, child: &Child) -> Result<Contents> {
         let (found, contents) = decode(child, &self.pages.page(&child.id)?)?;
         if found != level {
@@ -146,7 +174,9 @@ impl<P: PageSource> Iterator for Entries<'_, P> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.stack.pop()? {
-                Work::Entry(entry) => return Some(Ok(entry)),
+                Work::Entry(entry) => {
+                    return Some(Ok(Entry { extent: self.recipe.in_part(entry.extent), ..entry }));
+                }
                 Work::Page(level, child) => {
                     let opened = self.recipe.open_page((level, &child), self.range, &mut self.stack);
                     let Err(error) = opened else { continue };
@@ -155,9 +185,8 @@ impl<P: PageSource> Iterator for Entries<'_, P> {
                         self.stack.clear();
                         return Some(Err(error));
                     };
-                    let disk = Extent::new(0, self.recipe.root.disk_length);
-                    let lost = child.range().intersect(&self.range).and_then(|lost| lost.intersect(&disk));
-                    lost.into_iter().for_each(|lost| on_lost(lost, &error));
+                    let lost = child.range().intersect(&self.range);
+                    lost.into_iter().for_each(|lost| on_lost(self.recipe.in_part(lost), &error));
                 }
             }
         }
