@@ -36,7 +36,7 @@ change_disk() {
 }
 
 fact() { jq -r "$1" "$WORK/report"; }
-at_most() { awk -v value="$1" -v most="$2" 'BEGIN { if (value > most) print value " is more than " most; exit value > most }'; }
+at_most() { awk -v value="${1:?}" -v most="${2:?}" 'BEGIN { if (value > most) print value " is more than " most; exit value > most }'; }
 
 # same_as_plain NAME VERSION TARGET OPTION...: a delta install to the file leaves the same bytes as a plain install to a copy of it.
 # Leaves the reports in $WORK/report and $WORK/plain.json.
@@ -154,6 +154,81 @@ check "from an origin: the result of a plain install" cmp "$WORK/target" "$WORK/
 check "from an origin: at most 1.1 of the frames that differ are fetched" at_most "$(fact .fetched_bytes)" "$((new_bytes * 11 / 10))"
 stop_origin TERM
 
+# Casts to receivers on this machine.
+PORT=$((20000 + SRANDOM % 12000))
+CAST=lab/disk
+BOUND=(timeout 240)
+# receive_to FILE REPORT OPTION...: in the background; sets RECEIVER
+receive_to() {
+	"${BOUND[@]}" "$PLATTER" --quiet --json receive "$CAST" "$1" --interface lo --port "$PORT" --hello "${1##*/}" --yes --force not-a-disk \
+		--give-up 120 "${@:3}" >"$2" 2>"$2.log" &
+	RECEIVER=$!
+}
+# cast_to N: its report is in cast.json
+cast_to() {
+	timeout 240 "$PLATTER" --store "$STORE" --quiet --json cast "$CAST" --interface lo --port "$PORT" --receivers "$1" \
+		--wait 120 --give-up 120 --linger 0 >"$WORK/cast.json" 2>"$LOG"
+}
+for option in --verify --free=zero; do
+	cp --sparse=always "$WORK/one" "$WORK/target"
+	cp --sparse=always "$WORK/one" "$WORK/plain"
+	platter install lab/disk "$WORK/plain" --yes --no-delta "${option/--verify/--free=skip}" >/dev/null
+	receive_to "$WORK/target" "$WORK/report" "$option"
+	check "receive $option onto the previous version: the cast succeeds" cast_to 1
+	check "receive $option onto the previous version: it succeeds" wait "$RECEIVER"
+	check "receive $option onto the previous version: the result of a plain install" cmp "$WORK/target" "$WORK/plain"
+	check "receive $option onto the previous version: only what differs is requested" at_most "$(fact .fetched_bytes)" "$((new_bytes + 3000000))"
+	check "receive $option onto the previous version: only that is sent" \
+		at_most "$(jq -s 'last | .symbols_sent * 1408' "$WORK/cast.json")" "$((new_bytes * 12 / 10 + 3000000))"
+done
+check "receive: most was kept" [ "$(fact '.delta.kept_bytes > 80000000')" = true ]
+
+# Four receivers, of which one has the previous version: it gets the same disk, and requests only what differs.
+rm -f "$WORK/plain"
+platter install lab/disk "$WORK/plain" --yes --free zero >/dev/null
+receivers=()
+cp --sparse=always "$WORK/one" "$WORK/target-1"
+for n in 1 2 3 4; do
+	receive_to "$WORK/target-$n" "$WORK/report-$n" --free zero
+	receivers+=("$RECEIVER")
+done
+check "four receivers: the cast succeeds" cast_to 4
+for n in 1 2 3 4; do
+	check "four receivers: receiver $n succeeds" wait "${receivers[n - 1]}"
+	check "four receivers: receiver $n has the disk" cmp "$WORK/target-$n" "$WORK/plain"
+done
+check "four receivers: the one with the previous version requests only what differs" \
+	at_most "$(jq .fetched_bytes "$WORK/report-1")" "$((new_bytes + 3000000))"
+check "four receivers: the others request everything" [ "$(jq ".fetched_bytes > $new_bytes * 4 and .delta == null" "$WORK/report-4")" = true ]
+rm -f "$WORK"/target-[1-4]
+
+# A receiver that is killed half way, then again: it requests the rest.
+rm -f "$WORK/target" "$WORK/plain"
+platter_json install lab/disk "$WORK/plain" --yes >"$WORK/plain.json"
+BOUND=()
+receive_to "$WORK/target" "$WORK/report"
+BOUND=(timeout 240)
+timeout 240 "$PLATTER" --store "$STORE" --quiet cast "$CAST" --interface lo --port "$PORT" --receivers 1 --wait 120 --give-up 120 \
+	--rate 100M --linger 0 >/dev/null 2>&1 &
+sender=$!
+half=$(($(jq .written_bytes "$WORK/plain.json") / 2048))
+# Half of it is there, or the receiver has ended.
+is_half() { [ "$(du -k "$WORK/target" | cut -f1)" -gt "$half" ] || ! kill -0 "$RECEIVER"; }
+until_true 120 is_half || not_ok "a killed receiver: it does not get half of the disk"
+kill -KILL "$RECEIVER" 2>/dev/null || true
+wait "$RECEIVER" 2>/dev/null || true
+kill "$sender" 2>/dev/null || true
+wait "$sender" 2>/dev/null || true
+receive_to "$WORK/target" "$WORK/report" --delta
+check "a killed receiver, again: the cast succeeds" cast_to 1
+check "a killed receiver, again: it succeeds" wait "$RECEIVER"
+check "a killed receiver, again: the disk is right" cmp "$WORK/target" "$WORK/plain"
+missing=$(($(jq .written_bytes "$WORK/plain.json") - $(fact .delta.kept_bytes)))
+check "a killed receiver, again: much is kept" [ "$(fact '.delta.kept_bytes > 30000000')" = true ]
+check "a killed receiver, again: only the rest is requested" at_most "$(fact .fetched_bytes)" "$((missing * 105 / 100 + 4000000))"
+cast_bytes=$(jq -s 'last | .cast_bytes' "$WORK/cast.json")
+check "a killed receiver, again: $(fact .fetched_bytes) of $cast_bytes bytes are fetched" at_most "$(fact .fetched_bytes)" "$((cast_bytes * 55 / 100))"
+
 # Block devices with both sector sizes.
 if need_root "loop devices"; then
 	truncate -s 100M "$WORK/short"
@@ -170,16 +245,27 @@ if need_root "loop devices"; then
 		platter capture "$WORK/two" "lab/sectors$sector" --sector-size "$sector" >/dev/null
 		cp --sparse=always "$WORK/one" "$WORK/target"
 		cp --sparse=always "$WORK/one" "$WORK/plain"
-		for target in target plain; do
+		cp --sparse=always "$WORK/one" "$WORK/received"
+		for target in target plain received; do
 			attach "$WORK/$target" --sector-size "$sector"
-			option=--delta
-			[ "$target" = target ] || option=--no-delta
-			check "a loop device with sectors of $sector bytes, $option" platter_json install "lab/sectors$sector" "$DEVICE" --yes "$option"
-			[ "$target" = plain ] || cp "$LOG" "$WORK/report"
+			case $target in
+			target) check "a loop device with sectors of $sector bytes, --delta" platter_json install "lab/sectors$sector" "$DEVICE" --yes --delta ;;
+			plain) check "a loop device with sectors of $sector bytes, --no-delta" platter_json install "lab/sectors$sector" "$DEVICE" --yes --no-delta ;;
+			received)
+				CAST=lab/sectors$sector
+				receive_to "$DEVICE" "$WORK/report-received" --verify
+				check "a cast to a loop device with sectors of $sector bytes" cast_to 1
+				check "a cast to a loop device with sectors of $sector bytes: the receiver succeeds" wait "$RECEIVER"
+				;;
+			esac
+			[ "$target" != target ] || cp "$LOG" "$WORK/report"
 			detach_loop "$DEVICE"
 		done
 		check "a loop device with sectors of $sector bytes: the same result" cmp "$WORK/target" "$WORK/plain"
+		check "a loop device with sectors of $sector bytes: the same result of a cast" cmp "$WORK/received" "$WORK/plain"
 		check "a loop device with sectors of $sector bytes: most is kept" [ "$(fact '.delta.kept_bytes > 80000000')" = true ]
+		check "a loop device with sectors of $sector bytes: most is kept by a receiver" \
+			[ "$(jq '.delta.kept_bytes > 80000000' "$WORK/report-received")" = true ]
 	done
 fi
 

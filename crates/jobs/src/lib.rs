@@ -8,6 +8,7 @@
 mod audit;
 mod capture;
 mod cast;
+mod chunk_contents;
 mod clone;
 mod collect;
 mod copies;

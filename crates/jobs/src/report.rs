@@ -198,6 +198,10 @@ pub struct ReceiveReport {
     pub target: String,
     /// Data written.
     pub written_bytes: u64,
+    /// Bytes of the symbols that were received and used.
+    pub fetched_bytes: u64,
+    /// What this machine already had, if that was looked for.
+    pub delta: Option<DeltaReport>,
     /// Whether the target was read back and compared.
     pub read_back: bool,
     /// The compared bytes.

@@ -128,6 +128,15 @@ impl TargetRequest {
         Ok(())
     }
 
+    /// Whether [`TargetRequest::wants_delta`] may say yes.
+    pub(crate) fn may_want_delta(&self, agreed: &CheckedTarget) -> bool {
+        match self.delta {
+            DeltaChoice::Never => false,
+            DeltaChoice::Always => true,
+            DeltaChoice::Alike => !self.from.is_empty() || agreed.contents().is_some(),
+        }
+    }
+
     /// Whether what the target holds is to be compared with a range of a disk, before the target is changed.
     ///
     /// # Errors
@@ -139,12 +148,8 @@ impl TargetRequest {
         range: Extent,
         target: &dyn DiskRead,
     ) -> Result<bool> {
-        match self.delta {
-            DeltaChoice::Never => Ok(false),
-            DeltaChoice::Always => Ok(true),
-            DeltaChoice::Alike if !self.from.is_empty() => Ok(true),
-            DeltaChoice::Alike => Ok(agreed.contents().is_some() && is_alike(recipe, range, target)?),
-        }
+        let is_sure = self.delta == DeltaChoice::Always || !self.from.is_empty();
+        Ok(self.may_want_delta(agreed) && (is_sure || is_alike(recipe, range, target)?))
     }
 
     /// Finds out what of a range of the disk is already on this machine. The target must be unchanged, unless

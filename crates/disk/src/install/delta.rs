@@ -113,11 +113,6 @@ impl Delta {
         &self.held
     }
 
-    /// Whether a block was found that must be copied to its places.
-    pub fn found(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.blocks.ids()
-    }
-
     /// Finds lacking blocks that are also elsewhere in the held ranges.
     fn find_copies<P: PageSource>(
         &mut self,

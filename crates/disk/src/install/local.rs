@@ -39,8 +39,14 @@ impl LocalBlocks {
         self.sources.contains_key(id)
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.sources.keys().copied()
+    pub(super) fn in_order(&self) -> Vec<BlockId> {
+        let place = |source: &Source| match source {
+            Source::Memory(_) => (None, 0),
+            Source::Disk { disk, place } => (*disk, place.offset),
+        };
+        let mut sources: Vec<_> = self.sources.iter().map(|(id, source)| (place(source), *id)).collect();
+        sources.sort_unstable();
+        sources.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Bytes of blocks that were read from here.
@@ -127,6 +133,16 @@ impl<'a> Local<'a> {
         self.delta.held.total()
     }
 
+    /// Whether all of an extent is held.
+    pub fn holds(&self, extent: Extent) -> bool {
+        self.delta.held.clip(extent).next() == Some(extent)
+    }
+
+    /// The blocks that were found elsewhere, in the order in which they are best copied.
+    pub fn found(&self) -> Vec<BlockId> {
+        self.delta.blocks.in_order()
+    }
+
     /// The parts of an extent that are not held.
     pub(super) fn rest_of(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
         let held: Vec<Extent> = self.delta.held.clip(extent).collect();
@@ -157,6 +173,9 @@ impl<'a> Local<'a> {
     /// # Errors
     /// Those of `write`.
     pub fn copy<E>(&self, id: &BlockId, write: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        self.delta.blocks.with(id, self.target, |bytes| Some(write(bytes))).unwrap_or(Ok(()))
+        let written = self.delta.blocks.with(id, self.target, |bytes| Some((bytes.len(), write(bytes))));
+        let Some((length, written)) = written else { return Ok(()) };
+        self.delta.blocks.copied.fetch_add(length as u64, Ordering::Relaxed);
+        written
     }
 }

@@ -4,12 +4,15 @@
 //! after its checksum was compared. A frame of which less than half is wanted is rebuilt with the wanted blocks
 //! (design: frames, order). A rebuilt frame is made twice, for its length and when it is sent, with the same bytes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use platter_image::frame::{
     Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, Verify,
 };
 use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameIndex, Kind, Result, header_of, judged};
+
+use crate::chunk_contents::{Prefix, prefix};
 
 /// Approximate bytes of frames in a chunk.
 const CHUNK_LENGTH: usize = 1 << 20;
@@ -31,6 +34,8 @@ pub(super) struct Chunks {
     chunks: Vec<Vec<Part>>,
     /// Byte length of each chunk.
     pub(super) lengths: Vec<u32>,
+    /// The wanted blocks of each chunk.
+    pub(super) contents: Vec<Vec<Prefix>>,
     /// Bytes of wanted blocks in frames that are sent as stored, and of unwanted blocks in these frames.
     pub(super) wanted: u64,
     pub(super) unwanted: u64,
@@ -46,35 +51,42 @@ impl Chunks {
     ) -> Result<Self> {
         let mut chunks = Self::default();
         let mut sparse: Vec<BlockPlace> = Vec::new();
+        let mut sparse_ids: HashMap<BlockPlace, Prefix> = HashMap::new();
         let mut head = Vec::new();
         let mut pack = None;
         for frame in places.chunk_by(|a, b| a.frame == b.frame) {
             let address = frame[0].frame;
             let header = header_of(source, address, &mut head)?;
-            let wanted: u64 = frame
-                .iter()
-                .filter_map(|place| header.blocks.get(place.slot as usize))
-                .map(|b| u64::from(b.length))
-                .sum();
+            let blocks =
+                frame.iter().filter_map(|place| Some((place, header.blocks.get(place.slot as usize)?)));
+            let wanted: u64 = blocks.clone().map(|(_, block)| u64::from(block.length)).sum();
+            let ids = blocks.map(|(place, block)| (*place, prefix(&block.id)));
             if wanted * 2 < u64::from(header.raw_length) {
                 sparse.extend_from_slice(frame);
+                sparse_ids.extend(ids);
                 continue;
             }
             chunks.wanted += wanted;
             chunks.unwanted += u64::from(header.raw_length) - wanted;
-            chunks.add(Part::Stored(address), address.length, pack != Some(address.pack));
+            chunks.add(
+                Part::Stored(address),
+                address.length,
+                pack != Some(address.pack),
+                ids.map(|(_, id)| id),
+            );
             pack = Some(address.pack);
         }
         let mut rebuilder = Rebuilder::new(source, kind, domain)?;
         let mut new_chunk = true;
         for group in rebuilder.group(&sparse)? {
             let length = rebuilder.rebuild(&group)?.stored.len() as u32;
-            chunks.add(Part::Rebuilt(group), length, std::mem::take(&mut new_chunk));
+            let ids: Vec<Prefix> = group.iter().filter_map(|place| sparse_ids.get(place)).copied().collect();
+            chunks.add(Part::Rebuilt(group), length, std::mem::take(&mut new_chunk), ids.into_iter());
         }
         Ok(chunks)
     }
 
-    fn add(&mut self, part: Part, length: u32, new_chunk: bool) {
+    fn add(&mut self, part: Part, length: u32, new_chunk: bool, ids: impl Iterator<Item = Prefix>) {
         match (self.chunks.last_mut(), self.lengths.last_mut()) {
             (Some(chunk), Some(total)) if !new_chunk && (*total + length) as usize <= CHUNK_LENGTH => {
                 chunk.push(part);
@@ -83,7 +95,11 @@ impl Chunks {
             _ => {
                 self.chunks.push(vec![part]);
                 self.lengths.push(length);
+                self.contents.push(Vec::new());
             }
+        }
+        if let Some(contents) = self.contents.last_mut() {
+            contents.extend(ids);
         }
     }
 

@@ -21,6 +21,7 @@ use platter_net::{
 use platter_records::{Resolved, encode_offer};
 use platter_store::Store;
 
+use crate::chunk_contents::encode;
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport, default_holder};
 use chunks::Chunks;
@@ -133,14 +134,17 @@ pub(crate) fn describe<'a>(
     for range in ranges {
         let pages = Chunks::plan(store, Kind::Page, domain, &plan::pages(&recipe, range, store)?)?;
         let data = Chunks::plan(store, Kind::Data, domain, &plan::blocks(&recipe, range, store)?)?;
-        let recipe_chunks = pages.lengths.len() as u32;
+        let contents = encode(&data.contents);
+        let recipe_chunks = (pages.lengths.len() + contents.len()) as u32;
         description
             .segments
             .push(Segment { chunks: recipe_chunks + data.lengths.len() as u32, recipe_chunks });
-        for (kind, chunks) in [(Kind::Page, pages), (Kind::Data, data)] {
+        for part in
+            [Part::Frames(Kind::Page, pages), Part::Contents(contents), Part::Frames(Kind::Data, data)]
+        {
             let first = description.chunk_lengths.len();
-            description.chunk_lengths.extend_from_slice(&chunks.lengths);
-            source.parts.push((first, kind, chunks));
+            description.chunk_lengths.extend(part.lengths());
+            source.parts.push((first, part));
         }
     }
     Ok((description, source))
@@ -241,17 +245,38 @@ impl Told {
 pub(crate) struct StoreChunks<'a> {
     store: &'a Store,
     domain: Domain,
-    /// For each segment its pages and its data: number of the first chunk, kind, and chunks.
-    parts: Vec<(usize, Kind, Chunks)>,
+    /// For each segment its pages, the contents of its chunks of data, and its data: number of the first chunk, and chunks.
+    parts: Vec<(usize, Part)>,
+}
+
+/// Some chunks of a segment.
+enum Part {
+    Frames(Kind, Chunks),
+    Contents(Vec<Vec<u8>>),
+}
+
+impl Part {
+    fn lengths(&self) -> Vec<u32> {
+        match self {
+            Self::Frames(_, chunks) => chunks.lengths.clone(),
+            Self::Contents(chunks) => chunks.iter().map(|chunk| chunk.len() as u32).collect(),
+        }
+    }
 }
 
 impl ChunkSource for StoreChunks<'_> {
     fn read(&self, index: u32) -> Result<Arc<[u8]>> {
         let index = index as usize;
-        let part = self.parts.partition_point(|(first, _, _)| *first <= index).checked_sub(1);
+        let part = self.parts.partition_point(|(first, _)| *first <= index).checked_sub(1);
         let part = part.and_then(|part| self.parts.get(part));
-        let (first, kind, chunks) = part.ok_or_else(|| Error::bug(format!("there is no chunk {index}")))?;
-        chunks.read(index - first, self.store, *kind, self.domain)
+        let none = || Error::bug(format!("there is no chunk {index}"));
+        let (first, part) = part.ok_or_else(none)?;
+        match part {
+            Part::Frames(kind, chunks) => chunks.read(index - first, self.store, *kind, self.domain),
+            Part::Contents(chunks) => {
+                chunks.get(index - first).map(|chunk| Arc::from(&chunk[..])).ok_or_else(none)
+            }
+        }
     }
 }
 

@@ -13,18 +13,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use platter_disk::Target;
-use platter_disk::install::{EdgesLast, Finished};
+use platter_disk::install::{Delta, EdgesLast, Finished};
 use platter_image::recipe::Root;
-use platter_image::{DiskRead, DiskWrite, Error, Result, Score};
+use platter_image::{DiskRead, DiskWrite, Error, Extent, Result, Score};
 use platter_net::{CastFilter, ReceiveEvent, ReceiveOptions, ReceiveSummary, Wanted};
 use platter_records::{NumberChoice, VersionQuery, VersionRecord, decode_offer};
 use platter_signing::{SignatureCheck, SignaturePolicy};
 
 use crate::target::TargetRequest;
-use crate::{Compared, Progress, ReceiveReport};
+use crate::{Compared, DeltaReport, Progress, ReceiveReport, Silent};
 pub use origin_cast::OriginCastRequest;
 pub(crate) use sink::Frames;
-use sink::{DiskSink, ReceivedDisk};
+use sink::{DiskSink, Opened, ReceivedDisk, SegmentRecipe};
 
 /// The request to receive a cast.
 #[derive(Clone, Debug)]
@@ -75,62 +75,59 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
     let agreed = request.target.agree(None, &[])?;
     let offered = Arc::new(Mutex::new(None::<Offered>));
     let ended = Arc::new(Mutex::new(None::<Ended>));
+    // Data is requested only after the recipe if some of it may be here already.
+    let everything = request.network.everything && !request.target.may_want_delta(&agreed);
+    let mut network = ReceiveOptions { everything, ..request.network.clone() };
     let opener = {
         let (ended, offered) = (ended.clone(), offered.clone());
         let (request, signatures) = (request.target.clone(), request.signatures.clone());
-        move |root: &Root| -> Result<Box<dyn ReceivedDisk>> {
+        move |recipe: &SegmentRecipe<'_>, range: Extent| -> Result<Opened> {
+            let root = recipe.root();
             // The recipe is proven now: it has the offered score. Nothing is written yet.
             if must_be_signed {
-                let score = root.score()?;
-                signatures.admit(offered.lock().as_ref().and_then(|it| it.record(score)).as_ref())?;
+                signatures
+                    .admit(offered.lock().as_ref().and_then(|it| it.record(recipe.score())).as_ref())?;
             }
             // Read back around the page cache; otherwise only memory would be compared.
-            let target = request.open(&agreed, root, &[], request.read_back.then_some(true))?;
+            let target = request.open_unchanged(&agreed, root, &[], request.read_back.then_some(true))?;
+            let is_delta = request.wants_delta(&agreed, recipe, range, &target)?;
+            let find = || request.find_delta(recipe, range, (&target, false), &Silent);
+            let delta = is_delta.then(find).transpose()?;
+            let target = request.begin(target, root)?;
             let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
-            Ok(Box::new(Receiving { target, disk_length, request, ended }))
+            Ok((Box::new(Receiving { target, disk_length, is_delta, request, ended }), delta))
         }
     };
     let mut sink = DiskSink::new(opener, request.target.free, request.target.read_back)?;
     if is_trusted {
         progress.note(TRUSTED);
     }
-    let mut network = request.network.clone();
     if let Some(check) = check {
         network.filter = signed_only(check);
     }
-    let mut ignored_senders = 0;
     progress.begin("waiting for a sender", 0);
-    let (mut name, mut wanted_before, mut done) = (String::new(), 0, 0);
-    let summary = platter_net::receive(&network, &mut sink, |event| match event {
-        ReceiveEvent::Joined { name: joined, score, offer } => {
-            progress.note(&format!("joined the cast of {joined}, score {score}"));
-            *offered.lock() = Some(Offered { name: joined.clone(), offer });
-            name = joined;
-        }
-        ReceiveEvent::Ignored { name, join, reason } => {
-            ignored_senders += 1;
-            progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
-        }
-        ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to return"),
-        ReceiveEvent::Progress { wanted, bytes, .. } => {
-            if wanted != wanted_before {
-                wanted_before = wanted;
-                progress.begin("receiving", 0);
-            }
-            progress.advance(bytes.saturating_sub(done));
-            done = bytes;
-        }
-    });
+    let mut heard = Heard { progress, offered: &offered, name: String::new(), wanted: 0, bytes: 0, ignored: 0 };
+    let summary = platter_net::receive(&network, &mut sink, |event| heard.hear(event));
     let summary = summary.map_err(|error| request.target.explain(error))?;
     let ended = ended.lock().take().ok_or_else(|| Error::bug("received a disk without a target"))?;
-    Ok(report(request, name, (summary, ignored_senders), ended, (is_proved, is_trusted), started))
+    let (name, ignored) = (heard.name, heard.ignored);
+    let received = Received { name, ignored, summary, delta: sink.delta };
+    Ok(report(request, received, ended, (is_proved, is_trusted), started))
+}
+
+/// What is known when a cast ended.
+struct Received {
+    name: String,
+    /// Senders of the wanted name that cast another disk.
+    ignored: u32,
+    summary: ReceiveSummary,
+    delta: Option<DeltaReport>,
 }
 
 /// The report of a disk that was received.
 fn report(
     request: &ReceiveRequest,
-    name: String,
-    (summary, ignored_senders): (ReceiveSummary, u32),
+    Received { name, ignored, summary, delta }: Received,
     Ended { mut finished, compared }: Ended,
     (is_proved, is_trusted): (bool, bool),
     started: Instant,
@@ -143,6 +140,8 @@ fn report(
         score: summary.outcome.score.to_string(),
         target: request.target.path.display().to_string(),
         written_bytes: summary.outcome.bytes_written,
+        fetched_bytes: summary.symbols * platter_cast::SYMBOL_BYTES as u64,
+        delta,
         read_back: request.target.read_back,
         compared,
         backup_gpt_moved: finished.backup_gpt_moved,
@@ -151,7 +150,7 @@ fn report(
         repaired_symbols: summary.repaired,
         duplicate_symbols: summary.duplicates,
         fetched_chunks: summary.fetched_chunks,
-        ignored_senders,
+        ignored_senders: ignored,
         rejected_datagrams: summary.rejected,
         repeated_datagrams: summary.repeated,
         acknowledged: summary.acknowledged,
@@ -167,6 +166,42 @@ fn signed_only(check: SignatureCheck) -> CastFilter {
         let record = offered.record(announce.score).ok_or("nobody signed it, because it is no version")?;
         check.verify(&record).map(|_| ()).map_err(|error| error.to_string())
     })
+}
+
+/// What was heard from the sender, for the user.
+struct Heard<'a> {
+    progress: &'a dyn Progress,
+    offered: &'a Mutex<Option<Offered>>,
+    name: String,
+    wanted: u32,
+    bytes: u64,
+    /// Senders of the wanted name that cast another disk.
+    ignored: u32,
+}
+
+impl Heard<'_> {
+    fn hear(&mut self, event: ReceiveEvent) {
+        match event {
+            ReceiveEvent::Joined { name, score, offer } => {
+                self.progress.note(&format!("joined the cast of {name}, score {score}"));
+                *self.offered.lock() = Some(Offered { name: name.clone(), offer });
+                self.name = name;
+            }
+            ReceiveEvent::Ignored { name, join, reason } => {
+                self.ignored += 1;
+                self.progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
+            }
+            ReceiveEvent::SenderLost => self.progress.note("the sender is gone; waiting for it to return"),
+            ReceiveEvent::Progress { wanted, bytes, .. } => {
+                if wanted != self.wanted {
+                    self.wanted = wanted;
+                    self.progress.begin("receiving", 0);
+                }
+                self.progress.advance(bytes.saturating_sub(self.bytes));
+                self.bytes = bytes;
+            }
+        }
+    }
 }
 
 /// What the sender says about the version, unverified.
@@ -197,6 +232,7 @@ struct Ended {
 struct Receiving {
     target: EdgesLast<Target>,
     disk_length: u64,
+    is_delta: bool,
     request: TargetRequest,
     ended: Arc<Mutex<Option<Ended>>>,
 }
@@ -204,6 +240,11 @@ struct Receiving {
 impl ReceivedDisk for Receiving {
     fn advance(&self, bytes: u64) {
         self.request.state.advance(bytes);
+    }
+
+    fn delta(&self, recipe: &SegmentRecipe<'_>, range: Extent) -> Result<Option<Delta>> {
+        let find = || self.request.find_delta(recipe, range, (&self.target, true), &Silent);
+        self.is_delta.then(find).transpose()
     }
 
     fn finish(&self, compared: Option<Compared>) -> Result<()> {

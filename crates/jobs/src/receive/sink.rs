@@ -1,10 +1,10 @@
 //! Processes received chunks: first the recipe, verified from the score down, then the blocks that it names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use platter_cast::SessionDescription;
-use platter_disk::install::FreeSpace;
+use platter_disk::install::{Delta, FreeSpace, Local};
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::plan::Places;
 use platter_image::recipe::{PageSource, Recipe};
@@ -14,7 +14,9 @@ use platter_image::{
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 
 use super::writer::{Writer, make_zeros};
-use crate::Compared;
+use crate::chunk_contents::{ChunkContents, Prefix, is_contents, prefix};
+use crate::install::delta_report;
+use crate::{Compared, DeltaReport};
 
 /// Most bytes of pages, as a multiple of the bytes of their chunks: recipes hardly compress, so a larger claim is
 /// rejected.
@@ -27,19 +29,33 @@ pub(super) trait ReceivedDisk: DiskRead + DiskWrite {
     /// This many more bytes were written.
     fn advance(&self, bytes: u64);
 
+    /// What this machine already has of a later segment, if that is wanted.
+    ///
+    /// # Errors
+    /// Those of reading the recipe, and of opening other disks.
+    fn delta(&self, _recipe: &SegmentRecipe<'_>, _range: Extent) -> Result<Option<Delta>> {
+        Ok(None)
+    }
+
     /// Called when everything was written and, if requested, compared. Makes all of the disk durable.
     fn finish(&self, compared: Option<Compared>) -> Result<()>;
 }
 
+/// The recipe of a segment; the rest of the disk's recipe is missing.
+pub(super) type SegmentRecipe<'a> = Recipe<&'a (dyn PageSource + Sync)>;
+
+/// An opened target, and what this machine already has of the first segment.
+pub(super) type Opened = (Box<dyn ReceivedDisk>, Option<Delta>);
+
 /// Opens the target once the recipe shows the disk's length.
 pub(super) trait OpenTarget: Send {
-    /// Opens it for a disk with this length and sector size.
-    fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>>;
+    /// Opens it for a disk with the root of this recipe, of which the range is complete.
+    fn open(&mut self, recipe: &SegmentRecipe<'_>, range: Extent) -> Result<Opened>;
 }
 
-impl<F: FnMut(&platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>> + Send> OpenTarget for F {
-    fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>> {
-        self(root)
+impl<F: FnMut(&SegmentRecipe<'_>, Extent) -> Result<Opened> + Send> OpenTarget for F {
+    fn open(&mut self, recipe: &SegmentRecipe<'_>, range: Extent) -> Result<Opened> {
+        self(recipe, range)
     }
 }
 
@@ -64,6 +80,10 @@ pub(super) struct DiskSink<O> {
     /// Its chunks of the recipe and of data.
     chunks: [Range<u32>; 2],
     pages: Pages,
+    /// What its chunks of data carry.
+    contents: ChunkContents,
+    /// What was kept and copied.
+    pub(super) delta: Option<DeltaReport>,
     /// The data to write, once the segment's recipe is verified.
     part: Option<Part>,
     /// Bytes written in earlier segments.
@@ -71,6 +91,8 @@ pub(super) struct DiskSink<O> {
     /// Whether all chunks of the segment's recipe, or later of its data, are fetched again from the sender alone,
     /// because something was missing in them.
     asked_again: bool,
+    /// The chunks of the segment's data that were not requested, because they seem to carry nothing needed.
+    skipped: Vec<u32>,
 }
 
 /// The data to write to a segment of the disk.
@@ -109,9 +131,12 @@ impl<O: OpenTarget> DiskSink<O> {
             segment: 0,
             chunks: [0..0, 0..0],
             pages: Pages::default(),
+            contents: ChunkContents::default(),
+            delta: None,
             part: None,
             bytes_written: 0,
             asked_again: false,
+            skipped: Vec::new(),
         })
     }
 
@@ -174,7 +199,7 @@ impl<O: OpenTarget> DiskSink<O> {
     /// The segment's recipe is complete: determines all places, and opens the target before the first write.
     fn begin_part(&mut self, description: &SessionDescription) -> Result<()> {
         let pages = std::mem::take(&mut self.pages);
-        let recipe = Recipe::open(description.score, &pages)?;
+        let recipe = Recipe::open(description.score, &pages as &(dyn PageSource + Sync))?;
         let disk_length = recipe.root().disk_length;
         let (length, segments) = (description.segment_length, description.segments.len() as u64);
         // Otherwise the segments would not cover the disk.
@@ -196,8 +221,10 @@ impl<O: OpenTarget> DiskSink<O> {
                 Extents::from_unsorted(used).complement(range)
             }
         };
-        if self.target.is_none() {
-            let target = self.opener.open(recipe.root()).map_err(fatal)?;
+        let delta = if let Some(target) = &self.target {
+            target.delta(&recipe, range).map_err(fatal)?
+        } else {
+            let (target, found) = self.opener.open(&recipe, range).map_err(fatal)?;
             if DiskWrite::length(&*target) < disk_length {
                 return Err(fatal(Error::refused(format!(
                     "the target has {} bytes, but the disk has {disk_length}",
@@ -205,10 +232,46 @@ impl<O: OpenTarget> DiskSink<O> {
                 ))));
             }
             self.target = Some(target);
-        }
+            found
+        };
         self.asked_again = false;
-        self.part = Some(Part { writer: Writer::new(places, self.read_back)?, free });
+        let mut part = Part { writer: Writer::new(places, self.read_back)?, free };
+        if let (Some(delta), Some(target)) = (&delta, &self.target) {
+            part.writer.take_delta(&**target, &Local::new(delta, &**target)).map_err(fatal)?;
+            part.free = part.free.subtract(delta.held());
+            self.choose_chunks(&part);
+            let report = delta_report(delta);
+            let known = self.delta.get_or_insert_default();
+            known.kept_bytes += report.kept_bytes;
+            known.kept_zero_bytes += report.kept_zero_bytes;
+            known.copied_bytes += report.copied_bytes;
+        }
+        self.part = Some(part);
         Ok(())
+    }
+
+    /// Counts the chunks of data that carry nothing needed as taken.
+    fn choose_chunks(&mut self, part: &Part) {
+        let needed: HashSet<Prefix> = part.writer.needed().map(|id| prefix(&id)).collect();
+        let data = self.chunks[1].clone();
+        let chosen = self.contents.needed(data.len() as u32, |block| needed.contains(&block));
+        for index in data.zip(chosen).filter(|(_, is_needed)| !is_needed).map(|(index, _)| index) {
+            if !std::mem::replace(&mut self.taken[index as usize], true) {
+                self.skipped.push(index);
+            }
+        }
+    }
+
+    /// The chunks of data that are still needed.
+    fn open_chunks(&self) -> Vec<Range<u32>> {
+        let mut ranges: Vec<Range<u32>> = Vec::new();
+        for index in self.chunks[1].clone().filter(|index| !self.taken[*index as usize]) {
+            match ranges.last_mut() {
+                Some(range) if range.end == index => range.end += 1,
+                _ => ranges.push(index..index + 1),
+            }
+        }
+        ranges
     }
 
     fn end_part(&mut self, part: &mut Part) -> Result<()> {
@@ -232,6 +295,8 @@ impl<O: OpenTarget> DiskSink<O> {
         self.segment = segment;
         self.chunks = [description.recipe_chunks(segment), description.data_chunks(segment)];
         self.asked_again = false;
+        self.skipped.clear();
+        self.contents = ChunkContents::default();
     }
 
     fn are_taken(&self, chunks: &Range<u32>) -> bool {
@@ -243,7 +308,10 @@ impl<O: OpenTarget> DiskSink<O> {
         if data.contains(&index) {
             self.take_data_frames(bytes)?;
         } else if recipe.contains(&index) {
-            self.take_page_frames(bytes)?;
+            match is_contents(bytes) {
+                true => self.contents.add(bytes)?,
+                false => self.take_page_frames(bytes)?,
+            }
         } else {
             return Err(Error::bug(format!("chunk {index} is not of segment {}", self.segment)));
         }
@@ -267,8 +335,9 @@ impl<O: OpenTarget> DiskSink<O> {
                 }
                 Err(error) => return Err(error),
             }
-            if !data.is_empty() {
-                return Ok(ChunkVerdict::AcceptedWant(vec![data]));
+            let open = self.open_chunks();
+            if !open.is_empty() {
+                return Ok(ChunkVerdict::AcceptedWant(open));
             }
         }
         if !self.are_taken(&data) {
@@ -282,6 +351,13 @@ impl<O: OpenTarget> DiskSink<O> {
                 true => ChunkVerdict::Accepted,
                 false => ChunkVerdict::AcceptedWant(vec![next]),
             });
+        }
+        if !self.skipped.is_empty() {
+            // What was said about the contents of chunks is wrong: now everything is needed.
+            for index in std::mem::take(&mut self.skipped) {
+                self.taken[index as usize] = false;
+            }
+            return Ok(ChunkVerdict::AcceptedWant(self.open_chunks()));
         }
         if self.asked_again || data.is_empty() {
             return Ok(ChunkVerdict::Accepted);

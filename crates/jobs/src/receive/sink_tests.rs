@@ -3,14 +3,13 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-use platter_disk::install::FreeSpace;
+use platter_disk::install::{Delta, FreeSpace};
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
-use platter_image::recipe::Root;
-use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, Kind, Result};
+use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, Extent, Kind, Result};
 use platter_net::{ChunkSink, ChunkSource, ChunkVerdict};
 use platter_store::{Store, StorePlace};
 
-use super::sink::{DiskSink, ReceivedDisk};
+use super::sink::{DiskSink, Opened, ReceivedDisk, SegmentRecipe};
 use crate::cast::describe;
 use crate::tests::capture_bytes;
 use crate::{Compared, SEGMENT_DATA_MAX};
@@ -96,19 +95,26 @@ fn chunks_forged_from_valid_frames_are_detected() {
     let store = Store::open_reader(&place).unwrap();
     let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
     let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
-    assert!(recipe.len() == 1 && data.len() >= 3, "{description:?}");
+    assert!(recipe.len() == 2 && data.len() >= 3, "{description:?}");
 
     let target = Memory(Arc::new(Mutex::new(vec![0xaa; disk.len()])));
     let opened = target.clone();
-    let opener = move |_: &Root| -> Result<Box<dyn ReceivedDisk>> { Ok(Box::new(opened.clone())) };
+    let opener =
+        move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> { Ok((Box::new(opened.clone()), None)) };
     let mut sink = DiskSink::new(opener, FreeSpace::Skip, false).unwrap();
     sink.session(&description).unwrap();
     let ranges = |range: &std::ops::Range<u32>| vec![range.clone()];
 
     // Pages of another recipe: the recipe is fetched again.
+    let contents = source.read(recipe.start + 1).unwrap();
     let verdict = sink.chunk(recipe.start, &forged(Kind::Page, Domain::SHARED)).unwrap();
+    assert_eq!(verdict, ChunkVerdict::Accepted);
+    assert!(matches!(sink.chunk(recipe.start + 1, &contents[..20]).unwrap(), ChunkVerdict::Bad(_)));
+    let verdict = sink.chunk(recipe.start + 1, &contents).unwrap();
     assert_eq!(verdict, ChunkVerdict::Contradicts(ranges(&recipe)));
     let verdict = sink.chunk(recipe.start, &source.read(recipe.start).unwrap()).unwrap();
+    assert_eq!(verdict, ChunkVerdict::Accepted);
+    let verdict = sink.chunk(recipe.start + 1, &contents).unwrap();
     assert_eq!(verdict, ChunkVerdict::AcceptedWant(ranges(&data)));
     // Frames of blocks that are not in the recipe, of another kind, or of another domain.
     DomainKeys::derive(&[9; 32], &[1; 32]).add_to_process().unwrap();
@@ -140,4 +146,57 @@ fn chunks_forged_from_valid_frames_are_detected() {
     let outcome = sink.finish().unwrap();
     assert_eq!((outcome.score, outcome.bytes_written), (description.score, disk.len() as u64));
     assert!(*target.0.lock() == disk);
+}
+
+/// A receiver that has most of a disk requests only the chunks with the rest; if their contents were stated wrongly, all.
+#[test]
+fn only_chunks_with_lacking_blocks_are_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let disk = noise(8, 6 << 20);
+    capture_bytes(&place, "a", &disk);
+    let store = Store::open_reader(&place).unwrap();
+    let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
+    let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
+    let right = source.read(recipe.end - 1).unwrap().to_vec();
+    let no_blocks = crate::chunk_contents::encode(&vec![Vec::new(); data.len()]).concat();
+    for (contents, is_right) in [(right, true), (no_blocks, false)] {
+        for read_back in [false, true] {
+            let mut before = disk.clone();
+            before[3 << 20..(3 << 20) + 4096].fill(1);
+            // Moved, and there is no other copy.
+            before.copy_within(5 << 20..(5 << 20) + 65536, 0);
+            before[5 << 20..(5 << 20) + 65536].fill(2);
+            let target = Memory(Arc::new(Mutex::new(before)));
+            let opened = target.clone();
+            let opener = move |recipe: &SegmentRecipe<'_>, range: Extent| -> Result<Opened> {
+                let mut delta = Delta::of_target(recipe, range, FreeSpace::Skip, &opened, false, &|_| {})?;
+                delta.search_target(recipe, &opened);
+                Ok((Box::new(opened.clone()), Some(delta)))
+            };
+            let mut sink = DiskSink::new(opener, FreeSpace::Skip, read_back).unwrap();
+            sink.session(&description).unwrap();
+            for index in recipe.start..recipe.end - 1 {
+                let verdict = sink.chunk(index, &source.read(index).unwrap()).unwrap();
+                assert_eq!(verdict, ChunkVerdict::Accepted);
+            }
+            let verdict = sink.chunk(recipe.end - 1, &contents).unwrap();
+            let ChunkVerdict::AcceptedWant(wanted) = verdict else { panic!("{verdict:?}") };
+            let wanted: Vec<u32> = wanted.into_iter().flatten().collect();
+            if is_right {
+                assert!(wanted.len() <= 2 && wanted.len() < data.len(), "{wanted:?} of {data:?}");
+            } else {
+                assert_eq!(wanted, data.clone().collect::<Vec<_>>());
+            }
+            for index in wanted {
+                let verdict = sink.chunk(index, &source.read(index).unwrap()).unwrap();
+                assert_eq!(verdict, ChunkVerdict::Accepted);
+            }
+            sink.finish().unwrap();
+            assert!(*target.0.lock() == disk);
+            let kept = sink.delta.unwrap();
+            assert!(kept.kept_bytes > 5 << 20 && kept.copied_bytes >= 32 << 10, "{kept:?}");
+        }
+    }
 }

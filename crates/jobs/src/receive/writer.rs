@@ -3,11 +3,13 @@
 //! Owns the record of written places. Writes nothing that a recipe, verified from the score down, does not contain.
 
 use platter_disk::AlignedBuffer;
+use platter_disk::install::Local;
 use platter_image::frame::FrameHeader;
 use platter_image::plan::Places;
 use platter_image::{BlockId, DiskRead, DiskWrite, Extent, Extents, IoContext, Result};
 
 use super::read_back::Fingerprints;
+use super::sink::ReceivedDisk;
 use crate::Compared;
 
 /// Bytes that are collected for one write.
@@ -69,6 +71,44 @@ impl Writer {
         Some((self.left, self.places.block_at(first).1))
     }
 
+    /// Leaves alone what the target already holds, and writes the blocks that were found elsewhere on this machine.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn take_delta(&mut self, target: &dyn ReceivedDisk, local: &Local<'_>) -> Result<()> {
+        let mut bytes = Vec::new();
+        for position in 0..self.places.len() {
+            let (_, place) = self.places.block_at(position);
+            if !local.holds(place) {
+                continue;
+            }
+            self.written[position] = true;
+            self.left -= 1;
+            if let Some(fingerprints) = &mut self.fingerprints {
+                bytes.resize(place.length as usize, 0);
+                let read = target.read_exact_at(&mut bytes, place.offset);
+                read.context(|| format!("reading {} bytes at {}", place.length, place.offset))?;
+                fingerprints.set(position, &bytes);
+            }
+        }
+        for (zero, written) in self.zero.iter().zip(&mut self.zero_written) {
+            *written = local.holds(*zero);
+        }
+        for id in local.found() {
+            let written = local.copy(&id, |bytes| {
+                self.write_blocks(target, std::iter::once((id, bytes.len() as u32)), bytes)
+            });
+            written?;
+        }
+        Ok(())
+    }
+
+    /// The blocks that must still arrive.
+    pub(super) fn needed(&self) -> impl Iterator<Item = BlockId> + '_ {
+        let missing = self.written.iter().enumerate().filter(|(_, written)| !**written);
+        missing.map(|(position, _)| self.places.block_at(position).0)
+    }
+
     /// Writes the zeros that were not written with data.
     pub(super) fn write_zeros(&mut self, target: &dyn DiskWrite) -> Result<()> {
         let rest = self.zero.iter().zip(&self.zero_written).filter(|(_, written)| !**written);
@@ -113,14 +153,25 @@ impl Writer {
         headers: &[FrameHeader],
         raw: &[u8],
     ) -> Result<()> {
+        let blocks = headers.iter().flat_map(|header| &header.blocks);
+        self.write_blocks(target, blocks.map(|block| (block.id, block.length)), raw)
+    }
+
+    /// Writes verified blocks with these lengths, whose contents are consecutive in `raw`.
+    fn write_blocks(
+        &mut self,
+        target: &dyn DiskWrite,
+        blocks: impl Iterator<Item = (BlockId, u32)>,
+        raw: &[u8],
+    ) -> Result<()> {
         let mut moves = Vec::new();
         let mut start = 0;
-        for block in headers.iter().flat_map(|header| &header.blocks) {
-            let range = self.places.range_of(&block.id);
-            for (position, (offset, to)) in range.clone().zip(self.places.of_block(&block.id)) {
+        for (id, length) in blocks {
+            let range = self.places.range_of(&id);
+            for (position, (offset, to)) in range.clone().zip(self.places.of_block(&id)) {
                 // A recipe may refer to more bytes than a block has: the place then stays unmarked, which is noticed at
                 // the end.
-                if !self.written[position] && u64::from(offset) + to.length <= u64::from(block.length) {
+                if !self.written[position] && u64::from(offset) + to.length <= u64::from(length) {
                     let from = start + offset as usize;
                     moves.push(Move { to, from: Some(from) });
                     if let Some(fingerprints) = &mut self.fingerprints {
@@ -130,7 +181,7 @@ impl Writer {
                     self.left -= 1;
                 }
             }
-            start += block.length as usize;
+            start += length as usize;
         }
         let ends: Vec<u64> = moves.iter().map(|one| one.to.end()).collect();
         moves.extend(ends.into_iter().filter_map(|end| self.zeros_after(end)));

@@ -7,7 +7,7 @@ use clap::Args;
 use platter_jobs::{Result, Score, VersionQuery, Wanted};
 
 use super::signing::SignatureArguments;
-use super::target::TargetOptions;
+use super::target::{DeltaArguments, TargetOptions};
 use super::version::VersionArgument;
 use crate::sizes::bits_per_second;
 
@@ -91,6 +91,8 @@ pub(crate) struct Receive {
     /// Receive what the first sender of that name casts, although nothing proves that it is the right disk
     #[arg(long)]
     pub(crate) trust_any: bool,
+    #[command(flatten)]
+    pub(crate) delta: DeltaArguments,
     #[command(flatten)]
     pub(crate) signatures: SignatureArguments,
 }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, hoard_receive, receive,
+    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, hoard_receive,
+    receive,
 };
 
 use super::Outcome;
@@ -17,7 +18,7 @@ use crate::join_key;
 use crate::output::Output;
 use crate::server::server_at;
 use crate::sizes::{bytes, rate};
-use crate::target::{comparison, request};
+use crate::target::{comparison, delta, request};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) -> Outcome {
@@ -45,7 +46,11 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         return Err(Error::bug("receive without a target"));
     };
     let receiving = ReceiveRequest {
-        target: request(Path::new(target), &options.target_options, *output)?,
+        target: TargetRequest {
+            delta: options.delta.choice(),
+            from: options.delta.from.clone(),
+            ..request(Path::new(target), &options.target_options, *output)?
+        },
         network,
         signatures: options.signatures.policy(),
         trust_any: options.trust_any,
@@ -65,6 +70,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
             report.repaired_symbols,
             report.score,
         );
+        text += &delta(report.delta.as_ref(), report.fetched_bytes);
         if report.backup_gpt_moved {
             text += "\nthe backup GPT was moved to the end of the target";
         }
