@@ -160,7 +160,7 @@ CAST=lab/disk
 BOUND=(timeout 240)
 # receive_to FILE REPORT OPTION...: in the background; sets RECEIVER
 receive_to() {
-	"${BOUND[@]}" "$PLATTER" --quiet --json receive "$CAST" "$1" --interface lo --port "$PORT" --hello "${1##*/}" --yes --force not-a-disk \
+	"${BOUND[@]}" "$PLATTER" --quiet --json receive "$CAST" "$1" --trust-any --interface lo --port "$PORT" --hello "${1##*/}" --yes --force not-a-disk \
 		--give-up 120 "${@:3}" >"$2" 2>"$2.log" &
 	RECEIVER=$!
 }

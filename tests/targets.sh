@@ -276,6 +276,12 @@ serve_no_more() {
 	wait "$serving" 2>/dev/null || true
 	serving=''
 }
+# serve_with COMMAND: the same, with this command instead of writes from 8 to 16 MiB
+serve_with() {
+	serve eval get_size='echo 67108864' \
+		pread="dd if='$WORK/target' iflag=skip_bytes,count_bytes skip=\$4 count=\$3 bs=64k status=none" \
+		pwrite="if [ \$4 -ge $((8 * MIB)) ] && [ \$4 -lt $((16 * MIB)) ]; then $1; else dd of='$WORK/target' oflag=seek_bytes seek=\$4 conv=notrunc bs=64k iflag=fullblock status=none; fi"
+}
 if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; then
 	cp --sparse=always "$WORK/old-512" "$WORK/target"
 	serve file "$WORK/target"
@@ -290,6 +296,19 @@ if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fu
 	check_exit "$EXIT_FAILED" "a target that fails at the first write" platter install lab/big "$WORK/served/nbd" --yes
 	rm "$WORK/fail"
 	serve_no_more
+
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve_with 'echo "EIO the middle of the disk fails" >&2; exit 1'
+	check_exit "$EXIT_FAILED" "a target that fails half way" platter install lab/big "$WORK/served/nbd" --yes
+	check_said "the state of the target is reported" 'is incomplete: .* its first MiB is empty'
+	serve_no_more
+	check "it does not look like a disk" looks_unfinished
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve_with 'cat >/dev/null'
+	check_exit "$EXIT_CORRUPT" "--verify finds writes that were dropped silently" platter install lab/big "$WORK/served/nbd" --yes --verify --no-delta
+	check_said "and where" 'reading back: byte [0-9]+ of the target differs'
+	serve_no_more
+	check "the target does not look like a disk" looks_unfinished
 
 	cp --sparse=always "$WORK/old-512" "$WORK/target"
 	serve file "$WORK/target" --filter=delay delay-write=150ms
@@ -325,17 +344,22 @@ umount "$MNT"
 
 # A cast to two receivers: a device of each sector size, and a file.
 "$ROOM" up 2 >/dev/null 2>&1 || true
-# cast_to SECTOR TARGET OPTION...: casts the version for this sector size to the target; the receiver's output is in
-# $LOG
+# cast_to IMAGE TARGET OPTION...: casts the image to the target; the receiver's output is in $LOG
 cast_to() {
-	local sector=$1 to=$2 code=0
+	local image=$1 to=$2 code=0
 	shift 2
-	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "lab/disk-$sector" "$to" --interface eth0 --give-up 60 --trust-any "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null &
+	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "$image" "$to" --interface eth0 --give-up 60 --trust-any "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null &
 	local receiver=$!
-	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet cast "lab/disk-$sector" --interface eth0 --receivers 1 --wait 20 --give-up 60 --linger 0.2 >"$WORK/sender.log" 2>&1 || code=$?
+	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet cast "$image" --interface eth0 --receivers 1 --wait 20 --give-up 60 --linger 0.2 >"$WORK/sender.log" 2>&1 || code=$?
 	wait "$receiver" || code=$?
 	cat "$WORK/received" "$WORK/receiver.log" "$WORK/sender.log"
 	return "$code"
+}
+failed_cast() { ! cast_to "$@"; }
+# The receiver refuses it before the first write, and tells the sender.
+refused_cast() {
+	failed_cast "$@" || return 1
+	! grep -q 'is incomplete' "$WORK/receiver.log"
 }
 for sector in 512 4096; do
 	for kind in file loop; do
@@ -343,11 +367,60 @@ for sector in 512 4096; do
 		target "$kind" "$sector"
 		check_exit "$EXIT_REFUSED" "$name: refused without confirmation" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1 --trust-any
 		check_said "$name: --yes is named before a cast is waited for" '--yes.*label-old'
-		check "$name: receive --verify" cast_to "$sector" "$TARGET" --yes --free zero --verify
+		check "$name: receive --verify" cast_to "lab/disk-$sector" "$TARGET" --yes --free zero --verify
 		check "$name: the compared parts are reported" jq -e '.read_back and .compared.data_bytes == .written_bytes + .delta.kept_bytes and .compared.free_bytes_left_out == 0 and .backup_gpt_moved' "$WORK/received"
 		check "$name: the target has the disk" has_disk "$sector"
 		release
 	done
 done
+
+# receive is refused, and fails, as install does.
+cp --sparse=always "$WORK/old-512" "$WORK/target"
+attach "$WORK/target" --read-only
+check_exit "$EXIT_REFUSED" "receive to a read-only device is refused" timeout 20 "$PLATTER" receive lab/disk-512 "$DEVICE" --yes --give-up 1 --trust-any
+check_said "and why" 'read-only'
+detach_loop "$DEVICE"
+target loop 512
+mount_point=$WORK/mounted
+mkdir "$mount_point"
+mke2fs -q -F -t ext4 "$TARGET"
+mount "$TARGET" "$mount_point"
+check_exit "$EXIT_REFUSED" "receive to a mounted device is refused" timeout 20 "$PLATTER" receive lab/disk-512 "$TARGET" --yes --give-up 1 --trust-any
+check_said "and why" 'mounted'
+umount "$mount_point"
+release
+truncate -s 30M "$WORK/short"
+attach "$WORK/short"
+check "a device that is too small for the cast is refused" refused_cast lab/disk-512 "$DEVICE" --yes
+check_said "and why" '31457280 bytes'
+detach_loop "$DEVICE"
+check "and is unchanged" cmp -n $((30 * MIB)) "$WORK/short" /dev/zero
+target loop 4096
+check "another sector size is refused when the cast begins" refused_cast lab/disk-512 "$TARGET" --yes
+check "the target is unchanged" cmp "$WORK/target" "$WORK/old-4096"
+release
+target loop 512
+partx -a "$TARGET" >/dev/null 2>&1 || true
+if [ -b "${TARGET}p1" ]; then
+	check "a cast to a partition" cast_to lab/plain "${TARGET}p1" --yes --verify
+	check "the file system is sound" e2fsck -fn "${TARGET}p1"
+	check "the table is unchanged" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
+	partx -d "$TARGET" >/dev/null 2>&1 || true
+fi
+release
+if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; then
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve_with 'echo "EIO the middle of the disk fails" >&2; exit 1'
+	check "a cast to a target that fails half way fails" failed_cast lab/big "$WORK/served/nbd" --yes
+	check_said "the state of the target is reported" 'is incomplete: .* its first MiB is empty'
+	serve_no_more
+	check "it does not look like a disk" looks_unfinished
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve_with 'cat >/dev/null'
+	check "a cast with --verify finds writes that were dropped silently" failed_cast lab/big "$WORK/served/nbd" --yes --verify --no-delta
+	check_said "and where" 'reading back: .* of the target differ'
+	serve_no_more
+	check "the target does not look like a disk" looks_unfinished
+fi
 check "the store is sound" platter check
 finish

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 use libfuzzer_sys::fuzz_target;
-use platter_disk::partition::{PartitionTable, gpt};
+use platter_disk::partition::{PartitionTable, TableChange, TableChanges, change_table};
 use platter_fuzz::BaseDisk;
 use platter_image::{DiskRead, ErrorKind};
 
@@ -74,36 +74,58 @@ fn check(disk: &Disk) {
     for pair in trusted.windows(2) {
         assert!(pair[0].extent.end() <= pair[1].extent.offset, "trusted, and overlapping: {pair:?}");
     }
-    match gpt::relocate_backup(disk) {
-        Ok(relocation) => apply(disk, &relocation),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Refused, "{error}"),
+    for (grow, new_ids) in [(false, None), (true, None), (true, Some([7; 32]))] {
+        let changes = TableChanges { grow, new_ids };
+        match change_table(disk, disk.length(), &changes) {
+            Ok(change) => apply(disk, &change, &changes),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Refused, "{error}"),
+        }
     }
 }
 
-/// The result of relocation lies on the disk, has the same partitions, and needs no further relocation.
-fn apply(disk: &Disk, relocation: &gpt::Relocation) {
-    if relocation.writes.is_empty() {
+/// The changed table lies on the disk, has the same partitions except for what was requested, and needs no further
+/// change.
+fn apply(disk: &Disk, change: &TableChange, changes: &TableChanges) {
+    if change.writes.is_empty() {
         return;
     }
     let mut bytes = disk.bytes.clone();
-    for (offset, written) in &relocation.writes {
+    for (offset, written) in &change.writes {
         let start = *offset as usize;
         let end = start + written.len();
         assert!(end <= bytes.len(), "{} bytes at {offset} of a disk of {}", written.len(), bytes.len());
         bytes[start..end].copy_from_slice(written);
     }
-    let extents = |disk: &Disk| -> Vec<_> {
+    let partitions = |disk: &Disk| -> Vec<_> {
         let table = PartitionTable::read(disk).expect("this disk does not fail");
+        let id = |uuid: Option<String>| uuid.filter(|_| changes.new_ids.is_none());
         table
             .partitions
             .into_iter()
-            .map(|partition| (partition.number, partition.extent, partition.uuid))
+            .map(|partition| (partition.number, partition.extent, id(partition.uuid)))
             .collect()
     };
     let after = Disk { bytes, sector_size: disk.sector_size };
-    assert_eq!(extents(&after), extents(disk), "relocation changed the partitions");
-    let again = gpt::relocate_backup(&after).expect("it was relocated once");
-    assert!(again.writes.is_empty(), "relocation does not come to rest");
+    let mut expected = partitions(disk);
+    if let Some(grown) = change.grown {
+        for (number, extent, _) in &mut expected {
+            if Some(*number) == grown.number {
+                assert!(*extent == grown.before && grown.after.end() <= disk.length(), "{grown:?}");
+                *extent = grown.after;
+            }
+        }
+        let trusted = PartitionTable::read(&after).expect("this disk does not fail").partitions;
+        let grown = trusted.iter().find(|partition| Some(partition.number) == grown.number);
+        assert!(grown.is_some_and(|grown| grown.trusted), "{grown:?}");
+    }
+    let mut found = partitions(&after);
+    // An extended partition grows with the logical one in it.
+    for list in [&mut expected, &mut found] {
+        list.retain(|(number, ..)| change.grown.is_none_or(|grown| grown.number <= Some(4) || *number > 4));
+    }
+    assert_eq!(found, expected, "the partitions changed");
+    let again = change_table(&after, after.length(), &TableChanges { new_ids: None, ..*changes });
+    assert!(again.expect("it was changed once").writes.is_empty(), "changes do not come to rest");
 }
 
 /// Corrects the checksums of the GPT header at `at` and of its table.

@@ -15,6 +15,7 @@ use platter_disk::install::{
     Delta, EdgesLast, FreeSpace, InstallCounts, InstallOptions, Local, TargetState, compare_rest,
     install_delta, is_alike,
 };
+use platter_disk::partition::TableChanges;
 use platter_image::chunking::{FileRun, Region};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, DiskWrite, Extent, Extents, Result, Score};
@@ -166,7 +167,7 @@ fn install_onto(
     let counts = install_delta(&recipe, store, &edges, options, &|_| {}, &Local::new(&delta, &edges))?;
     let right = Delta::of_target(&recipe, whole, free, &edges, false, &|_| {})?;
     compare_rest(&recipe, store, &edges, options, &|_| {}, &Local::new(&right, &edges))?;
-    edges.finish(true)?;
+    edges.finish(true, Some(&TableChanges::default()))?;
     Ok((counts, delta))
 }
 

@@ -13,6 +13,7 @@ use platter_records::Resolved;
 use platter_signing::SignaturePolicy;
 
 use crate::kept_pages::KeptPages;
+use crate::part::wanted_part;
 use crate::target::TargetRequest;
 use crate::{Compared, DeltaReport, InstallReport, Progress};
 use platter_fetch::{OpenStore, StoreLocation};
@@ -44,7 +45,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     }
     let source = store.source(resolved.score, Default::default());
     let pages = KeptPages::of(&*source);
-    let recipe = Recipe::open(resolved.score, &pages)?;
+    let recipe = wanted_part(&request.target, Recipe::open(resolved.score, &pages)?, &source)?;
     let forbidden = request.store.directories();
     let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
     store.check_presence(&recipe)?;
@@ -56,22 +57,30 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
         false => None,
     };
     let target = request.target.begin(target, recipe.root())?;
-    let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
+    let length = recipe.root().disk_length;
+    let total = allocated(&resolved).map_or(length, |allocated| allocated.min(length));
     let local = delta.as_ref().map(|delta| Local::new(delta, &target));
     let disk = DiskToWrite { recipe: &recipe, source: &*source, local, total };
     let (counts, finished, compared) = write_disk(&disk, &target, &request.target, progress)
         .map_err(|error| request.target.explain(error))?;
+    let grown = request.target.grown_place(&target, length, finished.grown);
+    // The tool of the file system needs the target for itself.
+    drop(target);
+    let grown = grown.map(|place| place.grow_filesystem(&request.target.path));
     Ok(InstallReport {
         version: title(&resolved),
         score: resolved.score.to_string(),
         target: request.target.path.display().to_string(),
-        disk_bytes: recipe.root().disk_length,
+        disk_bytes: length,
         written_bytes: counts.data,
         zeroed_bytes: counts.zero,
         fetched_bytes: counts.frame_bytes,
         delta: delta.as_ref().map(delta_report),
         read_back: request.target.read_back,
         compared,
+        partition: request.target.part,
+        grown,
+        new_ids: finished.new_ids,
         backup_gpt_moved: finished.backup_gpt_moved,
         seconds: started.elapsed().as_secs_f64(),
         notes: finished.notes,
@@ -133,7 +142,7 @@ pub(crate) fn write_disk<P: PageSource + Sync>(
         let bytes = Compared { data_bytes: bytes.0, zero_bytes: bytes.1, free_bytes_left_out: 0 };
         compared = Some(bytes.of_disk(length));
     }
-    let finished = target.finish(request.read_back)?;
+    let finished = target.finish(request.read_back, request.table_changes()?.as_ref())?;
     Ok((counts, finished, compared))
 }
 

@@ -15,12 +15,14 @@ mod copies;
 mod diff;
 mod edit_lock;
 mod export;
+mod grow;
 mod heal;
 mod hoard;
 mod install;
 mod kept_pages;
 mod names;
 mod one_disk;
+mod part;
 mod progress;
 mod receive;
 mod report;
@@ -98,8 +100,8 @@ pub use platter_transport::{Trust, make_files_private};
 pub use progress::{Progress, Silent};
 pub use receive::{OriginCastRequest, ReceiveRequest, receive};
 pub use report::{
-    CaptureReport, CastReport, Compared, DeltaReport, ExportReport, InstallReport, ReceiveReport,
-    ReceiverReport,
+    CaptureReport, CastReport, Compared, DeltaReport, ExportReport, GrownReport, InstallReport,
+    ReceiveReport, ReceiverReport,
 };
 pub use signatures::{SignReport, VerifyReport, sign, verify};
 pub use target::{DeltaChoice, TargetRequest};

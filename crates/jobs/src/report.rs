@@ -107,6 +107,12 @@ pub struct InstallReport {
     pub read_back: bool,
     /// The compared bytes.
     pub compared: Option<Compared>,
+    /// The number of the partition, if only one was written.
+    pub partition: Option<u32>,
+    /// The partition that was grown.
+    pub grown: Option<GrownReport>,
+    /// Whether the disk and its partitions have new ids.
+    pub new_ids: bool,
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
     /// Duration in seconds.
@@ -187,6 +193,25 @@ pub struct CastReport {
     pub receivers: Vec<ReceiverReport>,
 }
 
+/// A partition that was grown to the end of the target.
+#[derive(Clone, Debug, Serialize)]
+pub struct GrownReport {
+    /// Its number; none if the target is a partition, or a disk without a table.
+    pub partition: Option<u32>,
+    /// Its length in the image.
+    pub bytes_before: u64,
+    /// Its length now.
+    pub bytes: u64,
+    /// Its file system: `ext`, `xfs`, `btrfs`, `ntfs`, `fat`, `swap`, ..., or `unknown`.
+    pub filesystem: String,
+    /// Whether the file system was grown, too.
+    pub filesystem_grown: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// The command that grows it later.
+    pub command: String,
+}
+
 /// A received disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceiveReport {
@@ -206,6 +231,12 @@ pub struct ReceiveReport {
     pub read_back: bool,
     /// The compared bytes.
     pub compared: Option<Compared>,
+    /// The number of the partition, if only one was written.
+    pub partition: Option<u32>,
+    /// The partition that was grown.
+    pub grown: Option<GrownReport>,
+    /// Whether the disk and its partitions have new ids.
+    pub new_ids: bool,
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
     /// Time since joining, in seconds.

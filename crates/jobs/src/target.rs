@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_disk::install::{Delta, EdgesLast, FreeSpace, LostWrite, TargetState, is_alike};
+use platter_disk::partition::{Grown, TableChanges};
 use platter_disk::refusal::{
     CheckedTarget, Consent, ImageGeometry, NameImage, Reason, TargetCheck, check_target,
 };
@@ -17,6 +18,8 @@ use platter_image::{DiskRead, DiskWrite, Error, ErrorKind, Extent, IoContext, Re
 
 use crate::Progress;
 use crate::capture::refuse_other_format;
+use crate::grow::GrownPlace;
+use platter_transport::random_bytes;
 
 /// Bytes behind the image that are zeroed by one call.
 const ZEROED_AT_ONCE: u64 = 1 << 30;
@@ -40,6 +43,12 @@ pub struct TargetRequest {
     pub path: PathBuf,
     /// How to treat free space.
     pub free: FreeSpace,
+    /// The number of the only partition to write, at the start of the target; `None` for the whole disk.
+    pub part: Option<u32>,
+    /// Grow the last partition and its file system to the end of the target.
+    pub grow: bool,
+    /// Give the disk and its partitions new random ids.
+    pub new_ids: bool,
     /// Read everything back and compare.
     pub read_back: bool,
     /// Whether to keep what the target already holds.
@@ -61,6 +70,9 @@ impl TargetRequest {
         Self {
             path: path.to_owned(),
             free: FreeSpace::Skip,
+            part: None,
+            grow: false,
+            new_ids: false,
             read_back: false,
             delta: DeltaChoice::Never,
             from: Vec::new(),
@@ -76,6 +88,11 @@ impl TargetRequest {
     /// # Errors
     /// `Refused`, with every reason; `Io` when the kernel's tables cannot be read.
     pub(crate) fn agree(&self, image: Option<&Root>, forbidden: &[PathBuf]) -> Result<CheckedTarget> {
+        if self.part.is_some() && self.new_ids {
+            return Err(Error::refused(
+                "--new-ids is for whole disks: the id of a partition is in the table of its disk",
+            ));
+        }
         let checked = self.check(image, forbidden)?;
         checked.agree(&self.consent)?;
         Ok(checked)
@@ -126,6 +143,28 @@ impl TargetRequest {
             position += length;
         }
         Ok(())
+    }
+
+    /// The changes to the partition table of the written disk; `None` if the target gets one partition.
+    ///
+    /// # Errors
+    /// `Io` without random numbers.
+    pub(crate) fn table_changes(&self) -> Result<Option<TableChanges>> {
+        let new_ids = self.new_ids.then(random_bytes).transpose()?;
+        Ok(self.part.is_none().then_some(TableChanges { grow: self.grow, new_ids }))
+    }
+
+    /// What has grown on a written target that is still open. A target for one partition may be larger than it.
+    pub(crate) fn grown_place(
+        &self,
+        target: &dyn DiskRead,
+        disk_length: u64,
+        grown: Option<Grown>,
+    ) -> Option<GrownPlace> {
+        let (before, after) = (Extent::new(0, disk_length), Extent::new(0, target.length()));
+        let is_larger_part = self.grow && self.part.is_some() && before != after;
+        let grown = grown.or(is_larger_part.then_some(Grown { number: None, before, after }));
+        grown.map(|grown| GrownPlace::of(target, grown))
     }
 
     /// Whether [`TargetRequest::wants_delta`] may say yes.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use platter_jobs::{Compared, Consent, DeltaReport, Result, TargetContents, TargetRequest};
+use platter_jobs::{Compared, Consent, DeltaReport, GrownReport, Result, TargetContents, TargetRequest};
 
 use crate::arguments::TargetOptions;
 use crate::interruption::tell_of;
@@ -24,6 +24,8 @@ pub(crate) fn request(path: &Path, options: &TargetOptions, output: Output) -> R
     };
     let request = TargetRequest {
         free: options.free.into(),
+        grow: options.grow,
+        new_ids: options.new_ids,
         read_back: options.verify,
         force: Some(options.force.clone()),
         consent,
@@ -79,6 +81,40 @@ pub(crate) fn delta(report: Option<&DeltaReport>, fetched: u64) -> String {
             bytes(fetched)
         )
     })
+}
+
+/// How a report begins that is about one partition.
+pub(crate) fn part(number: Option<u32>) -> String {
+    number.map_or_else(String::new, |number| format!("partition {number} of "))
+}
+
+/// Lines about changes to the partition table; empty without any.
+pub(crate) fn table_changes(moved_backup: bool, grown: Option<&GrownReport>, new_ids: bool) -> String {
+    let mut text = String::new();
+    if moved_backup {
+        text += "\nthe backup GPT was moved to the end of the target";
+    }
+    if new_ids {
+        text += "\nthe disk and its partitions have new ids";
+    }
+    let Some(grown) = grown else { return text };
+    if let Some(number) = grown.partition {
+        text += &format!(
+            "\npartition {number} was grown from {} to {}",
+            bytes(grown.bytes_before),
+            bytes(grown.bytes)
+        );
+    }
+    match &grown.reason {
+        None => text += &format!("\nits file system was grown to {}", bytes(grown.bytes)),
+        Some(reason) => {
+            text += &format!(
+                "\nits contents ({}) were not grown: {reason}; run: {}",
+                grown.filesystem, grown.command
+            );
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use platter_image::{DiskRead, DiskWrite, Extent, IoContext, Result};
 
 use super::state::{Phase, TargetState};
-use crate::partition::gpt;
+use crate::partition::{Grown, TableChanges, change_table};
 
 /// Length of each edge in bytes.
 pub const EDGE_LENGTH: u64 = 1 << 20;
@@ -33,6 +33,10 @@ const GPT_MAGIC: &[u8] = b"EFI PART";
 pub struct Finished {
     /// Whether there was a backup GPT, and it was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
+    /// The partition that was grown.
+    pub grown: Option<Grown>,
+    /// Whether the disk and its partitions have new ids.
+    pub new_ids: bool,
     /// Peculiarities, in sentences.
     pub notes: Vec<String>,
 }
@@ -113,23 +117,30 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
     }
 
     /// Call this when everything else was written. It makes that durable, moves the backup GPT to the end of
-    /// a target longer than the disk, writes the edges, and with `read_back` compares them with the target.
+    /// a target longer than the disk, makes the other changes to the table, writes the edges, and with `read_back`
+    /// compares them with the target. Without `changes` the target is a partition, and there is no table to change.
     /// The whole disk is durable when this returns.
     ///
     /// # Errors
     /// `Io` when the target fails; `Refused` when a partition leaves no space for the backup GPT; `Corrupt`
     /// with the offset of the first difference found.
-    pub fn finish(&self, read_back: bool) -> Result<Finished> {
+    pub fn finish(&self, read_back: bool, changes: Option<&TableChanges>) -> Result<Finished> {
         self.sync()?;
         let mut finished = Finished::default();
-        if self.disk_length < DiskWrite::length(&self.target) {
-            let relocation = gpt::relocate_backup(self)?;
-            for (offset, bytes) in &relocation.writes {
+        let is_longer = self.disk_length < DiskWrite::length(&self.target);
+        if let Some(changes) = changes.filter(|changes| is_longer || **changes != TableChanges::default()) {
+            let change = change_table(self, self.disk_length, changes)?;
+            for (offset, bytes) in &change.writes {
                 self.write_all_at(bytes, *offset)
-                    .context(|| format!("moving the backup GPT to offset {offset}"))?;
+                    .context(|| format!("changing the partition table at offset {offset}"))?;
             }
-            finished = Finished { backup_gpt_moved: relocation.is_moved, notes: relocation.notes };
-            // A table with very many entries begins before the last MiB.
+            finished = Finished {
+                backup_gpt_moved: change.moves_backup,
+                grown: change.grown,
+                new_ids: change.replaces_ids,
+                notes: change.notes,
+            };
+            // A table with very many entries begins before the last MiB, and boot records may be anywhere.
             self.sync()?;
         }
         self.state.enter(Phase::Finishing);

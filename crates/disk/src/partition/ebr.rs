@@ -17,7 +17,7 @@ use platter_filesystem::boot_record::{Entry, Record};
 const RECORDS_MAX: usize = 128;
 
 /// The number of the first logical partition.
-const FIRST_NUMBER: u32 = 5;
+pub(super) const FIRST_NUMBER: u32 = 5;
 
 /// Adds the logical partitions of all extended partitions, and their records, to a table with the primary
 /// ones.

@@ -1,5 +1,5 @@
 //! The GUID partition table (UEFI specification 2.10, section 5.3). It is read with its checksums and its
-//! backup, and after an install its backup is moved to the end of a larger disk.
+//! backup, and after an install its backup is moved to the end of a larger disk, and other changes are made on request.
 //!
 //! Sector 1 contains the header ("EFI PART"), which names the sectors of the table; the last sector of the
 //! disk contains a backup header, which names a copy of the table before it. A header or table with a wrong
@@ -10,6 +10,7 @@
 use crc::{CRC_32_ISO_HDLC, Crc};
 use platter_image::{DiskRead, Error, Extent, Extents, Result};
 
+use super::change::{ALIGNMENT, Grown, TableChange, note_full, random_id};
 use super::{Partition, PartitionTable, TableKind, container_doubt, read_sectors};
 use platter_filesystem::fields::{guid, has, le16, le32, le64};
 
@@ -23,7 +24,7 @@ const HEADER_LENGTH_MIN: usize = 92;
 /// The most UTF-16 units of a partition's name.
 const NAME_UNITS: usize = 36;
 
-/// Offsets of the header fields that change when the backup moves.
+/// Offsets of the header fields that change.
 mod field {
     pub(super) const HEADER_LENGTH: usize = 12;
     pub(super) const HEADER_CRC: usize = 16;
@@ -31,6 +32,7 @@ mod field {
     pub(super) const OTHER_SECTOR: usize = 32;
     pub(super) const LAST_USABLE: usize = 48;
     pub(super) const TABLE_SECTOR: usize = 72;
+    pub(super) const TABLE_CRC: usize = 88;
 }
 
 /// A header with its table, both with correct checksums.
@@ -59,7 +61,7 @@ impl Copy {
         let Some(table) = read_sectors(disk, place.offset, place.length as usize)? else {
             return Ok(Err("has its table past the end of the disk"));
         };
-        if CRC32.checksum(&table) != le32(&copy.header, 88) {
+        if CRC32.checksum(&table) != le32(&copy.header, field::TABLE_CRC) {
             return Ok(Err("has a table with a wrong checksum"));
         }
         Ok(Ok(Self { table, ..copy }))
@@ -120,7 +122,52 @@ impl Copy {
             .collect()
     }
 
-    /// The header with other locations and a corrected checksum.
+    /// Where the backup's table goes on a disk of that length, and the last usable sector before it.
+    fn place_of_backup(&self, disk_length: u64) -> Result<(u64, u64)> {
+        let last = disk_length / self.sector_size - 1;
+        let backup_table = last.saturating_sub(self.table_sectors());
+        if backup_table < 2 + self.table_sectors() {
+            return Err(Error::refused(format!("a disk of {disk_length} bytes is too small for two GPTs")));
+        }
+        let last_usable = backup_table - 1;
+        if let Some((number, entry)) = self.entries().find(|(_, entry)| le64(entry, 40) > last_usable) {
+            return Err(Error::refused(format!(
+                "partition {number} ends in sector {}, but the last usable sector of this disk is {last_usable}: use a \
+                 larger disk",
+                le64(entry, 40)
+            )));
+        }
+        Ok((backup_table, last_usable))
+    }
+
+    fn entry_mut(&mut self, number: u32) -> Option<&mut [u8]> {
+        let length = le32(&self.header, 84) as usize;
+        self.table.chunks_exact_mut(length).nth((number as usize).checked_sub(1)?)
+    }
+
+    /// Lets a partition end at that offset, unless it already reaches it.
+    fn grow(&mut self, last: &Partition, end: u64, change: &mut TableChange) {
+        let size = self.sector_size;
+        let Some(entry) = self.entry_mut(last.number).filter(|_| end > last.extent.end()) else {
+            change.notes.push(note_full(last.number));
+            return;
+        };
+        entry[40..48].copy_from_slice(&(end / size - 1).to_le_bytes());
+        let after = Extent::between(last.extent.offset, end);
+        change.grown = Some(Grown { number: Some(last.number), before: last.extent, after });
+    }
+
+    /// Gives the disk and all partitions new GUIDs.
+    fn replace_ids(&mut self, seed: &[u8; 32]) {
+        self.header[56..72].copy_from_slice(&random_guid(seed, 0));
+        let numbers: Vec<u32> = self.entries().map(|(number, _)| number).collect();
+        for number in numbers {
+            let Some(entry) = self.entry_mut(number) else { continue };
+            entry[16..32].copy_from_slice(&random_guid(seed, number));
+        }
+    }
+
+    /// The header with other locations and corrected checksums.
     fn placed(&self, own: u64, other: u64, table: u64, last_usable: u64) -> Vec<u8> {
         let mut header = self.header.clone();
         let places = [
@@ -132,10 +179,20 @@ impl Copy {
         for (offset, value) in places {
             header[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
         }
+        header[field::TABLE_CRC..field::TABLE_CRC + 4]
+            .copy_from_slice(&CRC32.checksum(&self.table).to_le_bytes());
         let checksum = header_checksum(&header);
         header[field::HEADER_CRC..field::HEADER_CRC + 4].copy_from_slice(&checksum.to_le_bytes());
         header
     }
+}
+
+/// A random GUID (version 4 of RFC 9562), as stored: the first three fields are little-endian.
+fn random_guid(seed: &[u8; 32], number: u32) -> [u8; 16] {
+    let mut id = random_id(seed, number);
+    id[7] = id[7] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    id
 }
 
 /// The checksum of a header whose length was checked, with the checksum field taken as zero.
@@ -222,70 +279,85 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
     Ok(Some(table))
 }
 
-/// What to write so that a GPT fits a disk of another length.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Relocation {
-    /// Offsets and bytes in writing order: the backup first, so that a crash leaves the old primary intact.
-    /// Whole sectors of the table's sector size.
-    pub writes: Vec<(u64, Vec<u8>)>,
-    /// What was left unchanged, and why.
-    pub notes: Vec<String>,
-    /// Whether there was a backup, and the writes move it.
-    pub is_moved: bool,
-}
-
-/// Computes where the backup GPT must go on an installed disk that may be longer than the captured one. No
-/// writes if there is no GPT, it already fits, or its primary is bad.
+/// Adds what must be written so that the GPT fits a disk that may be longer than the captured one, and the requested
+/// changes. `last` is the partition to grow. Nothing if the GPT already fits and nothing is requested, or if its primary
+/// is bad.
 ///
 /// # Errors
 /// `Refused` if a partition would not fit before the backup; errors of reading the disk.
-pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
-    let mut relocation = Relocation::default();
-    let table = PartitionTable::read(disk)?;
-    let Some(sector_size) = table.sector_size.filter(|_| table.kind == TableKind::Gpt) else {
-        return Ok(relocation);
-    };
-    let primary = match Copy::read(disk, 1, sector_size)? {
+pub(super) fn change(
+    disk: &dyn DiskRead,
+    table: &PartitionTable,
+    last: Option<&Partition>,
+    new_ids: Option<[u8; 32]>,
+    change: &mut TableChange,
+) -> Result<()> {
+    let sector_size = table.sector_size.unwrap_or(512);
+    let mut primary = match Copy::read(disk, 1, sector_size)? {
         Ok(primary) => primary,
         Err(reason) => {
-            relocation
-                .notes
-                .push(format!("the primary GPT header {reason}: the partition tables are left unchanged"));
-            return Ok(relocation);
+            let note = format!("the primary GPT header {reason}: the partition tables are left unchanged");
+            change.notes.push(note);
+            return Ok(());
         }
     };
     let size = u64::from(sector_size);
-    let last = disk.length() / size - 1;
-    if primary.other_sector() == last && Copy::read(disk, last, sector_size)?.is_ok() {
-        return Ok(relocation);
+    let last_sector = disk.length() / size - 1;
+    let fitting =
+        Copy::read(disk, last_sector, sector_size)?.ok().filter(|_| primary.other_sector() == last_sector);
+    if fitting.is_some() && last.is_none() && new_ids.is_none() {
+        return Ok(());
     }
-    let backup_table = last.saturating_sub(primary.table_sectors());
-    if backup_table < 2 + primary.table_sectors() {
-        return Err(Error::refused(format!("a disk of {} bytes is too small for two GPTs", disk.length())));
-    }
-    let last_usable = backup_table - 1;
-    if let Some((number, entry)) = primary.entries().find(|(_, entry)| le64(entry, 40) > last_usable) {
-        return Err(Error::refused(format!(
-            "partition {number} ends in sector {}, but the last usable sector of this disk is {last_usable}: use a \
-             larger disk",
-            le64(entry, 40)
-        )));
-    }
-    relocation.is_moved =
-        primary.other_sector() != last && Copy::read(disk, primary.other_sector(), sector_size)?.is_ok();
-    if !relocation.is_moved {
-        relocation
+    if fitting.as_ref().is_some_and(|backup| backup.table.len() != primary.table.len()) {
+        change
             .notes
-            .push("the disk had no valid backup GPT: one was written at the end of the target".into());
+            .push("the backup GPT has another length: the partition tables are left unchanged".to_owned());
+        return Ok(());
     }
-    let mut padded = primary.table.clone();
-    padded.resize((primary.table_sectors() * size) as usize, 0);
+    let (backup_table, last_usable) = match &fitting {
+        Some(backup) => {
+            (le64(&backup.header, field::TABLE_SECTOR), le64(&primary.header, field::LAST_USABLE))
+        }
+        None => primary.place_of_backup(disk.length())?,
+    };
     let primary_table = le64(&primary.header, field::TABLE_SECTOR);
-    relocation.writes.push((backup_table * size, padded));
-    relocation.writes.push((last * size, primary.placed(last, 1, backup_table, last_usable)));
-    relocation.writes.push((size, primary.placed(1, last, primary_table, last_usable)));
-    relocation.writes.extend(protective_mbr(disk, size as usize, last)?);
-    Ok(relocation)
+    if fitting.is_none() {
+        let old = primary.other_sector();
+        change.moves_backup = old != last_sector && Copy::read(disk, old, sector_size)?.is_ok();
+        if !change.moves_backup {
+            change
+                .notes
+                .push("the disk had no valid backup GPT: one was written at the end of the target".to_owned());
+        }
+    }
+    if let Some(last) = last {
+        // The tables of a strange GPT may lie anywhere.
+        let tables = [backup_table, primary_table, last_usable.saturating_add(1)].into_iter();
+        let behind = tables.map(|sector| sector.saturating_mul(size)).filter(|at| *at >= last.extent.end());
+        let end = behind.min().unwrap_or(0) / ALIGNMENT * ALIGNMENT;
+        primary.grow(last, end, change);
+    }
+    if let Some(seed) = new_ids {
+        primary.replace_ids(&seed);
+        change.replaces_ids = true;
+    }
+    if fitting.is_some() && change.grown.is_none() && new_ids.is_none() {
+        return Ok(());
+    }
+    let mut backup = primary.table.clone();
+    if fitting.is_none() {
+        backup.resize((primary.table_sectors() * size) as usize, 0);
+    }
+    change.writes.push((backup_table * size, backup));
+    change.writes.push((last_sector * size, primary.placed(last_sector, 1, backup_table, last_usable)));
+    if change.grown.is_some() || new_ids.is_some() {
+        change.writes.push((primary_table * size, primary.table.clone()));
+    }
+    change.writes.push((size, primary.placed(1, last_sector, primary_table, last_usable)));
+    if fitting.is_none() {
+        change.writes.extend(protective_mbr(disk, size as usize, last_sector)?);
+    }
+    Ok(())
 }
 
 /// Sector 0 with its protective entry extended to the length of the disk; `None` for a hybrid MBR.

@@ -1,7 +1,7 @@
 //! Tests of the GPT reader and of moving backups. Tables are made by hand, so that they can be wrong.
 
 use super::*;
-use crate::partition::PartitionTable;
+use crate::partition::{PartitionTable, TableChanges, change_table};
 
 const LINUX: &[u8; 16] = b"\xaf\x3d\xc6\x0f\x83\x84\x72\x47\x8e\x79\x3d\x69\xd8\x47\x7d\xe4";
 
@@ -103,8 +103,8 @@ fn a_bad_copy_is_not_used() {
         assert_eq!(table.partitions.len(), 1, "{note}");
         assert!(table.doubts.iter().any(|found| found.contains(note)), "{note}: {:?}", table.doubts);
         if note.starts_with("primary") {
-            let relocation = relocate_backup(&disk).unwrap();
-            assert!(relocation.writes.is_empty() && relocation.notes.len() == 1, "nothing may be repaired");
+            let change = relocation(&disk).unwrap();
+            assert!(change.writes.is_empty() && change.notes.len() == 1, "nothing may be repaired");
         }
     }
     let mut disk = good.clone();
@@ -205,20 +205,96 @@ fn impossible_numbers_are_not_trusted() {
     assert_eq!(trusted, [false, false, false, false, false], "the first covers the last");
 }
 
-/// Applies a relocation, and reads the resulting table.
-fn relocated(mut disk: Vec<u8>) -> (Vec<u8>, PartitionTable) {
-    for (offset, bytes) in relocate_backup(&disk).unwrap().writes {
-        disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+/// What moves the backup.
+fn relocation(disk: &Vec<u8>) -> Result<TableChange> {
+    change_table(disk, disk.len() as u64, &TableChanges::default())
+}
+
+/// Applies changes, and reads the resulting table.
+fn applied(mut disk: Vec<u8>, change: &TableChange) -> (Vec<u8>, PartitionTable) {
+    for (offset, bytes) in &change.writes {
+        disk[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(bytes);
     }
     let table = PartitionTable::read(&disk).unwrap();
     (disk, table)
+}
+
+fn relocated(disk: Vec<u8>) -> (Vec<u8>, PartitionTable) {
+    let change = relocation(&disk).unwrap();
+    applied(disk, &change)
+}
+
+/// The partition that ends last grows, also without a longer disk, and both copies agree.
+#[test]
+fn the_last_partition_grows() {
+    let grow = TableChanges { grow: true, new_ids: None };
+    for (sector, sectors) in [(512, 9000), (4096, 3000)] {
+        let maker = Maker { sectors: 2000 * 4096 / sector, ..Maker::new(sector) };
+        let small = maker.disk(&[(300, 1900), (100, 199)]);
+        for length in [small.len(), sectors * sector * 2] {
+            let mut disk = small.clone();
+            disk.resize(length, 0);
+            let change = change_table(&disk, length as u64, &grow).unwrap();
+            let grown = change.grown.unwrap();
+            let (disk, table) = applied(disk, &change);
+            assert_eq!((table.doubts.len(), table.notes.len()), (0, 0), "{table:?}");
+            let end = table.partitions[0].extent.end();
+            assert_eq!((grown.number, grown.after), (Some(1), table.partitions[0].extent));
+            assert!(end.is_multiple_of(1 << 20) && length as u64 - end < (2 << 20), "{end} of {length}");
+            assert_eq!(table.partitions[1].extent, Extent::new(100 * sector as u64, 100 * sector as u64));
+            let again = change_table(&disk, length as u64, &grow).unwrap();
+            assert_eq!((again.writes.len(), again.notes.len()), (0, 1), "{:?}", again.notes);
+            let mut damaged = disk;
+            damaged[sector] ^= 1;
+            assert_eq!(PartitionTable::read(&damaged).unwrap().partitions, table.partitions, "the backup");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_gpt_does_not_grow() {
+    let mut disk = Maker::new(512).disk(&[(100, 199)]);
+    let last = disk.len() - 512;
+    disk[last] ^= 1;
+    let change = change_table(&disk, disk.len() as u64, &TableChanges { grow: true, new_ids: None }).unwrap();
+    assert_eq!(change.grown, None);
+    assert!(change.notes[0].contains("no partition was grown: the backup GPT header"), "{:?}", change.notes);
+}
+
+#[test]
+fn new_ids_are_random_and_in_both_copies() {
+    let disk = Maker::new(512).disk(&[(100, 199), (300, 399)]);
+    let before = PartitionTable::read(&disk).unwrap();
+    let ids = |seed: u8| {
+        let changes = TableChanges { grow: false, new_ids: Some([seed; 32]) };
+        let change = change_table(&disk, disk.len() as u64, &changes).unwrap();
+        assert!(change.replaces_ids && !change.moves_backup);
+        let (mut disk, table) = applied(disk.clone(), &change);
+        assert_eq!((table.doubts.len(), table.notes.len()), (0, 0), "{table:?}");
+        let extents =
+            |table: &PartitionTable| table.partitions.iter().map(|it| it.extent).collect::<Vec<_>>();
+        assert_eq!(extents(&table), extents(&before));
+        disk[512] ^= 1;
+        assert_eq!(PartitionTable::read(&disk).unwrap().partitions, table.partitions, "the backup");
+        let mut ids = vec![table.disk_id.unwrap()];
+        ids.extend(table.partitions.into_iter().map(|it| it.uuid.unwrap()));
+        ids
+    };
+    let mut all = [ids(1), ids(2)].concat();
+    assert!(
+        all.iter().all(|id| id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19])),
+        "{all:?}"
+    );
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 6);
 }
 
 #[test]
 fn a_backup_moves_to_the_end() {
     for sector in [512, 4096] {
         let small = Maker::new(sector).disk(&[(100, 199), (300, 1900)]);
-        assert_eq!(relocate_backup(&small).unwrap(), Relocation::default(), "it fits already");
+        assert_eq!(relocation(&small).unwrap(), TableChange::default(), "it fits already");
         let mut large = small.clone();
         large.resize(3333 * sector, 0);
         assert!(relocate_backup(&large).unwrap().is_moved);
@@ -241,7 +317,7 @@ fn a_backup_moves_to_the_end() {
 
         let mut shorter = small.clone();
         shorter.truncate(1902 * sector);
-        assert_eq!(relocate_backup(&shorter).unwrap_err().kind(), platter_image::ErrorKind::Refused);
+        assert_eq!(relocation(&shorter).unwrap_err().kind(), platter_image::ErrorKind::Refused);
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) fn add_hybrid(record: &Record, table: &mut PartitionTable) {
     if extents.is_empty() {
         return;
     }
+    table.is_hybrid = true;
     table.notes.push(format!(
         "the MBR is a hybrid: {} of its entries are ignored in favour of the GPT",
         extents.len()

@@ -5,12 +5,18 @@
 //! so that no one looks for a filesystem in it. A reason not to rely on a table, or on a part of it, is a
 //! doubt: then the described space is kept in full. Reading fails only if the disk fails.
 
+mod change;
 mod ebr;
 pub mod gpt;
+mod last;
 pub mod mbr;
+mod mbr_change;
 
 use platter_filesystem::boot_record::Record;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
+
+pub use change::{Grown, TableChange, TableChanges, change_table};
+pub use last::last_partition;
 
 /// The kind of partition table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,6 +82,8 @@ pub struct PartitionTable {
     pub structures: Extents,
     /// Ranges announced in addition to the partitions: entries of a hybrid MBR.
     pub announced: Extents,
+    /// The MBR has entries in addition to the one that announces the GPT.
+    pub is_hybrid: bool,
     /// Why the table does not prove what the disk contains, in sentences: then the whole disk must be kept.
     pub doubts: Vec<String>,
     /// Other peculiarities, in sentences.

@@ -31,9 +31,9 @@ impl<P: PageSource + ?Sized> PageSource for &P {
 #[derive(Clone, Debug)]
 pub struct Recipe<P> {
     /// The root of the whole disk.
-    root: Root,
+    whole: Root,
     /// The same, with the length of the part.
-    shown: Root,
+    root: Root,
     /// The range of the whole disk that is shown.
     part: Extent,
     score: Score,
@@ -47,7 +47,7 @@ impl<P: PageSource> Recipe<P> {
     /// `Missing` or `Corrupt`.
     pub fn open(score: Score, pages: P) -> Result<Self> {
         let root = Root::decode(score, &pages.page(&score.0)?)?;
-        Ok(Self { root, shown: root, part: Extent::new(0, root.disk_length), score, pages })
+        Ok(Self { whole: root, root, part: Extent::new(0, root.disk_length), score, pages })
     }
 
     /// The recipe of a range of the disk, such as a partition: a disk of that length, whose offsets count from the
@@ -55,12 +55,12 @@ impl<P: PageSource> Recipe<P> {
     #[must_use]
     pub fn of_part(self, range: Extent) -> Self {
         let part = self.on_disk(range);
-        Self { shown: Root { disk_length: part.length, ..self.shown }, part, ..self }
+        Self { root: Root { disk_length: part.length, ..self.root }, part, ..self }
     }
 
     /// Its root, with the properties of the disk. For a part, `disk_length` is that of the part.
     pub fn root(&self) -> &Root {
-        &self.shown
+        &self.root
     }
 
     /// Its score, which is that of the whole disk.
@@ -70,7 +70,7 @@ impl<P: PageSource> Recipe<P> {
 
     /// The data and zero entries inside `range`, ascending and clipped to it. Gaps are free space.
     pub fn entries(&self, range: Extent) -> Entries<'_, P> {
-        let stack = self.root.top.map(|(level, child)| Work::Page(level, child)).into_iter().collect();
+        let stack = self.whole.top.map(|(level, child)| Work::Page(level, child)).into_iter().collect();
         Entries { recipe: self, range: self.on_disk(range), stack, on_lost: None }
     }
 
@@ -88,7 +88,7 @@ impl<P: PageSource> Recipe<P> {
     pub fn visit_pages(&self, range: Extent, visit: &mut dyn FnMut(&BlockId) -> Result<()>) -> Result<()> {
         visit(&self.score.0)?;
         let range = self.on_disk(range);
-        let mut stack: Vec<(u8, Child)> = self.root.top.into_iter().collect();
+        let mut stack: Vec<(u8, Child)> = self.whole.top.into_iter().collect();
         while let Some((level, child)) = stack.pop() {
             if child.range().intersect(&range).is_none() {
                 continue;
@@ -144,7 +144,7 @@ impl<P: PageSource> Recipe<P> {
         if found != level {
             return Err(Error::corrupt(format!("recipe page {} has level {found}, not {level}", child.id)));
         }
-        self.root.check_page(child, &contents)?;
+        self.whole.check_page(child, &contents)?;
         Ok(contents)
     }
 }

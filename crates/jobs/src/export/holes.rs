@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use platter_disk::install::{InstallOptions, install_readable};
+use platter_disk::partition::TableChanges;
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Extent, Extents, IoContext, Result};
 use serde::Serialize;
@@ -100,7 +101,7 @@ pub fn export_holes(
     };
     let written = install_readable(&recipe, &*source, &opened, InstallOptions::default(), &advance, &on_lost);
     let counts = written
-        .and_then(|counts| opened.finish(false).map(|_| counts))
+        .and_then(|counts| opened.finish(false, Some(&TableChanges::default())).map(|_| counts))
         .map_err(|error| target.explain(error))?;
     let lost = lost.into_inner();
     let extents = lost.extents();

@@ -5,6 +5,7 @@ mod read_back;
 mod sink;
 #[cfg(test)]
 mod sink_tests;
+mod table;
 mod writer;
 
 use parking_lot::Mutex;
@@ -14,12 +15,13 @@ use std::time::Instant;
 
 use platter_disk::Target;
 use platter_disk::install::{Delta, EdgesLast, Finished};
-use platter_image::recipe::Root;
+use platter_disk::refusal::CheckedTarget;
 use platter_image::{DiskRead, DiskWrite, Error, Extent, Result, Score};
 use platter_net::{CastFilter, ReceiveEvent, ReceiveOptions, ReceiveSummary, Wanted};
 use platter_records::{NumberChoice, VersionQuery, VersionRecord, decode_offer};
 use platter_signing::{SignatureCheck, SignaturePolicy};
 
+use crate::grow::GrownPlace;
 use crate::target::TargetRequest;
 use crate::{Compared, DeltaReport, Progress, ReceiveReport, Silent};
 pub use origin_cast::OriginCastRequest;
@@ -76,29 +78,12 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
     let offered = Arc::new(Mutex::new(None::<Offered>));
     let ended = Arc::new(Mutex::new(None::<Ended>));
     // Data is requested only after the recipe if some of it may be here already.
-    let everything = request.network.everything && !request.target.may_want_delta(&agreed);
+    let selects = request.target.part.is_some() || request.target.may_want_delta(&agreed);
+    let everything = request.network.everything && !selects;
     let mut network = ReceiveOptions { everything, ..request.network.clone() };
-    let opener = {
-        let (ended, offered) = (ended.clone(), offered.clone());
-        let (request, signatures) = (request.target.clone(), request.signatures.clone());
-        move |recipe: &SegmentRecipe<'_>, range: Extent| -> Result<Opened> {
-            let root = recipe.root();
-            // The recipe is proven now: it has the offered score. Nothing is written yet.
-            if must_be_signed {
-                signatures
-                    .admit(offered.lock().as_ref().and_then(|it| it.record(recipe.score())).as_ref())?;
-            }
-            // Read back around the page cache; otherwise only memory would be compared.
-            let target = request.open_unchanged(&agreed, root, &[], request.read_back.then_some(true))?;
-            let is_delta = request.wants_delta(&agreed, recipe, range, &target)?;
-            let find = || request.find_delta(recipe, range, (&target, false), &Silent);
-            let delta = is_delta.then(find).transpose()?;
-            let target = request.begin(target, root)?;
-            let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
-            Ok((Box::new(Receiving { target, disk_length, is_delta, request, ended }), delta))
-        }
-    };
-    let mut sink = DiskSink::new(opener, request.target.free, request.target.read_back)?;
+    let signatures = must_be_signed.then(|| request.signatures.clone());
+    let opener = opener(request.target.clone(), agreed, signatures, offered.clone(), ended.clone());
+    let mut sink = DiskSink::new(opener, request.target.part, request.target.free, request.target.read_back)?;
     if is_trusted {
         progress.note(TRUSTED);
     }
@@ -106,12 +91,14 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
         network.filter = signed_only(check);
     }
     progress.begin("waiting for a sender", 0);
-    let mut heard = Heard { progress, offered: &offered, name: String::new(), wanted: 0, bytes: 0, ignored: 0 };
+    let mut heard =
+        Heard { progress, offered: &offered, name: String::new(), wanted: 0, bytes: 0, ignored: 0 };
     let summary = platter_net::receive(&network, &mut sink, |event| heard.hear(event));
     let summary = summary.map_err(|error| request.target.explain(error))?;
     let ended = ended.lock().take().ok_or_else(|| Error::bug("received a disk without a target"))?;
-    let (name, ignored) = (heard.name, heard.ignored);
-    let received = Received { name, ignored, summary, delta: sink.delta };
+    let received = Received { name: heard.name, ignored: heard.ignored, summary, delta: sink.delta.take() };
+    // The tool of the file system needs the target for itself.
+    drop(sink);
     Ok(report(request, received, ended, (is_proved, is_trusted), started))
 }
 
@@ -124,17 +111,18 @@ struct Received {
     delta: Option<DeltaReport>,
 }
 
-/// The report of a disk that was received.
+/// The report of a disk that was received, whose last file system is grown if that was requested.
 fn report(
     request: &ReceiveRequest,
     Received { name, ignored, summary, delta }: Received,
-    Ended { mut finished, compared }: Ended,
+    Ended { mut finished, compared, grown }: Ended,
     (is_proved, is_trusted): (bool, bool),
     started: Instant,
 ) -> ReceiveReport {
     if is_trusted {
         finished.notes.push(TRUSTED.to_owned());
     }
+    let grown = grown.map(|place| place.grow_filesystem(&request.target.path));
     ReceiveReport {
         version: name,
         score: summary.outcome.score.to_string(),
@@ -144,6 +132,9 @@ fn report(
         delta,
         read_back: request.target.read_back,
         compared,
+        partition: request.target.part,
+        grown,
+        new_ids: finished.new_ids,
         backup_gpt_moved: finished.backup_gpt_moved,
         seconds: summary.duration.as_secs_f64().min(started.elapsed().as_secs_f64()),
         symbols: summary.symbols,
@@ -166,6 +157,32 @@ fn signed_only(check: SignatureCheck) -> CastFilter {
         let record = offered.record(announce.score).ok_or("nobody signed it, because it is no version")?;
         check.verify(&record).map(|_| ()).map_err(|error| error.to_string())
     })
+}
+
+/// Opens the target, after the recipe was proven and before the first write.
+fn opener(
+    request: TargetRequest,
+    agreed: CheckedTarget,
+    signatures: Option<SignaturePolicy>,
+    offered: Arc<Mutex<Option<Offered>>>,
+    ended: Arc<Mutex<Option<Ended>>>,
+) -> impl FnMut(&SegmentRecipe<'_>, Extent) -> Result<Opened> + Send {
+    move |recipe, range| {
+        let root = recipe.root();
+        // The recipe is proven now: it has the offered score. Nothing is written yet.
+        if let Some(signatures) = &signatures {
+            let record = offered.lock().as_ref().and_then(|offered| offered.record(recipe.score()));
+            signatures.admit(record.as_ref())?;
+        }
+        // Read back around the page cache; otherwise only memory would be compared.
+        let target = request.open_unchanged(&agreed, root, &[], request.read_back.then_some(true))?;
+        let is_delta = request.wants_delta(&agreed, recipe, range, &target)?;
+        let find = || request.find_delta(recipe, range, (&target, false), &Silent);
+        let delta = is_delta.then(find).transpose()?;
+        let target = request.begin(target, root)?;
+        let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
+        Ok((Box::new(Receiving { target, disk_length, is_delta, request, ended }), delta))
+    }
 }
 
 /// What was heard from the sender, for the user.
@@ -226,6 +243,7 @@ impl Offered {
 struct Ended {
     finished: Finished,
     compared: Option<Compared>,
+    grown: Option<GrownPlace>,
 }
 
 /// The target while it is received.
@@ -248,9 +266,11 @@ impl ReceivedDisk for Receiving {
     }
 
     fn finish(&self, compared: Option<Compared>) -> Result<()> {
-        let finished = self.target.finish(self.request.read_back)?;
+        let changes = self.request.table_changes()?;
+        let finished = self.target.finish(self.request.read_back, changes.as_ref())?;
+        let grown = self.request.grown_place(&self.target, self.disk_length, finished.grown);
         let compared = compared.map(|compared| compared.of_disk(self.disk_length));
-        *self.ended.lock() = Some(Ended { finished, compared });
+        *self.ended.lock() = Some(Ended { finished, compared, grown });
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use platter_image::{
 };
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 
+use super::table::{Search, TableChunks};
 use super::writer::{Writer, make_zeros};
 use crate::chunk_contents::{ChunkContents, Prefix, is_contents, prefix};
 use crate::install::delta_report;
@@ -62,6 +63,12 @@ impl<F: FnMut(&SegmentRecipe<'_>, Extent) -> Result<Opened> + Send> OpenTarget f
 /// Receives a disk to a target, one segment at a time.
 pub(super) struct DiskSink<O> {
     opener: O,
+    /// The number of the only partition to write.
+    number: Option<u32>,
+    /// The range of the disk to write, once it is known.
+    window: Option<Extent>,
+    /// The chunks with the partition table, until the range is known.
+    table: TableChunks,
     free: FreeSpace,
     /// Whether written data is read back and compared, segment by segment.
     read_back: bool,
@@ -95,6 +102,18 @@ pub(super) struct DiskSink<O> {
     skipped: Vec<u32>,
 }
 
+/// What happened when the recipe of a segment was complete.
+enum Begun {
+    /// Its data is wanted.
+    Ready,
+    /// The partition table is wanted first, in these chunks.
+    First(Vec<Range<u32>>),
+    /// The segment has nothing of the partition.
+    Elsewhere,
+    /// There is no such partition.
+    Failed(Error),
+}
+
 /// The data to write to a segment of the disk.
 struct Part {
     writer: Writer,
@@ -117,9 +136,12 @@ impl PageSource for Pages {
 }
 
 impl<O: OpenTarget> DiskSink<O> {
-    pub(super) fn new(opener: O, free: FreeSpace, read_back: bool) -> Result<Self> {
+    pub(super) fn new(opener: O, number: Option<u32>, free: FreeSpace, read_back: bool) -> Result<Self> {
         Ok(Self {
             opener,
+            number,
+            window: None,
+            table: TableChunks::default(),
             free,
             read_back,
             compared: Compared::default(),
@@ -178,8 +200,9 @@ impl<O: OpenTarget> DiskSink<O> {
             if header.kind != Kind::Data {
                 return Err(Error::corrupt(format!("a frame of {:?} instead of data", header.kind)));
             }
-            // The sender would not send such a frame: it is forged.
-            if !header.blocks.iter().any(|block| part.writer.names(&block.id)) {
+            // The sender would not send such a frame: it is forged. A chunk with blocks of a partition may have others.
+            let is_whole = self.number.is_none();
+            if is_whole && !header.blocks.iter().any(|block| part.writer.names(&block.id)) {
                 return Err(Error::corrupt("a frame without a block of the recipe"));
             }
             self.raw.extend_from_slice(contents);
@@ -197,7 +220,7 @@ impl<O: OpenTarget> DiskSink<O> {
     }
 
     /// The segment's recipe is complete: determines all places, and opens the target before the first write.
-    fn begin_part(&mut self, description: &SessionDescription) -> Result<()> {
+    fn begin_part(&mut self, description: &SessionDescription) -> Result<Begun> {
         let pages = std::mem::take(&mut self.pages);
         let recipe = Recipe::open(description.score, &pages as &(dyn PageSource + Sync))?;
         let disk_length = recipe.root().disk_length;
@@ -208,9 +231,36 @@ impl<O: OpenTarget> DiskSink<O> {
                 "the sender's {segments} segments of {length} bytes do not match a disk of {disk_length}"
             )));
         }
-        let start = self.segment as u64 * length;
-        let range = Extent::between(start, disk_length.min(start.saturating_add(length)));
-        let places = Places::of(&recipe, range)?;
+        let segment = self.range_of_segment(description);
+        let segment = Extent::between(segment.offset, segment.end().min(disk_length));
+        let window = match (self.window, self.number) {
+            (Some(window), _) => window,
+            (None, None) => Extent::new(0, disk_length),
+            (None, Some(number)) => match self.table.find(number, &recipe, segment, &mut self.decoder)? {
+                Search::Found(window) => window,
+                Search::Refused(error) => return Ok(Begun::Failed(error)),
+                Search::Lacks(blocks) => {
+                    self.pages = pages;
+                    return self.chunks_of(&blocks).map(Begun::First);
+                }
+            },
+        };
+        self.window = Some(window);
+        let table = self.table.take();
+        let range = match (segment.intersect(&window), self.number) {
+            (Some(range), _) => Extent::new(range.offset - window.offset, range.length),
+            (None, None) => segment,
+            (None, Some(_)) => return Ok(Begun::Elsewhere),
+        };
+        self.begin_range(&recipe.of_part(window), range)?;
+        table.iter().try_for_each(|chunk| self.take_data_frames(chunk))?;
+        Ok(Begun::Ready)
+    }
+
+    /// Determines the places in a range of the disk or partition, and opens the target before the first write.
+    fn begin_range(&mut self, recipe: &SegmentRecipe<'_>, range: Extent) -> Result<()> {
+        let length = recipe.root().disk_length;
+        let places = Places::of(recipe, range)?;
         let free = match self.free {
             FreeSpace::Skip => Extents::new(),
             FreeSpace::Zero => {
@@ -222,12 +272,12 @@ impl<O: OpenTarget> DiskSink<O> {
             }
         };
         let delta = if let Some(target) = &self.target {
-            target.delta(&recipe, range).map_err(fatal)?
+            target.delta(recipe, range).map_err(fatal)?
         } else {
-            let (target, found) = self.opener.open(&recipe, range).map_err(fatal)?;
-            if DiskWrite::length(&*target) < disk_length {
+            let (target, found) = self.opener.open(recipe, range).map_err(fatal)?;
+            if DiskWrite::length(&*target) < length {
                 return Err(fatal(Error::refused(format!(
-                    "the target has {} bytes, but the disk has {disk_length}",
+                    "the target has {} bytes, but the disk has {length}",
                     DiskWrite::length(&*target)
                 ))));
             }
@@ -239,15 +289,32 @@ impl<O: OpenTarget> DiskSink<O> {
         if let (Some(delta), Some(target)) = (&delta, &self.target) {
             part.writer.take_delta(&**target, &Local::new(delta, &**target)).map_err(fatal)?;
             part.free = part.free.subtract(delta.held());
-            self.choose_chunks(&part);
             let report = delta_report(delta);
             let known = self.delta.get_or_insert_default();
             known.kept_bytes += report.kept_bytes;
             known.kept_zero_bytes += report.kept_zero_bytes;
             known.copied_bytes += report.copied_bytes;
         }
+        if delta.is_some() || self.number.is_some() {
+            self.choose_chunks(&part);
+        }
         self.part = Some(part);
         Ok(())
+    }
+
+    /// The range of the current segment.
+    fn range_of_segment(&self, description: &SessionDescription) -> Extent {
+        let length = description.segment_length;
+        Extent::new((self.segment as u64).saturating_mul(length), length)
+    }
+
+    /// Requests the chunks of data that may carry some blocks.
+    fn chunks_of(&mut self, blocks: &HashSet<BlockId>) -> Result<Vec<Range<u32>>> {
+        let wanted: HashSet<Prefix> = blocks.iter().map(prefix).collect();
+        let data = self.chunks[1].clone();
+        let chosen = self.contents.needed(data.len() as u32, |block| wanted.contains(&block));
+        let chunks = data.zip(chosen).filter(|(_, is_needed)| *is_needed).map(|(index, _)| index);
+        Ok(self.table.request(chunks)?.into_iter().map(|index| index..index + 1).collect())
     }
 
     /// Counts the chunks of data that carry nothing needed as taken.
@@ -306,7 +373,10 @@ impl<O: OpenTarget> DiskSink<O> {
     fn take(&mut self, index: u32, bytes: &[u8], description: &SessionDescription) -> Result<ChunkVerdict> {
         let [recipe, data] = &self.chunks;
         if data.contains(&index) {
-            self.take_data_frames(bytes)?;
+            match &self.part {
+                Some(_) => self.take_data_frames(bytes)?,
+                None => self.table.add(index, bytes, &mut self.decoder)?,
+            }
         } else if recipe.contains(&index) {
             match is_contents(bytes) {
                 true => self.contents.add(bytes)?,
@@ -325,11 +395,14 @@ impl<O: OpenTarget> DiskSink<O> {
     fn after(&mut self, description: &SessionDescription) -> Result<ChunkVerdict> {
         let [recipe, data] = self.chunks.clone();
         if self.part.is_none() {
-            if !self.are_taken(&recipe) {
+            if !self.are_taken(&recipe) || self.table.is_waiting() {
                 return Ok(ChunkVerdict::Accepted);
             }
             match self.begin_part(description) {
-                Ok(()) => {}
+                Ok(Begun::Ready) => {}
+                Ok(Begun::First(chunks)) => return Ok(ChunkVerdict::AcceptedWant(chunks)),
+                Ok(Begun::Elsewhere) => return Ok(self.go_on(description)),
+                Ok(Begun::Failed(error)) => return Err(error),
                 Err(error) if error.kind() == ErrorKind::Missing && !self.asked_again => {
                     return Ok(self.fetch_again(recipe));
                 }
@@ -345,12 +418,7 @@ impl<O: OpenTarget> DiskSink<O> {
         }
         if let Some(mut part) = self.part.take_if(|part| part.writer.is_complete()) {
             self.end_part(&mut part)?;
-            self.enter(self.segment + 1, description);
-            let next = self.chunks[0].clone();
-            return Ok(match next.is_empty() {
-                true => ChunkVerdict::Accepted,
-                false => ChunkVerdict::AcceptedWant(vec![next]),
-            });
+            return Ok(self.go_on(description));
         }
         if !self.skipped.is_empty() {
             // What was said about the contents of chunks is wrong: now everything is needed.
@@ -363,6 +431,24 @@ impl<O: OpenTarget> DiskSink<O> {
             return Ok(ChunkVerdict::Accepted);
         }
         Ok(self.fetch_again(data))
+    }
+
+    /// Enters the next segment with something to write.
+    fn go_on(&mut self, description: &SessionDescription) -> ChunkVerdict {
+        loop {
+            self.enter(self.segment + 1, description);
+            let is_needed = self.window.is_none_or(|window| {
+                self.number.is_none() || self.range_of_segment(description).intersect(&window).is_some()
+            });
+            if is_needed || self.segment >= description.segments.len() {
+                break;
+            }
+        }
+        let next = self.chunks[0].clone();
+        match next.is_empty() {
+            true => ChunkVerdict::Accepted,
+            false => ChunkVerdict::AcceptedWant(vec![next]),
+        }
     }
 
     fn fetch_again(&mut self, chunks: Range<u32>) -> ChunkVerdict {
@@ -399,12 +485,15 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
             }
             self.taken = vec![false; description.chunk_lengths.len()];
             self.pages = Pages::default();
+            self.table = TableChunks::default();
+            self.window = self.window.filter(|_| self.target.is_some());
             self.description = Some(description.clone());
             self.enter(self.segment, description);
         }
         let [recipe, data] = self.chunks.clone();
         let wanted = if self.part.is_some() { data } else { recipe };
-        Ok(wanted.filter(|index| !self.taken[*index as usize]).map(|index| index..index + 1).collect())
+        let wanted = wanted.filter(|index| !self.taken[*index as usize]);
+        Ok(wanted.chain(self.table.waiting()).map(|index| index..index + 1).collect())
     }
 
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {

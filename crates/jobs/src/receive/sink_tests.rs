@@ -101,7 +101,7 @@ fn chunks_forged_from_valid_frames_are_detected() {
     let opened = target.clone();
     let opener =
         move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> { Ok((Box::new(opened.clone()), None)) };
-    let mut sink = DiskSink::new(opener, FreeSpace::Skip, false).unwrap();
+    let mut sink = DiskSink::new(opener, None, FreeSpace::Skip, false).unwrap();
     sink.session(&description).unwrap();
     let ranges = |range: &std::ops::Range<u32>| vec![range.clone()];
 
@@ -175,7 +175,7 @@ fn only_chunks_with_lacking_blocks_are_wanted() {
                 delta.search_target(recipe, &opened);
                 Ok((Box::new(opened.clone()), Some(delta)))
             };
-            let mut sink = DiskSink::new(opener, FreeSpace::Skip, read_back).unwrap();
+            let mut sink = DiskSink::new(opener, None, FreeSpace::Skip, read_back).unwrap();
             sink.session(&description).unwrap();
             for index in recipe.start..recipe.end - 1 {
                 let verdict = sink.chunk(index, &source.read(index).unwrap()).unwrap();

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use platter_jobs::{Result, Score, VersionQuery, Wanted};
+use platter_jobs::{Result, Score, Wanted};
 
 use super::signing::SignatureArguments;
 use super::target::{DeltaArguments, TargetOptions};
-use super::version::VersionArgument;
+use super::version::{PartArgument, VersionArgument};
 use crate::sizes::bits_per_second;
 
 #[derive(Args, Debug)]
@@ -59,7 +59,8 @@ pub(crate) struct Cast {
 #[derive(Args, Debug)]
 pub(crate) struct Receive {
     /// [NAME] TARGET: the cast to wait for (image name, version or score; without NAME, the first cast heard), and the block
-    /// device or file to write. A name alone is refused unless a trusted key signed the version
+    /// device or file to write. A name alone is refused unless a trusted key signed the version. With :N after it, only
+    /// partition N of the disk is written, to the start of the target
     #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
     /// Instead of a disk, receive a hoard into this node cache directory; only missing blocks are stored
@@ -108,16 +109,14 @@ pub(crate) struct Casts {
 }
 
 impl Receive {
-    /// The cast to wait for. A name without a number matches every version of the image.
+    /// The cast to wait for, and the partition to write. A name without a number matches every version of the image.
     ///
     /// # Errors
     /// `Refused` for an invalid name.
-    pub(crate) fn wanted(&self) -> Result<Wanted> {
-        let [name, _] = &self.what[..] else { return Ok(Wanted::Any) };
-        if let Some(score) = Score::from_hex(name) {
-            return Ok(Wanted::Score(score));
-        }
-        name.parse::<VersionQuery>()?;
-        Ok(Wanted::Name(name.clone()))
+    pub(crate) fn wanted(&self) -> Result<(Wanted, Option<u32>)> {
+        let [name, _] = &self.what[..] else { return Ok((Wanted::Any, None)) };
+        let PartArgument { version, part } = name.parse()?;
+        let wanted = Score::from_hex(&version).map_or(Wanted::Name(version), Wanted::Score);
+        Ok((wanted, part))
     }
 }

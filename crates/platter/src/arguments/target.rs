@@ -6,13 +6,14 @@ use clap::{Args, ValueEnum};
 use platter_jobs::{DeltaChoice, Format, Reason};
 
 use super::signing::SignatureArguments;
-use super::version::VersionArgument;
+use super::version::{PartArgument, VersionArgument};
 use crate::sizes::byte_size;
 
 #[derive(Args, Debug)]
 pub(crate) struct Install {
-    /// NAME (the latest version), NAME@NUMBER, or a score
-    pub(crate) version: VersionArgument,
+    /// NAME (the latest version), NAME@NUMBER, or a score; followed by :N, only partition N of it, written to the start of the
+    /// target
+    pub(crate) version: PartArgument,
     /// Block device or file; a file is created if missing, and extended if too short
     pub(crate) target: PathBuf,
     #[command(flatten)]
@@ -62,9 +63,18 @@ pub(crate) enum Free {
 
 #[derive(Args, Debug)]
 pub(crate) struct TargetOptions {
-    /// Read back and compare everything that was written; skipped free space is not compared
+    /// Read back and compare everything that was written; skipped free space is not compared. With --grow, the table is
+    /// compared as changed, and the file system before it is grown
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Grow the last partition to the end of a larger target, and its file system if its tool can do that unmounted (ext2, ext3
+    /// and ext4, as root); otherwise the command to run later is printed. With :N, only the file system
+    #[arg(long)]
+    pub(crate) grow: bool,
+    /// Give the disk and its partitions new random ids (GUIDs, or the signature of an MBR). Systems that find their partitions
+    /// by PARTUUID or by signature (fstab, kernel command line, Windows) must be told; ids of file systems stay the same
+    #[arg(long)]
+    pub(crate) new_ids: bool,
     /// How to treat the image's free space. `skip` does not write it: outside of the target's first and last MiB it keeps old
     /// contents, secrets included. `zero` overwrites it with zeros
     #[arg(long, value_enum, default_value_t = Free::Skip)]

@@ -53,6 +53,33 @@ impl FromStr for NamedVersion {
     }
 }
 
+/// A version as [`VersionArgument`], or `VERSION:N` for a partition of it, as typed.
+#[derive(Clone, Debug)]
+pub(crate) struct PartArgument {
+    /// The version.
+    pub(crate) version: String,
+    /// The number of the partition; `None` for the whole disk.
+    pub(crate) part: Option<u32>,
+}
+
+impl FromStr for PartArgument {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (version, part) = match text.split_once(':') {
+            None => (text, None),
+            Some((version, number)) => {
+                let number = number.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(|| {
+                    Error::refused(format!("{number:?} is no partition number: write {version}:2"))
+                })?;
+                (version, Some(number))
+            }
+        };
+        version.parse::<VersionQuery>()?;
+        Ok(Self { version: version.to_owned(), part })
+    }
+}
+
 /// `NAME@NUMBER` for one version, `NAME` for all versions of an image, as typed.
 #[derive(Clone, Debug)]
 pub(crate) struct OneOrAll(String);

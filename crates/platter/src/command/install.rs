@@ -9,16 +9,17 @@ use crate::arguments::Install;
 use crate::output::Output;
 use crate::server::with_cache;
 use crate::sizes::{bytes, rate};
-use crate::target::{comparison, delta, request};
+use crate::target::{comparison, delta, part, request, table_changes};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> Outcome {
     let request = InstallRequest {
         store: with_cache(store, &options.cache)?,
-        version: options.version.to_string(),
+        version: options.version.version.clone(),
         target: TargetRequest {
             delta: options.delta.choice(),
             from: options.delta.from.clone(),
+            part: options.version.part,
             ..request(&options.target, &options.target_options, *output)?
         },
         signatures: options.signatures.policy(),
@@ -28,7 +29,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
-            "installed {} on {}: {} of data, {} of zeros, {:.1} s, {}\nverified score {}",
+            "installed {}{} on {}: {} of data, {} of zeros, {:.1} s, {}\nverified score {}",
+            part(report.partition),
             report.version,
             report.target,
             bytes(report.written_bytes),
@@ -38,9 +40,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
             report.score,
         );
         text += &delta(report.delta.as_ref(), report.fetched_bytes);
-        if report.backup_gpt_moved {
-            text += "\nthe backup GPT was moved to the end of the target";
-        }
+        text += &table_changes(report.backup_gpt_moved, report.grown.as_ref(), report.new_ids);
         text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         text + &output.notes(&report.notes)
     });

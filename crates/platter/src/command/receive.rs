@@ -18,14 +18,14 @@ use crate::join_key;
 use crate::output::Output;
 use crate::server::server_at;
 use crate::sizes::{bytes, rate};
-use crate::target::{comparison, delta, request};
+use crate::target::{comparison, delta, part, request, table_changes};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) -> Outcome {
     let defaults = ReceiveOptions::default();
     let network = ReceiveOptions {
         interface: options.interface.clone(),
-        wanted: options.wanted()?,
+        wanted: options.wanted()?.0,
         join_key: options.key_file.as_deref().map(|file| join_key::read(file, output)).transpose()?,
         discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
         sender: options.sender,
@@ -49,6 +49,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         target: TargetRequest {
             delta: options.delta.choice(),
             from: options.delta.from.clone(),
+            part: options.wanted()?.1,
             ..request(Path::new(target), &options.target_options, *output)?
         },
         network,
@@ -61,7 +62,8 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
-            "received {} on {}: {} of data, {:.1} s, {}; {} symbols repaired\nverified score {}",
+            "received {}{} on {}: {} of data, {:.1} s, {}; {} symbols repaired\nverified score {}",
+            part(report.partition),
             report.version,
             report.target,
             bytes(report.written_bytes),
@@ -71,9 +73,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
             report.score,
         );
         text += &delta(report.delta.as_ref(), report.fetched_bytes);
-        if report.backup_gpt_moved {
-            text += "\nthe backup GPT was moved to the end of the target";
-        }
+        text += &table_changes(report.backup_gpt_moved, report.grown.as_ref(), report.new_ids);
         if report.ignored_senders > 0 {
             text += &format!("\nignored {} senders of another disk under this name", report.ignored_senders);
         }
