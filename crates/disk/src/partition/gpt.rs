@@ -325,9 +325,9 @@ pub(super) fn change(
         let old = primary.other_sector();
         change.moves_backup = old != last_sector && Copy::read(disk, old, sector_size)?.is_ok();
         if !change.moves_backup {
-            change
-                .notes
-                .push("the disk had no valid backup GPT: one was written at the end of the target".to_owned());
+            change.notes.push(
+                "the disk had no valid backup GPT: one was written at the end of the target".to_owned(),
+            );
         }
     }
     if let Some(last) = last {

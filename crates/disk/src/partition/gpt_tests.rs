@@ -297,12 +297,12 @@ fn a_backup_moves_to_the_end() {
         assert_eq!(relocation(&small).unwrap(), TableChange::default(), "it fits already");
         let mut large = small.clone();
         large.resize(3333 * sector, 0);
-        assert!(relocate_backup(&large).unwrap().is_moved);
+        assert!(relocation(&large).unwrap().moves_backup);
         let mut without = large.clone();
         without[small.len() - sector..small.len()].fill(0);
-        let relocation = relocate_backup(&without).unwrap();
-        assert!(!relocation.is_moved && !relocation.writes.is_empty(), "there is none to move");
-        assert!(relocation.notes[0].contains("no valid backup GPT"), "{:?}", relocation.notes);
+        let change = relocation(&without).unwrap();
+        assert!(!change.moves_backup && !change.writes.is_empty(), "there is none to move");
+        assert!(change.notes[0].contains("no valid backup GPT"), "{:?}", change.notes);
         let before = PartitionTable::read(&large).unwrap();
         assert!(before.notes[0].contains("not in the last sector"), "{:?}", before.notes);
         let (mut large, table) = relocated(large);

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, hoard_receive,
-    receive,
+    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest,
+    hoard_receive, receive,
 };
 
 use super::Outcome;
