@@ -4,8 +4,7 @@
 
 use std::fmt;
 
-/// A secret of 256 bits. With it, a cast is encrypted, and only who knows it can announce, join or answer (design: trust of
-/// casts).
+/// A secret of 256 bits. With it, a cast is encrypted, and only who knows it can announce, join or answer (design: trust).
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinKey([u8; 32]);
 

@@ -14,6 +14,7 @@ use super::change::{ALIGNMENT, Grown, TableChange, note_full, random_id};
 use super::{Partition, PartitionTable, TableKind, container_doubt, read_sectors};
 use platter_filesystem::fields::{guid, has, le16, le32, le64};
 
+const NO_BACKUP: &str = "the disk had no valid backup GPT: one was written at the end of the target";
 const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 /// Tables with more entries are not trusted; usually there are 128.
@@ -324,11 +325,7 @@ pub(super) fn change(
     if fitting.is_none() {
         let old = primary.other_sector();
         change.moves_backup = old != last_sector && Copy::read(disk, old, sector_size)?.is_ok();
-        if !change.moves_backup {
-            change.notes.push(
-                "the disk had no valid backup GPT: one was written at the end of the target".to_owned(),
-            );
-        }
+        change.notes.extend((!change.moves_backup).then(|| NO_BACKUP.to_owned()));
     }
     if let Some(last) = last {
         // The tables of a strange GPT may lie anywhere.

@@ -23,9 +23,10 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) -> Outcome {
     let defaults = ReceiveOptions::default();
+    let (wanted, partition) = options.wanted()?;
     let network = ReceiveOptions {
         interface: options.interface.clone(),
-        wanted: options.wanted()?.0,
+        wanted,
         join_key: options.key_file.as_deref().map(|file| join_key::read(file, output)).transpose()?,
         discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
         sender: options.sender,
@@ -36,9 +37,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
     };
     if let Some(cache) = &options.hoard {
         let request = HoardReceiveRequest { cache: cache.clone(), network };
-        let terminal = Terminal::new(*output);
-        let report = hoard_receive(&request, &terminal)?;
-        drop(terminal);
+        let report = hoard_receive(&request, &Terminal::new(*output))?;
         output.fact(&report, || synced(&report));
         return Ok(ExitCode::SUCCESS);
     }
@@ -49,7 +48,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         target: TargetRequest {
             delta: options.delta.choice(),
             from: options.delta.from.clone(),
-            part: options.wanted()?.1,
+            part: partition,
             ..request(Path::new(target), &options.target_options, *output)?
         },
         network,
