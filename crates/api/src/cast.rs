@@ -125,7 +125,7 @@ pub enum CastOfferState {
     Ready,
 }
 
-/// Where to receive a cast. Only who may read the version is told, so keys of the cast belong here.
+/// Where to receive a cast. Only who may read the version is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CastOffer {
     /// The score: 64 hexadecimal digits.
@@ -133,6 +133,9 @@ pub struct CastOffer {
     pub score: String,
     /// State.
     pub state: CastOfferState,
+    /// The key of the cast, 64 hexadecimal digits: without it, nobody can join, or read what is sent.
+    #[schemars(schema_with = "schema::id")]
+    pub join_key: String,
     /// TCP address for joins, once receivers can join.
     pub join: Option<String>,
     /// Multicast group of the data, once receivers can join.

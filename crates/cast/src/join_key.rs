@@ -20,6 +20,11 @@ impl JoinKey {
         Self(key)
     }
 
+    /// Derives the bits of a key from a secret, for one of many casts.
+    pub fn derive(secret: &[u8; 32], cast: &[u8]) -> [u8; 32] {
+        blake3::derive_key("platter 2026-11-26 cast join key of a version", &[secret, cast].concat())
+    }
+
     /// Derives the key from a secret of any length, such as the contents of a file. It must be as hard to guess as 256 random
     /// bits.
     pub fn from_secret(secret: &[u8]) -> Self {

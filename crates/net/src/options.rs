@@ -156,7 +156,7 @@ impl Default for ReceiveOptions {
     }
 }
 
-/// The join address of a sender, which another thread learns while the receiver runs. Keys of its cast belong here, too.
+/// The join address of a sender, which another thread learns while the receiver runs.
 #[derive(Debug, Default)]
 pub struct ToldSender {
     address: Mutex<Option<SocketAddr>>,

@@ -3,7 +3,9 @@
 //! Owns the running casts of a process, each in a thread of its own, and divides one rate among them. Nothing is announced: who may
 //! read a version is told where its cast is, and the cast names only the score.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +14,10 @@ use parking_lot::Mutex;
 use platter_api::{CastOffer, CastOfferState, CastStatus};
 use platter_cast::{demand, shares};
 use platter_image::{Error, ErrorKind, IoContext, Result, Score};
-use platter_net::{SendControl, SendEvent, SendOptions, SenderProgress};
+use platter_net::{JoinKey, SendControl, SendEvent, SendOptions, SenderProgress};
 use platter_records::Resolved;
 use platter_store::Store;
+use platter_transport::{private_file, random_bytes, to_hex};
 use platter_vfs::{OsVfs, Vfs};
 
 use super::{DATAGRAM_OVERHEAD, SEGMENT_DATA_MAX, Tell, Told, describe};
@@ -29,6 +32,9 @@ const FAILURES_MAX: usize = 64;
 const RATE_MIN: u64 = 1_000_000;
 /// Shortest time in which it is measured what a cast uses.
 const SHARE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The file in the directory of a store from which the keys of its casts are derived.
+const SECRET_FILE: &str = "cast-secret";
 
 /// Options of casts on demand.
 #[derive(Clone, Debug)]
@@ -49,6 +55,7 @@ pub struct CastDeskOptions {
 #[derive(Debug)]
 pub struct CastDesk {
     options: CastDeskOptions,
+    secret: Secret,
     state: Mutex<State>,
 }
 
@@ -81,19 +88,53 @@ struct Failure {
     at: Instant,
 }
 
+/// What the keys of casts are derived from. A restarted origin has the same one, so that receivers can go on.
+struct Secret([u8; 32]);
+
+impl Secret {
+    fn read_or_make(path: &Path) -> Result<Self> {
+        match std::fs::read(path) {
+            Ok(bytes) => bytes.try_into().map(Self).map_err(|_| {
+                Error::corrupt(format!(
+                    "{} does not have 32 bytes: delete it, and it is made anew",
+                    path.display()
+                ))
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let secret = random_bytes()?;
+                private_file::replace(path, &secret)?;
+                Ok(Self(secret))
+            }
+            Err(error) => Err(Error::io(format!("reading {}", path.display()), error)),
+        }
+    }
+
+    /// The join key of the casts of a version.
+    fn key_of(&self, score: Score) -> [u8; 32] {
+        JoinKey::derive(&self.0, &score.0.0)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 impl CastDesk {
-    /// Prepares casts; starts nothing.
+    /// Prepares casts of the store in `dir`; starts nothing.
     ///
     /// # Errors
-    /// `Refused` for a rate that is too low.
-    pub fn new(options: CastDeskOptions) -> Result<Arc<Self>> {
+    /// `Refused` for a rate that is too low; `Corrupt` or `Io` if the secret of its casts cannot be read or made.
+    pub fn new(options: CastDeskOptions, dir: &Path) -> Result<Arc<Self>> {
         if options.rate_bits_per_second < RATE_MIN {
             return Err(Error::refused(format!(
                 "a rate of {} bit/s is too low: casts need at least {RATE_MIN}",
                 options.rate_bits_per_second
             )));
         }
-        Ok(Arc::new(Self { options, state: Mutex::default() }))
+        let secret = Secret::read_or_make(&dir.join(SECRET_FILE))?;
+        Ok(Arc::new(Self { options, secret, state: Mutex::default() }))
     }
 
     /// Returns where the version is cast. Starts its cast if none runs; `tell` gets the cast's id and states. Never waits for the
@@ -113,6 +154,7 @@ impl CastDesk {
         let offer = |state, place: Option<(SocketAddr, SocketAddr)>| CastOffer {
             score: score.to_string(),
             state,
+            join_key: to_hex(&self.secret.key_of(score)),
             join: place.map(|(join, _)| join.to_string()),
             group: place.map(|(_, group)| group.to_string()),
         };
@@ -204,6 +246,7 @@ impl CastDesk {
             linger: self.options.linger,
             give_up: Some(Duration::ZERO),
             is_unlisted: true,
+            join_key: Some(JoinKey::new(self.secret.key_of(resolved.score))),
             control,
             ..SendOptions::default()
         };
@@ -265,7 +308,7 @@ mod tests {
     use super::*;
     use crate::tests::capture_bytes;
 
-    fn desk(interface: &str) -> Arc<CastDesk> {
+    fn desk(interface: &str, dir: &Path) -> Arc<CastDesk> {
         let options = CastDeskOptions {
             interface: interface.into(),
             rate_bits_per_second: 10_000_000,
@@ -273,7 +316,7 @@ mod tests {
             gather: Duration::ZERO,
             linger: Duration::ZERO,
         };
-        CastDesk::new(options).unwrap()
+        CastDesk::new(options, dir).unwrap()
     }
 
     fn store_of_two(folder: &std::path::Path) -> (Store, [Resolved; 2]) {
@@ -304,13 +347,16 @@ mod tests {
     fn a_version_has_one_cast_and_the_next_version_waits() {
         let folder = tempfile::tempdir().unwrap();
         let (store, [a, b]) = store_of_two(folder.path());
-        let desk = desk("127.0.0.1");
+        let desk = desk("127.0.0.1", folder.path());
         let offer = asked(&desk, &store, &a).unwrap();
         assert_eq!((offer.state, &offer.score), (CastOfferState::Ready, &a.score.to_string()));
         let join: SocketAddr = offer.join.as_deref().unwrap().parse().unwrap();
         assert!(join.ip().is_loopback());
         assert_eq!(asked(&desk, &store, &a).unwrap(), offer);
         let queued = asked(&desk, &store, &b).unwrap();
+        assert_ne!(queued.join_key, offer.join_key, "each version has a key of its own");
+        let restarted = CastDesk::new(desk.options.clone(), folder.path()).unwrap();
+        assert_eq!(to_hex(&restarted.secret.key_of(a.score)), offer.join_key, "it stays over a restart");
         assert_eq!((queued.state, queued.join), (CastOfferState::Queued, None));
     }
 
@@ -318,10 +364,10 @@ mod tests {
     fn who_asks_again_is_told_why_a_cast_failed() {
         let folder = tempfile::tempdir().unwrap();
         let (store, [a, _]) = store_of_two(folder.path());
-        let desk = desk("none-such");
+        let desk = desk("none-such", folder.path());
         let error = asked(&desk, &store, &a).unwrap_err();
         assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("none-such"), "{error}");
         let options = CastDeskOptions { rate_bits_per_second: 1000, ..desk.options.clone() };
-        assert_eq!(CastDesk::new(options).unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(CastDesk::new(options, folder.path()).unwrap_err().kind(), ErrorKind::Refused);
     }
 }

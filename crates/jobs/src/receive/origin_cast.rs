@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use platter_api::CastOfferState;
 use platter_client::{OriginStore, ServerOptions};
-use platter_image::{Error, ErrorKind, Result};
-use platter_net::{ToldSender, Wanted};
+use platter_image::{Error, ErrorKind, Result, Score};
+use platter_net::{JoinKey, ToldSender, Wanted};
 use platter_records::VersionQuery;
 
 use super::ReceiveRequest;
@@ -52,11 +52,13 @@ impl OriginCastRequest {
             request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
         }
         let (version, address) = (title(&resolved), self.origin.address.to_string());
+        let join_key = join_key(&store, &version)?;
         let asking =
             Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
         let mut request = request.clone();
         request.network.wanted = Wanted::Score(resolved.score);
         request.network.told = Some(Arc::clone(&asking.told));
+        request.network.join_key = Some(join_key);
         let result = thread::scope(|scope| {
             scope.spawn(|| asking.ask_until_end(&store, &version, &address, progress));
             let result = receive(&request);
@@ -75,6 +77,22 @@ impl OriginCastRequest {
             "receiving {version} from a cast of {address} (`platter install --server` needs no cast)"
         )))
     }
+}
+
+/// The key of the casts of a version, which is always the same.
+fn join_key(store: &OriginStore, version: &str) -> Result<JoinKey> {
+    let asked = Instant::now();
+    let offer = loop {
+        match store.ask_for_cast(version) {
+            Err(error) if error.kind() == ErrorKind::Transient && asked.elapsed() < SILENCE_MAX => {
+                thread::sleep(BUSY_PAUSE);
+            }
+            answer => break answer?,
+        }
+    };
+    let key = Score::from_hex(&offer.join_key);
+    let key = key.ok_or_else(|| Error::corrupt("the origin names an invalid key for its cast"))?;
+    Ok(JoinKey::new(key.0.0))
 }
 
 /// What the thread that asks and the receiver share.

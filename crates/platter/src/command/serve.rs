@@ -1,5 +1,6 @@
 //! `platter serve`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         return tokens(&place, command, output);
     }
     let files = options.certificate.clone().zip(options.key.clone());
+    let cast = on_demand(&options.casts, place.dir())?;
     let request = ServeOptions {
         store: place,
         listen: options.listen.clone(),
@@ -28,7 +30,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         upload_limit: options.upload_limit,
         tool_version: TOOL_VERSION.into(),
         list_disks: Arc::new(served_disks),
-        cast: on_demand(&options.casts)?,
+        cast,
         collect_every: options.gc,
         scrub_period: options.scrub,
         overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),
@@ -40,15 +42,16 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
 }
 
 /// Casts of versions that receivers ask for, if the operator wants them.
-fn on_demand(options: &ServeCasts) -> platter_jobs::Result<Option<CastOnDemand>> {
+fn on_demand(options: &ServeCasts, store: &Path) -> platter_jobs::Result<Option<CastOnDemand>> {
     let Some(interface) = &options.cast else { return Ok(None) };
-    let desk = CastDesk::new(CastDeskOptions {
+    let options = CastDeskOptions {
         interface: interface.clone(),
         rate_bits_per_second: options.cast_rate,
         casts_max: usize::from(options.casts_max),
         gather: seconds("--cast-wait", options.cast_wait)?,
         linger: seconds("--cast-linger", options.cast_linger)?,
-    })?;
+    };
+    let desk = CastDesk::new(options, store)?;
     Ok(Some(Arc::new(move |store, resolved, tell| {
         desk.ask(store, resolved, move |id, status| tell(id, status))
     })))
