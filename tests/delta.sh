@@ -164,6 +164,8 @@ receive_to() {
 		--give-up 120 "${@:3}" >"$2" 2>"$2.log" &
 	RECEIVER=$!
 }
+# cast_fact NAME: a number from the report of the last cast
+cast_fact() { jq -es "[.. | objects | select(.symbols_sent? != null)] | last | .$1" "$WORK/cast.json"; }
 # cast_to N: its report is in cast.json
 cast_to() {
 	timeout 240 "$PLATTER" --store "$STORE" --quiet --json cast "$CAST" --interface lo --port "$PORT" --receivers "$1" \
@@ -179,7 +181,7 @@ for option in --verify --free=zero; do
 	check "receive $option onto the previous version: the result of a plain install" cmp "$WORK/target" "$WORK/plain"
 	check "receive $option onto the previous version: only what differs is requested" at_most "$(fact .fetched_bytes)" "$((new_bytes + 3000000))"
 	check "receive $option onto the previous version: only that is sent" \
-		at_most "$(jq -s 'last | .symbols_sent * 1408' "$WORK/cast.json")" "$((new_bytes * 12 / 10 + 3000000))"
+		at_most "$(($(cast_fact symbols_sent) * 1408))" "$((new_bytes * 12 / 10 + 3000000))"
 done
 check "receive: most was kept" [ "$(fact '.delta.kept_bytes > 80000000')" = true ]
 
@@ -226,7 +228,7 @@ check "a killed receiver, again: the disk is right" cmp "$WORK/target" "$WORK/pl
 missing=$(($(jq .written_bytes "$WORK/plain.json") - $(fact .delta.kept_bytes)))
 check "a killed receiver, again: much is kept" [ "$(fact '.delta.kept_bytes > 30000000')" = true ]
 check "a killed receiver, again: only the rest is requested" at_most "$(fact .fetched_bytes)" "$((missing * 105 / 100 + 4000000))"
-cast_bytes=$(jq -s 'last | .cast_bytes' "$WORK/cast.json")
+cast_bytes=$(cast_fact cast_bytes)
 check "a killed receiver, again: $(fact .fetched_bytes) of $cast_bytes bytes are fetched" at_most "$(fact .fetched_bytes)" "$((cast_bytes * 55 / 100))"
 
 # Block devices with both sector sizes.
