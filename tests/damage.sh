@@ -341,7 +341,7 @@ check "gives the right bytes" cmp "$WORK/target" "$WORK/right"
 
 # Two names of one disk: a capture under one of them repairs both.
 rm -rf "$STORE"
-random 3000000 "two names" >"$WORK/two-names"
+random 3000320 "two names" >"$WORK/two-names"
 check "a store" platter init
 check "a disk" platter capture --raw "$WORK/two-names" one
 check "the same disk under another name, whose record is in no pack" platter capture --raw "$WORK/two-names" other
