@@ -10,6 +10,9 @@ case ${PLATTER_SIZE:-quick} in full) kills=25 ;; *) kills=4 ;; esac
 readonly BLOCK=32768
 SERVER=
 NODE=$WORK/node
+# Other suites may run at the same time, and record, too.
+export TMPDIR=$WORK/tmp
+mkdir "$TMPDIR"
 export PLATTER_ROOM=$WORK/room
 suite_cleanup() {
 	local process
@@ -323,6 +326,9 @@ fi
 stop_origin TERM
 STORE=$WORK/store
 NODE=$WORK/node
+# Other suites may run at the same time, and record, too.
+export TMPDIR=$WORK/tmp
+mkdir "$TMPDIR"
 
 # A real boot.
 if [ "${PLATTER_SIZE:-quick}" = full ] && need_root "building a bootable disk"; then

@@ -58,7 +58,7 @@ impl Spool for Memory {
     }
 }
 
-/// A folder of a disk whose only partition begins at its start.
+/// A folder of a disk whose only partition begins at its start, so that its boot block is the boot sector.
 struct Files {
     table: Vec<u8>,
     length: Vec<u8>,
@@ -71,6 +71,7 @@ impl Folder for Files {
             "disk",
             "sda-pt.sf",
             "sda-pt.parted",
+            "sda-mbr",
             "sda1.ext2-ptcl-img.uncomp.aa",
             "sda1.ext2-ptcl-img.uncomp.ab",
         ];
@@ -83,6 +84,7 @@ impl Folder for Files {
             "disk" => &b"sda\n"[..],
             "sda-pt.sf" => &self.table,
             "sda-pt.parted" => &self.length,
+            "sda-mbr" => &[0; 512],
             "sda1.ext2-ptcl-img.uncomp.aa" => first,
             _ => second,
         }))

@@ -228,8 +228,8 @@ fn relocated(disk: Vec<u8>) -> (Vec<u8>, PartitionTable) {
 #[test]
 fn the_last_partition_grows() {
     let grow = TableChanges { grow: true, new_ids: None };
-    for (sector, sectors) in [(512, 9000), (4096, 3000)] {
-        let maker = Maker { sectors: 2000 * 4096 / sector, ..Maker::new(sector) };
+    for (sector, sectors) in [(512, 13_000), (4096, 3000)] {
+        let maker = Maker { sectors: 3000 * 4096 / sector, ..Maker::new(sector) };
         let small = maker.disk(&[(300, 1900), (100, 199)]);
         for length in [small.len(), sectors * sector * 2] {
             let mut disk = small.clone();

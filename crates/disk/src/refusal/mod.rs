@@ -72,14 +72,16 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarge
         _ => None,
     };
     let is_file = matches!(identity, Identity::Regular { .. });
-    if let (Some(file), Some(metadata), true) = (&held, &metadata, is_file && contents.is_some()) {
+    // Files of the kernel have another length than they say.
+    let is_readable = is_file && contents.is_some() && evidence.wrong_kind.is_none();
+    if let (Some(file), Some(metadata), Some(name), true) = (&held, &metadata, check.image_name, is_readable) {
         let read = |offset: u64| {
             let mut bytes = vec![0; IMAGE_END_LENGTH.min(metadata.len()) as usize];
             let read = file.read_exact_at(&mut bytes, offset).map(|()| bytes);
             read.context(|| format!("examining {}", path.display()))
         };
         let (first, last) = (read(0)?, read(metadata.len().saturating_sub(IMAGE_END_LENGTH))?);
-        evidence.image = check.image_name.and_then(|name| name(&first, &last));
+        evidence.image = name(&first, &last);
     }
     evidence.no_disk = contents
         .as_ref()
