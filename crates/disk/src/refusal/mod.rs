@@ -74,7 +74,8 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarge
     let is_file = matches!(identity, Identity::Regular { .. });
     // Files of the kernel have another length than they say.
     let is_readable = is_file && contents.is_some() && evidence.wrong_kind.is_none();
-    if let (Some(file), Some(metadata), Some(name), true) = (&held, &metadata, check.image_name, is_readable) {
+    if let (Some(file), Some(metadata), Some(name), true) = (&held, &metadata, check.image_name, is_readable)
+    {
         let read = |offset: u64| {
             let mut bytes = vec![0; IMAGE_END_LENGTH.min(metadata.len()) as usize];
             let read = file.read_exact_at(&mut bytes, offset).map(|()| bytes);
