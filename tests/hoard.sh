@@ -11,7 +11,7 @@ readonly BLOCK=32768
 SERVER=
 NODE=$WORK/node
 # Other suites may run at the same time, and record, too.
-export TMPDIR=$WORK/tmp
+export TMPDIR=$WORK/temporary
 mkdir "$TMPDIR"
 export PLATTER_ROOM=$WORK/room
 suite_cleanup() {
@@ -326,9 +326,6 @@ fi
 stop_origin TERM
 STORE=$WORK/store
 NODE=$WORK/node
-# Other suites may run at the same time, and record, too.
-export TMPDIR=$WORK/tmp
-mkdir "$TMPDIR"
 
 # A real boot.
 if [ "${PLATTER_SIZE:-quick}" = full ] && need_root "building a bootable disk"; then
