@@ -85,9 +85,8 @@ check "with the right bytes" cmp "$WORK/copied" "$WORK/second"
 kill "$ATTACHED"
 check "attach ends on request" wait "$ATTACHED"
 ATTACHED=
-for command in check rebuild init 'cast lab/debian'; do
-	# shellcheck disable=SC2086  # words
-	check_exit "$EXIT_REFUSED" "$command is refused" afar $command
+for command in check rebuild init; do
+	check_exit "$EXIT_REFUSED" "$command is refused" afar "$command"
 	check_said "and the message says where to run it" 'on the origin'
 done
 check_exit "$EXIT_USAGE" "--store with --server" "$PLATTER" --store "$STORE" --server "unix:$SOCKET" images
