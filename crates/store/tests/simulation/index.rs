@@ -278,7 +278,7 @@ fn a_missing_pack_is_noticed() {
 fn opening_reads_the_index_instead_of_the_packs() {
     let machine = machine();
     let store = Store::open_writer(&machine.place).unwrap();
-    for number in 0..30 {
+    for number in 0..60 {
         publish(&store, "c", &range(100 + number, 104 + number)).unwrap();
     }
     drop(store);
