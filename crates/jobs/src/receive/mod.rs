@@ -44,9 +44,9 @@ pub struct ReceiveRequest {
 }
 
 /// The refusal of a bare name.
-const UNPROVED: &str = "a name proves nothing: any machine of this network can cast another disk under it. `platter show NAME` at the store \
-    prints the score, and `platter receive SCORE TARGET` takes no other disk; `platter key trust FILE` takes only versions that this key \
-    signed; --trust-any takes what the first sender of that name casts";
+const UNPROVED: &str = "a name proves nothing: any machine of this network can cast another disk under it. `--server URL` asks an origin for \
+    the disk; `platter show NAME` at the store prints the score, and `platter receive SCORE TARGET` takes no other disk; `platter key trust \
+    FILE` takes only versions that this key signed; --trust-any takes what the first sender of that name casts";
 /// The warning with `--trust-any`.
 const TRUSTED: &str = "nothing proves that this is the disk you mean: the sender was trusted by the name it gives (--trust-any)";
 
