@@ -82,26 +82,6 @@ impl<'d> Chains<'d> {
         Ok(vec![Run { first, count }])
     }
 
-    /// The contents of a directory.
-    ///
-    /// # Errors
-    /// `Corrupt` if it has more than `length_max` bytes; errors of reading the disk.
-    pub(crate) fn read(&self, runs: &[Run], length_max: u64) -> Result<Vec<u8>> {
-        let size = self.clusters.size();
-        let length: u64 = runs.iter().map(|run| run.count.saturating_mul(size)).sum();
-        if length > length_max {
-            return Err(Error::corrupt(format!("it has {length} bytes, more than a directory may have")));
-        }
-        let mut bytes = vec![0; length as usize];
-        let mut rest = bytes.as_mut_slice();
-        for run in runs {
-            let (piece, after) = rest.split_at_mut((run.count * size) as usize);
-            self.clusters.read(run.first, 0, piece)?;
-            rest = after;
-        }
-        Ok(bytes)
-    }
-
     /// The offset on the disk of a byte of a directory or file, which must be in the runs.
     pub(crate) fn offset_in(&self, runs: &[Run], mut offset: u64) -> u64 {
         for run in runs {

@@ -141,6 +141,25 @@ impl<'c, 'd> Claims<'c, 'd> {
     }
 }
 
+/// The contents of the directory in `runs`, whose clusters must exist.
+///
+/// # Errors
+/// `Corrupt` if it has more than `length_max` bytes; errors of reading the disk.
+pub(crate) fn read_directory(clusters: &Clusters<'_>, runs: &[Run], length_max: u64) -> Result<Vec<u8>> {
+    let length = length_of(runs).saturating_mul(clusters.size());
+    if length > length_max {
+        return Err(Error::corrupt(format!("it has {length} bytes, more than a directory may have")));
+    }
+    let mut bytes = vec![0; length as usize];
+    let mut rest = bytes.as_mut_slice();
+    for run in runs {
+        let (piece, after) = rest.split_at_mut((run.count * clusters.size()) as usize);
+        clusters.read(run.first, 0, piece)?;
+        rest = after;
+    }
+    Ok(bytes)
+}
+
 /// The number of clusters in `runs`.
 pub(crate) fn length_of(runs: &[Run]) -> u64 {
     runs.iter().map(|run| run.count).sum()

@@ -12,7 +12,7 @@ mod set;
 mod table;
 
 pub(crate) use chains::{Chains, dos_time};
-pub(crate) use claims::{Claims, Run, length_of};
+pub(crate) use claims::{Claims, Run, length_of, read_directory};
 pub(crate) use heap::Clusters;
 pub(crate) use set::ClusterSet;
 pub(crate) use table::{Next, Table, Width};

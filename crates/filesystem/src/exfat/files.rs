@@ -9,7 +9,7 @@ use super::boot_region::BootRegion;
 use super::directory::DIRECTORY_LENGTH_MAX;
 use super::entry_set::{ENTRY_LENGTH, FILE, FileSet, LABEL};
 use super::examine::{ExFat, FIRST_CLUSTER};
-use crate::clusters::{Chains, Clusters, Run, Table, Width};
+use crate::clusters::{Chains, Clusters, Run, Table, Width, read_directory};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata};
 use crate::reader::Reader;
 
@@ -81,7 +81,7 @@ impl<'d> Files<'d> {
                 self.pieces.insert(at, place);
             }
         }
-        Ok((self.chains.read(&runs, DIRECTORY_LENGTH_MAX)?, runs))
+        Ok((read_directory(self.chains.clusters(), &runs, DIRECTORY_LENGTH_MAX)?, runs))
     }
 
     fn runs(&mut self, set: &FileSet) -> Result<Vec<Run>> {
@@ -202,14 +202,6 @@ impl FileTree for Files<'_> {
         let runs = self.runs(&set)?;
         // What was not written reads as zeros.
         Ok(FileContents::Runs(self.chains.places(&runs, set.valid)))
-    }
-
-    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
-        if let FileContents::Runs(runs) = self.contents(file)? {
-            runs.iter().for_each(|run| visit(run.place));
-        }
-        // The directory entries are missing.
-        Ok(false)
     }
 
     fn target(&mut self, _link: &FileInode) -> Result<Vec<u8>> {

@@ -73,11 +73,6 @@ impl<'d> Files<'d> {
         self.volume.superblock.block_size
     }
 
-    /// Its range on the disk.
-    pub fn extent(&self) -> Extent {
-        Extent::new(self.volume.extent.offset, self.volume.superblock.length())
-    }
-
     /// The number of the root directory's inode.
     pub fn root(&self) -> u64 {
         ROOT.into()

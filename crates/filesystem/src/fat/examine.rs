@@ -5,7 +5,7 @@ use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Resu
 use super::boot_sector::{self, BootSector};
 use super::copies::{self, Copies};
 use super::directory::{self, DIRECTORY_LENGTH_MAX, Entry};
-use crate::clusters::{Claims, Clusters, length_of};
+use crate::clusters::{Claims, Clusters, length_of, read_directory};
 use crate::label;
 use crate::reader::{Identity, Map, Reader, check_fits};
 
@@ -126,19 +126,7 @@ impl Walk<'_, '_> {
     /// The contents of a directory.
     fn directory(&mut self, cluster: u64) -> Result<Vec<u8>> {
         let runs = self.claims.chain(&self.copies.table, cluster)?;
-        let size = self.clusters.size();
-        let length = length_of(&runs).saturating_mul(size);
-        if length > DIRECTORY_LENGTH_MAX {
-            return Err(Error::corrupt(format!("it has {length} bytes, more than a directory may have")));
-        }
-        let mut bytes = vec![0; length as usize];
-        let mut rest = bytes.as_mut_slice();
-        for run in runs {
-            let (piece, after) = rest.split_at_mut((run.count * size) as usize);
-            self.clusters.read(run.first, 0, piece)?;
-            rest = after;
-        }
-        Ok(bytes)
+        read_directory(self.clusters, &runs, DIRECTORY_LENGTH_MAX)
     }
 
     fn entries(&mut self, bytes: &[u8], directory: &str, directories: &mut Vec<u64>) -> Result<()> {

@@ -7,7 +7,7 @@ use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 use super::directory::{DIRECTORY_LENGTH_MAX, ENTRY_LENGTH};
 use super::examine::{FIRST_CLUSTER, Fat};
 use super::names;
-use crate::clusters::{Chains, Clusters, Table, dos_time};
+use crate::clusters::{Chains, Clusters, Table, dos_time, read_directory};
 use crate::fields::{le16, le32};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata};
 use crate::label;
@@ -124,7 +124,9 @@ impl FileTree for Files<'_> {
             0 => {}
             cluster => {
                 let runs = self.chains.chain(cluster, None);
-                let read = runs.and_then(|runs| Ok((self.chains.read(&runs, DIRECTORY_LENGTH_MAX)?, runs)));
+                let read = runs.and_then(|runs| {
+                    Ok((read_directory(self.chains.clusters(), &runs, DIRECTORY_LENGTH_MAX)?, runs))
+                });
                 let (bytes, runs) =
                     read.map_err(|error| error.within(format!("the directory in cluster {cluster}")))?;
                 self.add_names(&mut listing, &bytes, |offset| self.chains.offset_in(&runs, offset))?;
@@ -145,14 +147,6 @@ impl FileTree for Files<'_> {
             _ => self.chains.chain(cluster, Some(size))?,
         };
         Ok(FileContents::Runs(self.chains.places(&runs, size)))
-    }
-
-    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
-        if let FileContents::Runs(runs) = self.contents(file)? {
-            runs.iter().for_each(|run| visit(run.place));
-        }
-        // The directory entry is missing.
-        Ok(false)
     }
 
     fn target(&mut self, _link: &FileInode) -> Result<Vec<u8>> {

@@ -203,7 +203,12 @@ pub trait FileTree {
     ///
     /// # Errors
     /// Those of [`FileTree::contents`].
-    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool>;
+    fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
+        if let FileContents::Runs(runs) = self.contents(file)? {
+            runs.iter().for_each(|run| visit(run.place));
+        }
+        Ok(false)
+    }
 
     /// The target of a symbolic link; an encrypted one in its stored form.
     ///
