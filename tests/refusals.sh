@@ -211,4 +211,10 @@ for link in packs lock catalog.sqlite packs/00; do
 	check_said "and names it" "$link is a symbolic link"
 	check "and follows it nowhere" test -z "$(ls -A "$WORK/victim")"
 done
+# What a receiver of an origin's cast does not need.
+for options in '--sender 127.0.0.1:7580' --trust-any "--key-file $WORK/no-key"; do
+	# shellcheck disable=SC2086  # words
+	check_exit "$EXIT_REFUSED" "receive --server with ${options%% *}" "$PLATTER" receive --server "unix:$WORK/none" lab/a "$WORK/no-target" $options
+	check_said "it is named" "leave out ${options%% *}"
+done
 finish

@@ -114,9 +114,17 @@ impl Receive {
     /// # Errors
     /// `Refused` for an invalid name.
     pub(crate) fn wanted(&self) -> Result<(Wanted, Option<u32>)> {
-        let [name, _] = &self.what[..] else { return Ok((Wanted::Any, None)) };
-        let PartArgument { version, part } = name.parse()?;
+        let Some(PartArgument { version, part }) = self.named()? else { return Ok((Wanted::Any, None)) };
         let wanted = Score::from_hex(&version).map_or(Wanted::Name(version), Wanted::Score);
         Ok((wanted, part))
+    }
+
+    /// The version and the partition, if they are named.
+    ///
+    /// # Errors
+    /// `Refused` for an invalid name.
+    pub(crate) fn named(&self) -> Result<Option<PartArgument>> {
+        let [name, _] = &self.what[..] else { return Ok(None) };
+        name.parse().map(Some)
     }
 }
