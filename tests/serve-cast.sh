@@ -32,6 +32,12 @@ for image in lab/one other/two; do
 	platter export "$image" "$WORK/right-${image#*/}" >/dev/null
 done
 rm "$WORK/disk"
+# A disk whose only partition is the first disk.
+truncate -s $((mib * 2 + 4))M "$WORK/parted"
+printf 'label: gpt\nstart=2048, size=%s\n' $((mib * 4096)) | sfdisk -q "$WORK/parted"
+dd if="$WORK/right-one" of="$WORK/parted" bs=1M seek=1 conv=notrunc,sparse status=none
+platter capture "$WORK/parted" lab/parted >/dev/null
+rm "$WORK/parted"
 lab=$(origin_secret read 'lab/*')
 other=$(origin_secret read 'other/*')
 
@@ -115,6 +121,9 @@ if [ "$sent" -ge "$all" ] && [ "$sent" -lt $((all * 3 / 2)) ]; then
 else
 	not_ok "$room: $sent bytes were sent for $all bytes cast"
 fi
+check "$room: one partition of a disk" as_lab receive lab/parted:1 "$WORK/part" --interface eth0 --free zero --yes
+check "$room: is what lies in it" cmp "$WORK/part" "$WORK/right-one"
+rm -f "$WORK/part"
 check "$room: all four are done" jq -se '[.[].receivers[] | select(.state == "done")] | length == 4' <(casts --all)
 check "$room: the casts end" until_true 60 eval 'casts | jq -se "length == 0"'
 
