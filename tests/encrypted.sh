@@ -97,9 +97,6 @@ check "a key file that others can read still works" "$PLATTER" --store "$STORE" 
 check_said "with a warning" 'chmod 600'
 chmod 600 "$WORK/key-2"
 
-check_exit "$EXIT_REFUSED" "a writable disk is refused" platter attach lab/disk --write --nbd "$WORK/nbd-2.sock"
-check_said "because it would not be encrypted" 'encrypt'
-check "and leaves no lock" test -z "$(platter_json lock list)"
 check_exit "$EXIT_REFUSED" "serving is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" serve
 check "and leaves nothing behind" test ! -e "$STORE/serve-certificate.pem" -a ! -e "$STORE/serve-key.pem" -a ! -e "$STORE/serve.sock"
 check_exit "$EXIT_REFUSED" "a cast is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" cast lab/disk

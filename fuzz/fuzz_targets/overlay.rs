@@ -36,11 +36,14 @@ impl BlockDevice for Zeros {
 
 fuzz_target!(|input: &[u8]| {
     check(input);
-    if input.len() > HEADER_LENGTH + 8 {
-        let mut bytes = input.to_vec();
-        let sum = xxh3(&[&bytes[..HEADER_LENGTH]]);
-        bytes[HEADER_LENGTH..HEADER_LENGTH + 8].copy_from_slice(&sum.to_le_bytes());
-        check(&bytes);
+    // An encrypted overlay has its domain before the checksum.
+    for length in [HEADER_LENGTH, HEADER_LENGTH + 16] {
+        if input.len() > length + 8 {
+            let mut bytes = input.to_vec();
+            let sum = xxh3(&[&bytes[..length]]);
+            bytes[length..length + 8].copy_from_slice(&sum.to_le_bytes());
+            check(&bytes);
+        }
     }
 });
 
@@ -59,7 +62,12 @@ fn check(bytes: &[u8]) {
         }
         let mut boot_id = header.boot_id;
         boot_id[0] ^= boot;
-        let options = OverlayOptions { base_score: header.base_score, edit_lock: header.edit_lock, boot_id };
+        let options = OverlayOptions {
+            base_score: header.base_score,
+            domain: header.domain,
+            edit_lock: header.edit_lock,
+            boot_id,
+        };
         let base = Arc::new(Zeros(header.disk_length));
         let Some(overlay) = bug_free(Overlay::open(&disk, path, &options, base)) else { continue };
         let mut buffer = vec![0; header.disk_length.min(64 << 10) as usize];

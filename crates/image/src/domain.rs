@@ -83,9 +83,20 @@ impl Domain {
         }
     }
 
+    /// Refuses what needs the key of the domain, if this process does not have it.
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn check_open(self) -> Result<()> {
+        if self.is_encrypted() {
+            self.keys()?;
+        }
+        Ok(())
+    }
+
     /// Whether this process can read and write the domain.
     pub fn is_open(self) -> bool {
-        !self.is_encrypted() || self.keys().is_ok()
+        self.check_open().is_ok()
     }
 
     /// The id of `contents` in this domain. Keyed are the ids of data and pages; records, boot sets and changes contain no
@@ -133,6 +144,7 @@ pub struct DomainKeys {
     domain: Domain,
     data_id: [u8; 32],
     page_id: [u8; 32],
+    overlays: [u8; 32],
     nonce: [u8; 32],
     // Erases its key by itself.
     #[zeroize(skip)]
@@ -150,6 +162,7 @@ impl DomainKeys {
             domain: Domain::of(master),
             data_id: *key("platter 2026-11-25 block id key"),
             page_id: *key("platter 2026-11-25 page id key"),
+            overlays: *key("platter 2026-11-26 overlay key"),
             nonce: *Zeroizing::new(blake3::derive_key("platter 2026-11-25 nonces of a process", seed)),
             frames: XChaCha20Poly1305::new((&*frames).into()),
             sealed: AtomicU64::new(0),
@@ -159,6 +172,13 @@ impl DomainKeys {
     /// The domain that they belong to.
     pub fn domain(&self) -> Domain {
         self.domain
+    }
+
+    /// The two keys of AES-256-XTS for the overlay with this random id.
+    pub fn of_overlay(&self, id: &[u8; 16]) -> Zeroizing<[u8; 64]> {
+        let mut keys = Zeroizing::new([0; 64]);
+        blake3::Hasher::new_keyed(&self.overlays).update(id).finalize_xof().fill(&mut *keys);
+        keys
     }
 
     /// Adds them to the keys of this process, for as long as it runs.
@@ -243,6 +263,8 @@ mod tests {
         let ids = [Kind::Data, Kind::Page].map(|kind| keys.id_of(kind, b"platter").to_string());
         assert_eq!(ids.join("\n"), include_str!("../golden/keyed-ids.hex").trim());
         assert_ne!(ids[0], BlockId::of(Kind::Data, b"platter").to_string());
+        let overlay = BlockId::of(Kind::Data, &*keys.of_overlay(&[2; 16])).to_string();
+        assert_eq!(overlay, include_str!("../golden/overlay-key.hex").trim());
     }
 
     #[test]

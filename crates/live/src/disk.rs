@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use platter_image::{Error, Extent, Extents, Result, Score};
+use platter_image::{Domain, Error, Extent, Extents, Result, Score};
 use platter_records::{EditLock, ImageName};
 use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayHeader, OverlayOptions, WatchPause};
 
@@ -36,6 +36,8 @@ pub(super) struct LiveDisk {
 pub(super) struct Writing {
     pub(super) image: ImageName,
     pub(super) edit_lock: EditLock,
+    /// The identity domain of the store, and so of the overlays.
+    domain: Domain,
     overlays: Mutex<Option<Overlays>>,
 }
 
@@ -137,12 +139,12 @@ impl LiveDisk {
         (image, edit_lock): (ImageName, EditLock),
         score: Score,
     ) -> Result<Self> {
-        sources.store.domain().refuse_encrypted("writing to a live disk")?;
+        let domain = sources.store.domain();
         let layers = open_layers(&overlays, sources, edit_lock.number, score)?;
         Ok(Self {
             name,
             length: layers.base.device.length(),
-            writing: Some(Writing { image, edit_lock, overlays: Mutex::new(Some(overlays)) }),
+            writing: Some(Writing { image, edit_lock, domain, overlays: Mutex::new(Some(overlays)) }),
             layers: RwLock::new(Some(layers)),
             open: AtomicBool::new(true),
             publishing: Mutex::new(()),
@@ -198,7 +200,7 @@ impl LiveDisk {
             }
         }
         let number = layers.overlays.last().map_or(0, |(number, _)| *number) + 1;
-        let options = overlay_options(base, writing.edit_lock.number)?;
+        let options = overlay_options(base, writing.edit_lock.number, writing.domain)?;
         let overlay = writing.with_overlays(|overlays| {
             Overlay::create(overlays.vfs(), &overlays.path(number), &options, view.clone())
         })?;
@@ -293,8 +295,8 @@ fn detached() -> Error {
     Error::refused("the disk was detached")
 }
 
-fn overlay_options(base_score: Score, edit_lock: u64) -> Result<OverlayOptions> {
-    Ok(OverlayOptions { base_score, edit_lock, boot_id: boot_id()? })
+fn overlay_options(base_score: Score, edit_lock: u64, domain: Domain) -> Result<OverlayOptions> {
+    Ok(OverlayOptions { base_score, domain, edit_lock, boot_id: boot_id()? })
 }
 
 /// Returns what overlays say without the version below them: its score, the disk's length, and the number of changed bytes.
@@ -304,8 +306,8 @@ fn overlay_options(base_score: Score, edit_lock: u64) -> Result<OverlayOptions> 
 pub(super) fn written_above(overlays: &Overlays, edit_lock: u64) -> Result<Option<(Score, u64, u64)>> {
     let numbers = overlays.numbers()?;
     let Some(newest) = numbers.last() else { return Ok(None) };
-    let OverlayHeader { base_score, disk_length, .. } = overlays.header(*newest)?;
-    let options = overlay_options(base_score, edit_lock)?;
+    let OverlayHeader { base_score, disk_length, domain, .. } = overlays.header(*newest)?;
+    let options = overlay_options(base_score, edit_lock, domain)?;
     let mut opened = Vec::new();
     for number in numbers {
         // Overlays above another version were published.
@@ -354,7 +356,7 @@ fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Sc
         overlays.remove(number)?;
         numbers.remove(0);
     }
-    let options = overlay_options(score, edit_lock)?;
+    let options = overlay_options(score, edit_lock, sources.store.domain())?;
     let mut layers = Layers { base: Base::open(sources, score)?, overlays: Vec::new() };
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;

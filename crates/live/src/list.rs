@@ -198,6 +198,10 @@ fn left_disk(
     image: &ImageName,
     edit_lock: u64,
 ) -> Result<Option<Known>> {
+    // Without the key of its store, the version below cannot be opened.
+    if !store.domain().is_open() {
+        return left_here(place.dir(), image, edit_lock);
+    }
     let sources = Sources::for_a_job(store.clone())?;
     match open_left(place, &sources, image, edit_lock, "") {
         Ok(disk) => {

@@ -2,10 +2,11 @@
 //! though the simulated disk drops, reorders and tears all unsynced writes.
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use platter_image::{BlockId, ErrorKind, Extent, Extents, Result, Score};
+use platter_image::{BlockId, Domain, DomainKeys, ErrorKind, Extent, Extents, Result, Score};
 use platter_vdisk::{Allocation, BlockDevice, Overlay, OverlayOptions};
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
@@ -57,8 +58,25 @@ impl Random {
     }
 }
 
+thread_local! {
+    /// The domain of the overlays that a test makes.
+    static DOMAIN: Cell<Domain> = const { Cell::new(Domain::SHARED) };
+}
+
+/// From here on, overlays of this test are encrypted.
+fn encrypt() {
+    let keys = DomainKeys::derive(&[9; 32], &[1; 32]);
+    DOMAIN.set(keys.domain());
+    keys.add_to_process().unwrap();
+}
+
 fn options(boot: u8) -> OverlayOptions {
-    OverlayOptions { base_score: Score(BlockId([1; 32])), edit_lock: 7, boot_id: [boot; 16] }
+    OverlayOptions {
+        base_score: Score(BlockId([1; 32])),
+        domain: DOMAIN.get(),
+        edit_lock: 7,
+        boot_id: [boot; 16],
+    }
 }
 
 fn create(disk: &SimulatedDisk) -> Overlay {
@@ -412,7 +430,7 @@ fn a_damaged_overlay_does_not_panic() {
     drop(overlay);
     let whole = disk.contents(Path::new(PATH)).unwrap();
     let log = (LENGTH.div_ceil(4096) + 1) * 4096;
-    for at in (0..112).chain(log..whole.len()) {
+    for at in (0..128).chain(log..whole.len()) {
         for (boot, bit) in [(0, 1), (1, 0x80)] {
             let fork = disk.fork();
             let mut bytes = whole.clone();
@@ -566,4 +584,112 @@ fn a_failed_creation_leaves_no_overlay() {
             }
         }
     }
+}
+
+#[test]
+fn encrypted_overlays_survive_kills() {
+    encrypt();
+    reads_return_what_was_written_across_kills();
+    a_kill_at_any_call_damages_no_block();
+}
+
+#[test]
+fn encrypted_overlays_survive_power_cuts() {
+    encrypt();
+    power_cuts_lose_no_flushed_data();
+}
+
+#[test]
+fn encrypted_overlays_survive_faults_and_damage() {
+    encrypt();
+    writes_and_flushes_fail_after_a_failed_sync();
+    reopening_rewrites_what_a_failed_sync_left_uncertain();
+    a_full_disk_fails_writes_and_corrupts_nothing();
+    used_space_follows_the_written_data();
+    rebase_replaces_the_base_and_keeps_the_writes();
+    a_damaged_overlay_does_not_panic();
+    damage_inside_a_log_is_reported_as_corrupt();
+    a_flipped_byte_in_a_checksummed_block_is_reported_as_corrupt();
+}
+
+/// Whether the text is in the file.
+fn has(disk: &SimulatedDisk, text: &[u8]) -> bool {
+    disk.contents(Path::new(PATH)).unwrap().windows(text.len()).any(|bytes| bytes == text)
+}
+
+#[test]
+fn the_file_of_an_encrypted_overlay_shows_nothing_of_what_was_written() {
+    let marker = *b"text that is looked for in the file, 64 bytes of it, no repeats.";
+    let write = |disk: &SimulatedDisk| {
+        let overlay = create(disk);
+        // Whole blocks, a new block in part, settled blocks in place, and less than a sector of those.
+        overlay.write(&marker.repeat(128), 4096).unwrap();
+        overlay.write(&marker, 40_000).unwrap();
+        overlay.flush().unwrap();
+        overlay.flush().unwrap();
+        overlay.write(&marker.repeat(8), 4096 + 512).unwrap();
+        overlay.write(&marker, 8192 + 1000).unwrap();
+        let mut read = [0; 64];
+        for at in [4096, 40_000, 4096 + 512, 8192 + 1000] {
+            overlay.read(&mut read, at).unwrap();
+            assert_eq!(read, marker, "{at}");
+        }
+        overlay.flush().unwrap();
+    };
+    let plain = SimulatedDisk::new(1);
+    write(&plain);
+    assert!(has(&plain, &marker), "the search finds it where it is");
+    encrypt();
+    let disk = SimulatedDisk::new(1);
+    write(&disk);
+    let other = SimulatedDisk::new(2);
+    write(&other);
+    assert!(!has(&disk, &marker));
+    let (one, two) = (disk.contents(Path::new(PATH)).unwrap(), other.contents(Path::new(PATH)).unwrap());
+    let sectors = |bytes: &[u8]| bytes[8192..16_384].chunks(16).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    assert!(!sectors(&one).iter().any(|it| sectors(&two).contains(it)), "each overlay has its own key");
+    let mut once = sectors(&one);
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), 512, "equal contents differ in each sector");
+}
+
+#[test]
+fn an_overlay_does_not_change_its_domain() {
+    let disk = SimulatedDisk::new(1);
+    drop(create(&disk));
+    encrypt();
+    let encrypted = SimulatedDisk::new(1);
+    drop(create(&encrypted));
+    let open = |disk: &SimulatedDisk, domain| {
+        let options = OverlayOptions { domain, ..options(0) };
+        Overlay::open(disk, Path::new(PATH), &options, Arc::new(Pattern)).err().map(|error| error.kind())
+    };
+    let domain = DOMAIN.get();
+    assert_eq!(open(&disk, domain), Some(ErrorKind::Refused), "a plain overlay in an encrypted store");
+    assert_eq!(open(&encrypted, Domain::SHARED), Some(ErrorKind::Refused));
+    assert_eq!((open(&disk, Domain::SHARED), open(&encrypted, domain)), (None, None));
+}
+
+/// Without the key, an overlay can be listed, but neither read nor written, and none is created.
+#[test]
+fn an_overlay_without_its_key_says_so() {
+    encrypt();
+    let disk = SimulatedDisk::new(1);
+    drop(create(&disk));
+    let mut bytes = disk.contents(Path::new(PATH)).unwrap();
+    // The same overlay in another domain.
+    let domain = Domain([3; 16]);
+    bytes[104..120].copy_from_slice(&domain.0);
+    let checksum = twox_hash::XxHash3_64::oneshot(&bytes[..120]);
+    bytes[120..128].copy_from_slice(&checksum.to_le_bytes());
+    disk.overwrite(Path::new(PATH), &bytes);
+    DOMAIN.set(domain);
+    let overlay = open(&disk, 0);
+    assert!(overlay.dirty().is_empty());
+    let error = overlay.write(&[1; 512], 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("--unlock-file"), "{error}");
+    let made = Overlay::create(&SimulatedDisk::new(1), Path::new(PATH), &options(0), Arc::new(Pattern));
+    assert_eq!(made.err().map(|error| error.kind()), Some(ErrorKind::Refused));
 }

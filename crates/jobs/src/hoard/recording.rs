@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_image::{Error, Extent, IoContext, Result, Score};
+use platter_image::{Domain, Error, Extent, IoContext, Result, Score};
 use platter_records::{BootSet, VersionName};
 use platter_vdisk::{
     Allocation, BlockDevice, Count, Overlay, OverlayOptions, RecipeDisk, Record, Recording, Source, Trace,
@@ -56,7 +56,7 @@ pub fn hoard_record(request: &RecordRequest, progress: &dyn Progress) -> Result<
     })?;
     let source = store.source(resolved.score, SourceOptions::default());
     progress.begin(&format!("booting {}", version.name), 0);
-    let (trace, booted) = record(source.clone(), resolved.score, request)?;
+    let (trace, booted) = record(source.clone(), (resolved.score, store.domain()), request)?;
     if trace.lost > 0 {
         progress.note(&format!("{} requests were too fast to be recorded: record it again", trace.lost));
     }
@@ -121,12 +121,16 @@ impl BlockDevice for Shared {
 }
 
 /// Boots the disk with this score. Returns its trace.
-fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Result<(Trace, Booted)> {
+fn record(
+    source: Arc<dyn Source>,
+    (score, domain): (Score, Domain),
+    request: &RecordRequest,
+) -> Result<(Trace, Booted)> {
     let scratch = Scratch::make()?;
     let base: Arc<dyn BlockDevice> = Arc::new(RecipeDisk::open(score, source, memory_cache(CACHE_BYTES)?)?);
     let header = TraceHeader { base_score: score, disk_length: base.length(), began_unix_ms: unix_ms() };
     // The overlay is never opened again.
-    let options = OverlayOptions { base_score: score, edit_lock: 1, boot_id: [1; 16] };
+    let options = OverlayOptions { base_score: score, domain, edit_lock: 1, boot_id: [1; 16] };
     let overlay = Overlay::create(&OsVfs, &scratch.path("overlay"), &options, base)?;
     let trace_path = scratch.path("trace");
     let file = OsVfs.open(&trace_path, OpenMode::CreateNew).context(|| "making a trace".to_owned())?;

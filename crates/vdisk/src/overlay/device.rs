@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use platter_image::{Error, Extent, IoContext, Result};
 
+use super::cipher::SECTOR;
 use super::format::{BLOCK, HEADER_LENGTH, Record, block_checksum};
 use super::log::present_records;
 use super::state::BlockState;
@@ -54,8 +55,54 @@ impl Overlay {
         Ok(())
     }
 
-    /// Reads blocks from the file, and checks the blocks that are read whole against their checksums.
+    /// Reads a range of blocks that were written. They may be zeros since.
+    fn read_written(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        if self.cipher.is_plain() {
+            return self.read_present(bytes, offset);
+        }
+        let (mut rest, mut offset) = (bytes, offset);
+        while !rest.is_empty() {
+            let length = (REGION - offset % REGION).min(rest.len() as u64);
+            let (piece, after) = rest.split_at_mut(length as usize);
+            let _no_writer = self.stripe(offset).read();
+            self.read_beside_writers(piece, offset)?;
+            (rest, offset) = (after, offset + length);
+        }
+        Ok(())
+    }
+
+    /// Reads a range while nobody else writes its region.
+    fn read_beside_writers(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.runs(Extent::new(offset, buffer.len() as u64), &mut |state, run| {
+            let bytes = &mut buffer[(run.offset - offset) as usize..][..run.length as usize];
+            match state {
+                BlockState::Absent => self.base().read(bytes, run.offset)?,
+                BlockState::Zero => bytes.fill(0),
+                BlockState::Present => self.read_present(bytes, run.offset)?,
+            }
+            Ok(true)
+        })
+    }
+
+    /// Reads blocks from the file. Encrypted sectors are read whole.
     fn read_present(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        if self.cipher.is_plain() {
+            return self.read_stored(bytes, offset);
+        }
+        let whole = around(offset, bytes.len() as u64, SECTOR);
+        if whole.length == bytes.len() as u64 {
+            self.read_stored(bytes, offset)?;
+            return self.cipher.decrypt(bytes, offset);
+        }
+        let mut sectors = vec![0; whole.length as usize];
+        self.read_stored(&mut sectors, whole.offset)?;
+        self.cipher.decrypt(&mut sectors, whole.offset)?;
+        bytes.copy_from_slice(&sectors[(offset - whole.offset) as usize..][..bytes.len()]);
+        Ok(())
+    }
+
+    /// Reads what the file has, and checks the blocks that are read whole against their checksums.
+    fn read_stored(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let first = offset.div_ceil(BLOCK);
         let whole = (bytes.len() as u64).saturating_sub(first * BLOCK - offset);
         let is_to_end = offset + bytes.len() as u64 == self.length;
@@ -72,7 +119,9 @@ impl Overlay {
             let Some(expected) = expected else { continue };
             // A concurrent writer first marks the checksum as unknown; then old and new contents are both
             // valid.
-            if checksum_of(contents) != expected && self.states().checksum(block) == Some(expected) {
+            if self.checksum_of(contents, block)? != expected
+                && self.states().checksum(block) == Some(expected)
+            {
                 return Err(Error::corrupt(format!(
                     "the overlay's block at offset {} is damaged: its checksum does not match",
                     block * BLOCK
@@ -84,7 +133,7 @@ impl Overlay {
 
     /// Writes bytes that lie in one region.
     fn write_piece(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let _one = self.stripe(offset);
+        let _one = self.stripe(offset).write();
         let end = offset + bytes.len() as u64;
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         self.settle(&blocks)?;
@@ -100,30 +149,44 @@ impl Overlay {
             let states = self.states();
             blocks.clone().all(|block| states.is_settled(block))
         };
-        if all_settled {
-            self.in_place.fetch_add(1, Ordering::Relaxed);
-            self.note_changing(blocks)?;
-            return put(bytes, offset);
-        }
-        let whole = blocks.start * BLOCK..blocks.end * BLOCK;
+        let unit = match all_settled {
+            true if self.cipher.is_plain() => 1,
+            true => SECTOR,
+            false => BLOCK,
+        };
+        let whole = around(offset, bytes.len() as u64, unit);
         let mut filled = Vec::new();
-        let bytes = if (offset, end) == (whole.start, whole.end) {
+        let bytes = if whole == Extent::between(offset, end) {
             bytes
         } else {
-            // Read the rest of the first and last block; past the end of the disk they are filled with zeros.
-            filled.resize((whole.end - whole.start) as usize, 0);
-            let last = (whole.end - BLOCK).max(whole.start);
-            for block in [whole.start, last] {
-                let at = (block - whole.start) as usize;
-                let length = BLOCK.min(self.length - block) as usize;
-                self.read(&mut filled[at..at + length], block)?;
+            // Read the rest of the first and last unit; past the end of the disk they are filled with zeros.
+            filled.resize(whole.length as usize, 0);
+            for start in [whole.offset, (whole.end() - unit).max(whole.offset)] {
+                let at = (start - whole.offset) as usize;
+                let length = unit.min(self.length - start) as usize;
+                self.read_beside_writers(&mut filled[at..at + length], start)?;
             }
-            filled[(offset - whole.start) as usize..][..bytes.len()].copy_from_slice(bytes);
+            filled[(offset - whole.offset) as usize..][..bytes.len()].copy_from_slice(bytes);
             &filled
         };
+        let stored = self.cipher.encrypt(bytes, whole.offset)?;
         self.note_changing(blocks.clone())?;
-        put(bytes, whole.start)?;
-        self.note_present(blocks, bytes)
+        put(&stored, whole.offset)?;
+        if all_settled {
+            self.in_place.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.note_present(blocks, &stored)
+    }
+
+    /// The checksum of a block as it is stored; the last, shorter block of a disk is padded with zeros.
+    fn checksum_of(&self, stored: &[u8], block: u64) -> Result<u32> {
+        if stored.len() as u64 == BLOCK {
+            return Ok(block_checksum(stored));
+        }
+        let rest = vec![0; BLOCK as usize - stored.len()];
+        let rest = self.cipher.encrypt(&rest, block * BLOCK + stored.len() as u64)?;
+        Ok(block_checksum(&[stored, &rest].concat()))
     }
 
     /// Records the written blocks, which makes them visible to readers. Settled blocks need no record.
@@ -154,7 +217,7 @@ impl Overlay {
 
     /// Turns whole blocks of one region into zeros.
     fn zero_piece(&self, blocks: Range<u64>) -> Result<()> {
-        let _one = self.stripe(blocks.start * BLOCK);
+        let _one = self.stripe(blocks.start * BLOCK).write();
         self.settle(&blocks)?;
         let _shared = self.gate.read();
         self.check()?;
@@ -223,7 +286,7 @@ impl BlockDevice for Overlay {
             match state {
                 BlockState::Absent => self.base().read(bytes, run.offset)?,
                 BlockState::Zero => bytes.fill(0),
-                BlockState::Present => self.read_present(bytes, run.offset)?,
+                BlockState::Present => self.read_written(bytes, run.offset)?,
             }
             Ok(true)
         })
@@ -311,12 +374,7 @@ impl BlockDevice for Overlay {
     }
 }
 
-/// The checksum of a block; the last, shorter block of a disk is padded with zeros.
-fn checksum_of(contents: &[u8]) -> u32 {
-    if contents.len() as u64 == BLOCK {
-        return block_checksum(contents);
-    }
-    let mut whole = [0; BLOCK as usize];
-    whole[..contents.len()].copy_from_slice(contents);
-    block_checksum(&whole)
+/// The units of `unit` bytes that contain a range.
+fn around(offset: u64, length: u64, unit: u64) -> Extent {
+    Extent::between(offset / unit * unit, (offset + length).div_ceil(unit) * unit)
 }

@@ -1,6 +1,6 @@
 //! The format of an overlay file (`docs/formats/overlay.md`): its header and the records of its log.
 
-use platter_image::{BlockId, Error, Result, Score};
+use platter_image::{BlockId, Domain, Error, Result, Score};
 use twox_hash::XxHash3_64;
 
 /// The granularity of an overlay, in bytes of the disk.
@@ -16,8 +16,12 @@ pub(super) const RECORD_LENGTH_MAX: usize = RECORD_LENGTH + 4 * PRESENT_BLOCKS_M
 
 const MAGIC: [u8; 4] = *b"PLov";
 const FORMAT_VERSION: u16 = 2;
-/// Bytes of the header that are used. They fit into one sector, which a disk writes whole or not at all.
-const HEADER_USED: usize = 112;
+/// The version of an encrypted overlay.
+const ENCRYPTED_VERSION: u16 = 3;
+/// Bytes of the header before its checksum; in an encrypted overlay, the domain follows. Everything fits into one sector, which a
+/// disk writes whole or not at all.
+const FIELDS_LENGTH: usize = 104;
+const DOMAIN_LENGTH: usize = 16;
 
 /// The header at the beginning of an overlay file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub struct OverlayHeader {
     pub edit_lock: u64,
     /// The machine's boot in which the overlay was last opened.
     pub boot_id: [u8; 16],
+    /// The identity domain whose key encrypts the blocks; the shared one: they are not encrypted.
+    pub domain: Domain,
     /// Offset of the log in the file.
     pub(super) log_offset: u64,
     /// The number of the current log; records with another generation are ignored.
@@ -42,7 +48,8 @@ impl OverlayHeader {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LENGTH as usize);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = if self.domain.is_encrypted() { ENCRYPTED_VERSION } else { FORMAT_VERSION };
+        out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&self.id);
         out.extend_from_slice(&self.disk_length.to_le_bytes());
@@ -52,28 +59,42 @@ impl OverlayHeader {
         out.extend_from_slice(&self.log_offset.to_le_bytes());
         out.extend_from_slice(&self.generation.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
+        debug_assert_eq!(out.len(), FIELDS_LENGTH);
+        if self.domain.is_encrypted() {
+            out.extend_from_slice(&self.domain.0);
+        }
         let checksum = XxHash3_64::oneshot(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
-        debug_assert_eq!(out.len(), HEADER_USED);
         out.resize(HEADER_LENGTH as usize, 0);
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let wrong = |what: &str| Error::corrupt(format!("overlay header: {what}"));
-        let bytes = bytes.get(..HEADER_USED).ok_or_else(|| wrong("truncated"))?;
+        let bytes = bytes.get(..FIELDS_LENGTH + DOMAIN_LENGTH + 8).ok_or_else(|| wrong("truncated"))?;
         if bytes[..4] != MAGIC {
             return Err(wrong("not an overlay"));
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
-        if version != FORMAT_VERSION {
-            return Err(Error::refused(format!(
-                "the overlay has format version {version}, this Platter supports version {FORMAT_VERSION}"
-            )));
-        }
-        let end = HEADER_USED - 8;
+        let end = match version {
+            FORMAT_VERSION => FIELDS_LENGTH,
+            ENCRYPTED_VERSION => FIELDS_LENGTH + DOMAIN_LENGTH,
+            _ => {
+                return Err(Error::refused(format!(
+                    "the overlay has format version {version}, this Platter supports versions {FORMAT_VERSION} and \
+                     {ENCRYPTED_VERSION}"
+                )));
+            }
+        };
         if XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
             return Err(wrong("checksum mismatch"));
+        }
+        let domain = match version {
+            ENCRYPTED_VERSION => Domain(array(bytes, FIELDS_LENGTH)),
+            _ => Domain::SHARED,
+        };
+        if version == ENCRYPTED_VERSION && !domain.is_encrypted() {
+            return Err(wrong("encrypted in the domain without a key"));
         }
         let header = Self {
             id: array(bytes, 8),
@@ -81,6 +102,7 @@ impl OverlayHeader {
             base_score: Score(BlockId(array(bytes, 32))),
             edit_lock: number(bytes, 64),
             boot_id: array(bytes, 72),
+            domain,
             log_offset: number(bytes, 88),
             generation: number(bytes, 96) as u32,
         };
@@ -217,11 +239,21 @@ mod tests {
             base_score: Score(BlockId([2; 32])),
             edit_lock: 3,
             boot_id: [4; 16],
+            domain: Domain::SHARED,
             log_offset: 12_288,
             generation: 5,
         };
         let bytes = header.encode();
         assert_eq!(OverlayHeader::decode(&bytes).unwrap(), header);
+        let encrypted = OverlayHeader { domain: Domain([6; 16]), ..header };
+        let encrypted_bytes = encrypted.encode();
+        assert_eq!(OverlayHeader::decode(&encrypted_bytes).unwrap(), encrypted);
+        for at in (4..6).chain(FIELDS_LENGTH..FIELDS_LENGTH + DOMAIN_LENGTH) {
+            let mut bad = encrypted_bytes.clone();
+            bad[at] ^= 1;
+            assert!(OverlayHeader::decode(&bad).is_err(), "byte {at}");
+        }
+        assert_eq!(blake3_of(&encrypted_bytes[..FIELDS_LENGTH + DOMAIN_LENGTH + 8]), ENCRYPTED_GOLDEN);
         let mut log = Vec::new();
         let records = [
             Record::Kept { first: 7, count: 9 },
@@ -239,13 +271,15 @@ mod tests {
             assert_eq!(found, *record);
             rest = &rest[length..];
         }
-        let golden = blake3_of(&[&bytes[..HEADER_USED], &log].concat());
+        let golden = blake3_of(&[&bytes[..FIELDS_LENGTH + 8], &log].concat());
         assert_eq!(golden, GOLDEN, "the format is frozen: a change needs a new version");
         assert!(decode_record(&log, 7, 0, 100).is_none() && decode_record(&log, 6, 1, 100).is_none());
         assert!(decode_record(&log, 6, 0, 15).is_none(), "blocks past the end");
     }
 
     const GOLDEN: &str = "d287831a00a65d61462391c51eb4064f35a7a54d1e095dae970d6e0ce733bac2";
+
+    const ENCRYPTED_GOLDEN: &str = "2a7d8bfa45e99bac99e4466ce978a697c977d59928984ac30e436b520fee794c";
 
     fn blake3_of(bytes: &[u8]) -> String {
         BlockId::of(platter_image::Kind::Data, bytes).to_string()

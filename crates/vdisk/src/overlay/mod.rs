@@ -4,23 +4,26 @@
 //! One sparse file holds the written data at the disk's own offsets, followed by a log of records that say
 //! which blocks are present. A write puts its data into the file, then its record, and returns only after
 //! both: killing the process loses nothing. A flush is one sync of the file. Nothing is hashed or compressed
-//! here, except for a checksum of each block that a power cut could leave half written. The overlay must
+//! here, except for a checksum of each block that a power cut could leave half written. In an encrypted store, each
+//! sector is encrypted by itself (`cipher`), so the rules for crashes hold for what is stored. The overlay must
 //! never lose flushed data, and must never overwrite in place a block that recovery could then drop.
 
+mod cipher;
 mod device;
 mod format;
 mod log;
 mod state;
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use platter_image::{Error, Extents, IoContext, Result, Score};
+use platter_image::{Domain, Error, Extents, IoContext, Result, Score};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 
 use crate::block_device::BlockDevice;
+use cipher::Cipher;
 pub use format::OverlayHeader;
 use format::{BLOCK, HEADER_LENGTH, log_offset_min};
 use log::{Log, Replayed, replay};
@@ -40,6 +43,8 @@ const IN_DOUBT: [u8; 16] = [0; 16];
 pub struct OverlayOptions {
     /// The version that is read where nothing was written.
     pub base_score: Score,
+    /// The identity domain of the store: in an encrypted one, what is written is encrypted with its key.
+    pub domain: Domain,
     /// The edit lock's number.
     pub edit_lock: u64,
     /// The id of the machine's current boot. An overlay written during another boot may lack unflushed data.
@@ -60,12 +65,15 @@ pub struct OverlayCounters {
 /// A writable disk: private writes above a read-only base.
 pub struct Overlay {
     file: Box<dyn VfsFile>,
+    cipher: Cipher,
     header: Mutex<OverlayHeader>,
     length: u64,
     base: RwLock<Arc<dyn BlockDevice>>,
     states: RwLock<States>,
     log: Mutex<Log>,
-    stripes: Vec<Mutex<()>>,
+    /// Held exclusively by the writer of a region, and shared by readers of encrypted sectors: half of a new sector and half
+    /// of an old one would decrypt to neither.
+    stripes: Vec<RwLock<()>>,
     /// Writers share it; a sync holds it exclusively, so that it covers every record already written.
     gate: RwLock<()>,
     /// `written`: data or records were written since the last flush. `recorded`: records were appended since
@@ -85,7 +93,8 @@ impl Overlay {
     /// removes the leftover.
     ///
     /// # Errors
-    /// `Io`: the name exists already, there is no space, or another system error. No file is left behind.
+    /// `Refused` when the process does not have the key of the domain; `Io`: the name exists already, there is no space, or
+    /// another system error. No file is left behind.
     pub fn create(
         vfs: &dyn Vfs,
         path: &Path,
@@ -93,6 +102,7 @@ impl Overlay {
         base: Arc<dyn BlockDevice>,
     ) -> Result<Self> {
         let context = || format!("creating the overlay {}", path.display());
+        options.domain.check_open()?;
         let new = unfinished(path);
         if vfs.exists(path).context(context)? {
             return Err(Error::io(context(), std::io::ErrorKind::AlreadyExists.into()));
@@ -127,6 +137,7 @@ impl Overlay {
             base_score: options.base_score,
             edit_lock: options.edit_lock,
             boot_id: options.boot_id,
+            domain: options.domain,
             log_offset: log_offset_min(disk_length),
             generation: 1,
         };
@@ -137,7 +148,8 @@ impl Overlay {
         Ok(Self::new(file, header, base, states, log))
     }
 
-    /// Opens an overlay left by an earlier process. All its contents are durable when this returns.
+    /// Opens an overlay left by an earlier process. All its contents are durable when this returns. Without the key of its
+    /// domain it can be opened, but neither read nor written.
     ///
     /// # Errors
     /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, edit lock or disk length;
@@ -158,6 +170,13 @@ impl Overlay {
                 "it belongs to version {}, edit lock {} and a disk of {} bytes",
                 header.base_score, header.edit_lock, header.disk_length
             ))));
+        }
+        // Otherwise a changed header would make the overlay of an encrypted store a plain one.
+        if header.domain != options.domain {
+            return Err(within(Error::refused(match header.domain.is_encrypted() {
+                true => "it is encrypted, but not with the key of the store",
+                false => "it is not encrypted, but the store is",
+            })));
         }
         let length = file.length().context(|| "reading an overlay's length".to_owned())?;
         if header.log_offset > length {
@@ -209,12 +228,13 @@ impl Overlay {
     ) -> Self {
         Self {
             file,
+            cipher: Cipher::of(&header),
             header: Mutex::new(header),
             length: header.disk_length,
             base: RwLock::new(base),
             states: RwLock::new(states),
             log: Mutex::new(log),
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            stripes: (0..STRIPES).map(|_| RwLock::default()).collect(),
             gate: RwLock::new(()),
             written: AtomicBool::new(false),
             recorded: AtomicBool::new(false),
@@ -277,8 +297,8 @@ impl Overlay {
         self.states.write()
     }
 
-    fn stripe(&self, offset: u64) -> MutexGuard<'_, ()> {
-        self.stripes[(offset / REGION) as usize % STRIPES].lock()
+    fn stripe(&self, offset: u64) -> &RwLock<()> {
+        &self.stripes[(offset / REGION) as usize % STRIPES]
     }
 
     fn check(&self) -> Result<()> {
