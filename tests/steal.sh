@@ -85,7 +85,7 @@ point() {
 	[ "$published" = "$EXIT_REFUSED" ] || { cat "$WORK/refused.log"; return 1; }
 	[ "$before" = "$(score "$image")" ] || { echo "the winner's version is gone"; return 1; }
 	# The first one: a new holder that came while the store was locked may be listed as well.
-	lost=$(platter_json disks | jq -r "select(.lost and .disk == \"$image\") | .token" | head -n 1)
+	lost=$(platter_json disks | jq -r "select(.lost and .disk == \"$image\") | .edit_lock" | head -n 1)
 	[ -n "$lost" ] || { echo "nothing is listed as lost"; return 1; }
 	if [ $((point % 2)) = 0 ]; then
 		# Also after the process has ended.
