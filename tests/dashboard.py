@@ -202,7 +202,7 @@ def check_disks(page):
 
 def cast_report(state, done):
     receiver = {"name": HOSTILE, "state": "receiving", "reason": None, "done_chunks": done, "wanted_chunks": 40, "written_bytes": 0,
-                "seconds": 3.5, "repaired_symbols": 7}
+                "seconds": 3.5, "repaired_symbols": 7, "limited_by": "disk"}
     failed = {**receiver, "name": "seat-2", "state": "failed", "reason": "the disk is full"}
     return {
         "version": "lab/debian@1", "score": platter("show", "lab/debian@1")[0]["score"], "sender": HOSTILE, "group": "239.255.0.1:7580",

@@ -72,7 +72,7 @@ pub struct CastReceiver {
     /// The name that it reports.
     #[schemars(length(max = 255))]
     pub name: String,
-    /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
+    /// `receiving`, `slow` (far slower than the others, and served after them), `silent`, `stalled`, `done`, `failed` or `lost`.
     #[schemars(length(max = 255))]
     pub state: String,
     /// Reason of the failure.
@@ -89,6 +89,9 @@ pub struct CastReceiver {
     pub seconds: f64,
     /// Number of symbols restored from repair symbols.
     pub repaired_symbols: u64,
+    /// What limits it, or mostly limited it: `network`, `decoding` or `disk`.
+    #[schemars(length(max = 255))]
+    pub limited_by: Option<String>,
 }
 
 /// An entry in the list of casts.

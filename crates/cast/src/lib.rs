@@ -20,6 +20,7 @@ mod receiver;
 mod sender;
 mod session;
 mod shares;
+mod stage;
 mod wire;
 
 pub use hold::Hold;
@@ -34,5 +35,6 @@ pub use session::{
     Segment, SessionDescription, SessionId,
 };
 pub use shares::{demand, shares};
+pub use stage::{Bottleneck, SinkStage};
 pub use wire::announce::{Announce, FeedbackTimers};
 pub use wire::join::{MESSAGE_BYTES_MAX, MessageBuffer, ReceiverResult, Wanted};

@@ -24,7 +24,7 @@ const CUT_HOLD: Duration = Duration::from_millis(250);
 const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
 /// Loss of more than this above the base cuts the rate. It is several times what a good network shows, and a lost batch of 44
 /// datagrams in a sample of [`LOSS_SAMPLE_PACKETS`] stays below it.
-const LOSS_TOLERATED: f64 = 0.10;
+pub(crate) const LOSS_TOLERATED: f64 = 0.10;
 /// Number of packets in one sample of loss.
 const LOSS_SAMPLE_PACKETS: u64 = 1024;
 /// Weight of a sample above and below the base: the base rises slowly and falls fast.
@@ -102,7 +102,7 @@ impl Pacer {
     }
 
     /// Cuts the rate because a receiver's loss exceeds its base by `loss`.
-    fn cut(&mut self, now: Duration, loss: f64) {
+    pub(crate) fn cut(&mut self, now: Duration, loss: f64) {
         if now < self.cut_until {
             return;
         }
@@ -127,6 +127,7 @@ pub(crate) struct LossMeter {
     seen: u64,
     received: u64,
     base: f64,
+    excess: Option<f64>,
 }
 
 impl LossMeter {
@@ -140,20 +141,27 @@ impl LossMeter {
         (self.seen, self.received) = (seen, received);
     }
 
-    /// Processes a report: the highest packet seen, and the number of packets received. Cuts the rate if the loss is too high.
-    pub(crate) fn report(&mut self, now: Duration, seen: u64, received: u64, pacer: &mut Pacer) {
+    /// Returns how far the last sample was above the base; `None` if there was none.
+    pub(crate) fn excess(&self) -> Option<f64> {
+        self.excess
+    }
+
+    /// Processes a report: the highest packet seen, and the number of packets received. Returns how far the loss is above the
+    /// base, if a sample is complete. Only samples that count (`is_usual`) change the base.
+    pub(crate) fn report(&mut self, seen: u64, received: u64, is_usual: bool) -> Option<f64> {
         let sent = seen.saturating_sub(self.seen);
         if sent < LOSS_SAMPLE_PACKETS {
-            return;
+            return None;
         }
         let arrived = received.saturating_sub(self.received).min(sent);
         let loss = 1.0 - arrived as f64 / sent as f64;
         (self.seen, self.received) = (seen, received);
-        if loss > self.base + LOSS_TOLERATED {
-            pacer.cut(now, loss - self.base);
+        self.excess = Some(loss - self.base);
+        if is_usual {
+            let weight = if loss > self.base { BASE_RISE } else { BASE_FALL };
+            self.base += (loss - self.base) * weight;
         }
-        let weight = if loss > self.base { BASE_RISE } else { BASE_FALL };
-        self.base += (loss - self.base) * weight;
+        self.excess
     }
 }
 
@@ -206,24 +214,32 @@ mod tests {
         assert!(bits < 102_500_000, "{bits}");
     }
 
+    /// Cuts the rate if a report shows too much loss.
+    fn report(meter: &mut LossMeter, now: Duration, (seen, received): (u64, u64), pacer: &mut Pacer) {
+        let excess = meter.report(seen, received, true);
+        if let Some(excess) = excess.filter(|excess| *excess > LOSS_TOLERATED) {
+            pacer.cut(now, excess);
+        }
+    }
+
     #[test]
     fn sudden_loss_cuts_the_rate_and_constant_loss_does_not_starve_it() {
         let mut pacer = Pacer::new(1_000_000_000);
         let mut meter = LossMeter::starting_at(0);
-        meter.report(Duration::from_secs(1), 2000, 1000, &mut pacer);
+        report(&mut meter, Duration::from_secs(1), (2000, 1000), &mut pacer);
         assert_eq!(pacer.rate(), 500_000_000);
         let (mut seen, mut received) = (2000, 1000);
         for step in 0..400 {
             let now = Duration::from_secs(2) + Duration::from_millis(100 * step);
             (seen, received) = (seen + 2000, received + 1600);
-            meter.report(now, seen, received, &mut pacer);
+            report(&mut meter, now, (seen, received), &mut pacer);
             pacer.advance(now);
         }
         assert_eq!(pacer.rate(), 1_000_000_000);
         for step in 0..400 {
             let now = Duration::from_secs(60) + Duration::from_millis(100 * step);
             (seen, received) = (seen + 2000, received + 600);
-            meter.report(now, seen, received, &mut pacer);
+            report(&mut meter, now, (seen, received), &mut pacer);
         }
         assert!(pacer.rate() < 100_000_000 && pacer.rate() >= 10_000_000);
     }

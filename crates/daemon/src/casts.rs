@@ -113,7 +113,9 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     let receivers = status
         .receivers
         .iter()
-        .flat_map(|CastReceiver { name, state, reason, .. }| [Some(name), Some(state), reason.as_ref()]);
+        .flat_map(|CastReceiver { name, state, reason, limited_by, .. }| {
+            [Some(name), Some(state), reason.as_ref(), limited_by.as_ref()]
+        });
     let texts = [Some(&status.sender), Some(&status.group), status.reason.as_ref()];
     if texts.into_iter().chain(receivers).flatten().any(|text| text.len() > CAST_TEXT_LENGTH_MAX) {
         return Err(Error::refused(format!("a text is longer than {CAST_TEXT_LENGTH_MAX} bytes")));

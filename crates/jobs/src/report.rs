@@ -143,7 +143,7 @@ pub struct ExportReport {
 pub struct ReceiverReport {
     /// Its name.
     pub name: String,
-    /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
+    /// `receiving`, `slow` (far slower than the others, and served after them), `silent`, `stalled`, `done`, `failed` or `lost`.
     pub state: String,
     /// The score it verified.
     pub score: Option<String>,
@@ -157,12 +157,14 @@ pub struct ReceiverReport {
     pub bytes_per_second: f64,
     /// Symbols that it restored from repair symbols.
     pub repaired_symbols: u64,
+    /// What limits it, or mostly limited it: `network`, `decoding` or `disk`.
+    pub limited_by: Option<String>,
 }
 
 impl ReceiverReport {
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
-        !matches!(self.state.as_str(), "receiving" | "silent" | "stalled")
+        !matches!(self.state.as_str(), "receiving" | "slow" | "silent" | "stalled")
     }
 }
 

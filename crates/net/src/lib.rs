@@ -15,9 +15,9 @@ mod wake;
 pub use drive::{receive, send};
 pub use options::{
     BUFFER_CHUNKS, ChunkSink, ChunkSource, ChunkVerdict, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions,
-    ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, ToldSender,
+    ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, SinkTimes, ToldSender,
 };
 pub use platter_cast::{
-    Announce, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState, ReceiverStatus, Segment,
-    SenderProgress, SessionDescription, Wanted,
+    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState, ReceiverStatus, Segment,
+    SenderProgress, SessionDescription, SinkStage, Wanted,
 };

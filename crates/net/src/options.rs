@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_cast::{CastFilter, Hold, JoinKey, ReceiverStatus, SenderProgress, SessionDescription, Wanted};
+use platter_cast::{
+    CastFilter, Hold, JoinKey, ReceiverStatus, SenderProgress, SessionDescription, SinkStage, Wanted,
+};
 use platter_image::{Result, Score};
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
@@ -216,8 +218,36 @@ pub struct SinkOutcome {
     pub bytes_written: u64,
 }
 
+/// How long the stages of a sink have worked, in sum. Shared between their threads and the network's.
+#[derive(Debug, Default)]
+pub struct SinkTimes {
+    decoding_ns: AtomicU64,
+    disk_ns: AtomicU64,
+}
+
+impl SinkTimes {
+    /// Adds the time since `start` to a stage.
+    pub fn add(&self, stage: SinkStage, start: Instant) {
+        let sum = match stage {
+            SinkStage::Decoding => &self.decoding_ns,
+            SinkStage::Disk => &self.disk_ns,
+        };
+        sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the sums of decoding and disk, in nanoseconds.
+    pub(crate) fn sums(&self) -> [u64; 2] {
+        [&self.decoding_ns, &self.disk_ns].map(|sum| sum.load(Ordering::Relaxed))
+    }
+}
+
 /// The consumer of a receiver's chunks. It is called on its own thread, so the network never waits for it.
 pub trait ChunkSink: Send {
+    /// The times of its stages, if it measures them.
+    fn times(&self) -> Arc<SinkTimes> {
+        Arc::default()
+    }
+
     /// A session begins, or begins again because the sender came back with another table. Returns the content
     /// chunks that are wanted; more may follow with [`ChunkVerdict::AcceptedWant`].
     ///

@@ -114,6 +114,9 @@ impl Asking {
                 _ => {}
             }
         }
+        if plan.pending == 0 {
+            self.hurry(now, assembly);
+        }
         let idle = plan.pending == 0 && has_room;
         if idle
             && wants.has_unheld()
@@ -121,6 +124,19 @@ impl Asking {
             && now >= self.chunks_asked_at + CHUNKS_AGAIN
         {
             self.chunks_from = Some((0, now + self.wait()));
+        }
+    }
+
+    /// Requests missing symbols again soon, because the sender has nothing to send: it may have ignored requests before, if this
+    /// receiver is far slower than others.
+    fn hurry(&mut self, now: Duration, assembly: &mut Assembly) {
+        for slot in assembly.slots_mut() {
+            let is_due = slot.heeded_end > 0 && slot.attempts > 0 && now >= slot.asked_at + CHUNKS_AGAIN;
+            if is_due {
+                let wait = self.wait();
+                slot.check_at = slot.check_at.min(now + wait);
+                slot.attempts = slot.attempts.min(1);
+            }
         }
     }
 
@@ -199,6 +215,7 @@ fn ask_for_slot(now: Duration, slot: &mut Slot, items: &mut Vec<RequestItem>) {
             }
         }
     }
+    slot.asked_at = now;
     slot.check_at = now + RETRY * 2u32.pow(slot.attempts.min(RETRY_DOUBLINGS));
     slot.attempts += 1;
 }

@@ -23,6 +23,8 @@ pub(crate) struct Slot {
     pub(crate) symbol_at: Duration,
     /// When to check whether symbols must be requested.
     pub(crate) check_at: Duration,
+    /// Time of the last request.
+    pub(crate) asked_at: Duration,
     /// Number of requests without an answer.
     pub(crate) attempts: u32,
     /// The end (packet number) of the last plan entry that was processed.
@@ -152,6 +154,7 @@ impl Assembly {
             repair: self.spare_repair.pop().unwrap_or_default(),
             symbol_at: now,
             check_at,
+            asked_at: Duration::ZERO,
             attempts: 0,
             heeded_end: 0,
             repair_sent: 0,

@@ -19,8 +19,11 @@ use super::fetching::{Fetching, Question};
 use super::guard::Guard;
 use super::options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 use super::senders::{AVOID, DISTRUST, Senders};
+use super::session::Session;
+use super::skipped::Skipped;
 use super::wants::{ChunkState, Wants};
 use crate::session::{ChunkTable, SessionDescription, SessionId};
+use crate::stage::{LoadMeter, SinkStage};
 use crate::wire::announce::Announce;
 use crate::wire::channel::Channel;
 use crate::wire::data::Data;
@@ -52,40 +55,6 @@ enum Phase {
     Joined,
 }
 
-/// The current session, or the last one.
-struct Session {
-    announce: Announce,
-    receiver: u32,
-    guard: Guard,
-    joined_packet: u64,
-    seen_packet: u64,
-    seen_sent_us: u32,
-    seen_at: Duration,
-    received: u64,
-    table: ChunkTable,
-    wants: Wants,
-    directory: Vec<Option<Vec<u8>>>,
-}
-
-impl Session {
-    /// Returns whether a chunk is data that nobody can use yet, because the recipe is incomplete.
-    fn must_wait(&self, chunk: u32) -> bool {
-        chunk >= self.recipe().end && self.wants_recipe()
-    }
-
-    /// Returns whether a part of the recipe is wanted and not yet accepted.
-    fn wants_recipe(&self) -> bool {
-        let open = |chunk| !matches!(self.wants.state(chunk), ChunkState::Unwanted | ChunkState::Done);
-        self.recipe().any(open)
-    }
-
-    /// Returns the chunks of the first segment's recipe. Later segments are requested one at a time, recipe before data.
-    fn recipe(&self) -> Range<u32> {
-        let first = self.table.directory_chunks();
-        first..first.saturating_add(self.announce.first_segment.recipe_chunks)
-    }
-}
-
 /// The receiver's state machine.
 pub struct Receiver {
     options: ReceiverOptions,
@@ -100,6 +69,11 @@ pub struct Receiver {
     held: Vec<(u32, Vec<u8>)>,
     /// Corrupt chunks that are being fetched.
     fetching: Fetching,
+    /// Chunks of which symbols were dropped because no buffer was free.
+    skipped: Skipped,
+    /// How busy the driver's sink is, and which stage of it takes longest.
+    load: LoadMeter,
+    stage: SinkStage,
     events: VecDeque<ReceiverEvent>,
     messages: VecDeque<Vec<u8>>,
     statistics: ReceiverStatistics,
@@ -137,6 +111,9 @@ impl Receiver {
             delivered: 0,
             held: Vec::new(),
             fetching: Fetching::default(),
+            skipped: Skipped::default(),
+            load: LoadMeter::default(),
+            stage: SinkStage::default(),
             events: VecDeque::new(),
             messages: VecDeque::new(),
             statistics: ReceiverStatistics::default(),
@@ -276,10 +253,12 @@ impl Receiver {
                 let Some(length) = session.table.length(data.chunk) else { return };
                 // Until the recipe is complete, one buffer is reserved for it: all others may hold data that waits for it.
                 let others = usize::from(session.must_wait(data.chunk));
-                if free <= others {
+                if free <= others || self.skipped.is_mostly_gone(data.chunk, data.symbol) {
+                    self.skipped.add(data.chunk);
                     self.statistics.no_room += 1;
                     return;
                 }
+                self.skipped.remove(data.chunk);
                 let slot = self.assembly.open(data.chunk, length, now, now + STALL);
                 session.wants.set(data.chunk, ChunkState::Filling(slot as u32));
                 slot
@@ -528,6 +507,7 @@ impl Receiver {
         self.generation += 1;
         self.assembly.clear();
         self.fetching.clear();
+        self.skipped = Skipped::default();
         self.delivered -= self.held.drain(..).count();
         if self.options.everything && self.generation == 1 {
             let first = table.directory_chunks();
@@ -626,6 +606,11 @@ impl Receiver {
         (session.wants.state(chunk) == ChunkState::Delivered).then_some(chunk)
     }
 
+    /// Sets the stage of the sink that takes longest.
+    pub fn set_stage(&mut self, stage: SinkStage) {
+        self.stage = stage;
+    }
+
     /// Ends the cast with the verified score or the reason of a failure. The result is sent to the sender, and again after each
     /// rejoin, until the sender confirms it.
     pub fn finish(&mut self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) {
@@ -684,6 +669,7 @@ impl Receiver {
             self.phase = Phase::Connecting;
             self.events.push_back(ReceiverEvent::Refused("it does not answer".into()));
         }
+        self.load.measure(now, self.delivered > self.held.len());
         if self.phase != Phase::Joined {
             return None;
         }
@@ -736,6 +722,9 @@ impl Receiver {
             done_chunks: session.wants.done,
             wanted_chunks: session.wants.wanted,
             repaired: self.statistics.repaired as u32,
+            waiting_chunks: self.delivered as u32,
+            busy_percent: self.load.percent(),
+            stage: self.stage,
         })
     }
 

@@ -2,7 +2,9 @@
 //!
 //! [`machine`] combines the parts: [`wants`] (the state of each chunk), [`assembly`] (symbols into chunks), [`asking`]
 //! (what to request, and when), [`fetching`] (chunks that arrived corrupt and are fetched over the reliable channel), [`senders`]
-//! (which casts are not joined), [`guard`] (keys, and which datagrams arrived). It holds a bounded number of chunks. A symbol without a free buffer is dropped like a lost one, and repaired later.
+//! (which casts are not joined), [`session`] (the one that was joined), [`guard`] (keys, and which datagrams arrived),
+//! [`skipped`] (chunks without a buffer). It holds a bounded number of chunks. A symbol without a free buffer is dropped like a
+//! lost one, and repaired later.
 
 mod asking;
 mod assembly;
@@ -11,6 +13,8 @@ mod guard;
 mod machine;
 mod options;
 mod senders;
+mod session;
+mod skipped;
 mod wants;
 
 pub use machine::Receiver;

@@ -69,6 +69,12 @@ impl Herald {
         self.idle_at = now + IDLE_INTERVAL_MIN;
     }
 
+    /// Has the next plan sent at once if there is no data.
+    pub(crate) fn wake(&mut self, now: Duration) {
+        self.idle_interval = IDLE_INTERVAL_MIN;
+        self.idle_at = now;
+    }
+
     /// Returns the news to send now, if a plan is due. `idle`: there is no data to send.
     pub(crate) fn take_plan(&mut self, now: Duration, idle: bool) -> Option<Vec<PlanEntry>> {
         let fresh = self.news.iter().any(|(_, told)| *told < NEWS_REPEATS);

@@ -2,7 +2,8 @@
 //! requests for chunk contents.
 //!
 //! Owns the order of sending: announcement, plan, repair, source symbols; and the start and end of the
-//! session. Must never send faster than the pacer allows, nor start a chunk for which a voting receiver has no buffer.
+//! session. Must never send faster than the pacer allows, nor start a chunk for which a voting receiver has no buffer, nor
+//! answer a receiver that is far slower than the rest while others need something, except for what must come first.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +16,8 @@ use platter_image::{Error, Result};
 use super::fetches::{FETCH_TICK, Fetch, Fetches};
 use super::herald::Herald;
 use super::repair::Repairs;
-use super::roster::{ReceiverStatus, Rejected, Roster};
+use super::member::ReceiverStatus;
+use super::roster::{Rejected, Roster};
 use super::schedule::Schedule;
 use super::shelf::Shelf;
 use crate::join_key::JoinKey;
@@ -169,6 +171,8 @@ pub struct Sender {
     messages: VecDeque<(u64, Vec<u8>)>,
     progress: SenderProgress,
     advanced_at: Duration,
+    /// There was nothing to send except chunks for which a receiver has no buffer.
+    is_waiting: bool,
 }
 
 impl Sender {
@@ -223,6 +227,7 @@ impl Sender {
             emptied_at: None,
             joined_at: Duration::ZERO,
             advanced_at: Duration::ZERO,
+            is_waiting: false,
             options,
             announce,
             table,
@@ -268,8 +273,11 @@ impl Sender {
 
     fn handle_request(&mut self, now: Duration, request: &Request) {
         let seen = request.seen_packet.min(self.packet);
+        let is_slow = self.roster.is_slow(request.receiver);
         for item in &request.items {
-            match *item {
+            let item = if is_slow { self.schedule.first_of(item) } else { Some(*item) };
+            let Some(item) = item else { continue };
+            match item {
                 RequestItem::Chunks { first, count } => self.schedule.want(first, count, seen),
                 RequestItem::Count { chunk, lacks } => {
                     if self.table.length(chunk).is_some()
@@ -511,13 +519,18 @@ impl Sender {
     }
 
     fn append_source(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
+        let mut is_waiting = false;
         while let Some(chunk) = self.schedule.candidate() {
             // Without the directory a receiver cannot use content chunks, so the directory is sent completely first, with its
             // repair.
             let directory = 0..self.table.directory_chunks();
             let on_its_way = |first| self.schedule.is_active(first) || self.repairs.is_open(first);
             let too_early = !directory.contains(&chunk) && directory.clone().any(on_its_way);
-            if too_early || self.roster.room() == 0 {
+            if too_early {
+                break;
+            }
+            if self.roster.room() == 0 {
+                is_waiting = true;
                 break;
             }
             let Some(bytes) = self.shelf.bytes(chunk) else { break };
@@ -529,8 +542,10 @@ impl Sender {
         let header = self.next_header(now, MessageType::Data);
         let Some(next) = self.schedule.next() else {
             self.packet -= 1;
+            self.is_waiting = is_waiting;
             return false;
         };
+        self.is_waiting = false;
         let start = transmit.bytes.len();
         Data::append(&header, next.chunk, next.symbol, next.bytes, &mut transmit.bytes);
         self.sender_key.seal(&mut transmit.bytes, start);
@@ -582,8 +597,12 @@ impl Sender {
         if now < self.advanced_at + TICK / 10 && self.started_at.is_some() {
             return;
         }
+        let time = now.saturating_sub(self.advanced_at).min(TICK);
         self.advanced_at = now;
-        self.roster.advance(now);
+        if self.roster.advance(now, time, self.is_waiting) {
+            // Slow receivers learn at once that their requests are answered now.
+            self.herald.wake(now);
+        }
         let present = self.roster.present();
         if present > 0 {
             self.emptied_at = None;
@@ -610,6 +629,9 @@ impl Sender {
         }
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();
+        }
+        if self.is_waiting {
+            deadline = deadline.min(now + TICK / 10);
         }
         if !self.fetches.is_empty() {
             deadline = deadline.min(now + FETCH_TICK);

@@ -1,6 +1,7 @@
 //! The sending side: one state machine that answers requests, paces, and tracks the state of every receiver.
 //!
-//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers), [`schedule`] (the next
+//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`slowness`] (which of them are
+//! far slower than the rest), [`schedule`] (the next
 //! source symbol), [`repair`] (symbols that were requested again), [`fetches`] (requests over the reliable channel),
 //! [`shelf`] (chunk contents in memory), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
 //! the roster nothing about chunks. State per chunk does not grow with the number of receivers, and state per receiver does
@@ -9,11 +10,13 @@
 mod fetches;
 mod herald;
 mod machine;
+mod member;
 mod repair;
 mod roster;
 mod schedule;
 mod shelf;
+mod slowness;
 
 pub(crate) use fetches::FETCH_BYTES_MAX;
 pub use machine::{BATCH_DATAGRAMS_MAX, Destination, Sender, SenderOptions, SenderProgress, Transmit};
-pub use roster::{ReceiverState, ReceiverStatus};
+pub use member::{ReceiverState, ReceiverStatus};

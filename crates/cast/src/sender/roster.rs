@@ -1,6 +1,7 @@
 //! The receivers of a session: joins, votes, free buffers, loss and results.
 //!
-//! Owns the receiver ids and keys. A receiver votes on the pace while it reports and makes progress. It loses its vote after
+//! Owns the receiver ids and keys. A receiver votes on the pace while it reports and makes progress. It loses its vote if it is
+//! far slower than the rest (see [`slowness`](super::slowness)), until the others hold all that they want. It also loses it after
 //! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
 //! accepts restores the vote. It counts as lost after 30 seconds of silence or five minutes without progress, and returns if it
 //! is heard while its connection exists. A receiver that was restarted joins as a new one, and replaces the old one in the
@@ -12,14 +13,15 @@ use std::time::Duration;
 
 use platter_image::Score;
 
-use crate::pacing::{LossMeter, Pacer};
+use super::member::{Member, ReceiverState, ReceiverStatus, VOTE_SILENCE};
+use super::slowness::{BUSY_PERCENT_MAX, LossVerdict, Others, Slowness};
+use crate::pacing::{LOSS_TOLERATED, LossMeter, Pacer};
+use crate::stage::Bottlenecks;
 use crate::wire::format::{HEADER_BYTES, Header, Reader};
 use crate::wire::join::ReceiverResult;
 use crate::wire::protection::{DatagramKey, Freshness, ReplayWindow};
 use crate::wire::report::Report;
 
-/// A receiver that is silent for this long no longer slows the others.
-pub(crate) const VOTE_SILENCE: Duration = Duration::from_secs(2);
 /// A receiver that has no free buffer and accepts no chunk for this long no longer slows the others.
 pub(crate) const VOTE_STALL: Duration = Duration::from_secs(5);
 /// A receiver that has lost its vote and makes no progress for this long is lost.
@@ -32,91 +34,6 @@ pub(crate) const RECEIVERS_MAX: usize = 16_384;
 const WINDOW_WORDS: usize = 4;
 /// Number of started chunks that are remembered to compute free buffers. A receiver with more chunks in transit counts as full.
 const BEGUN_MAX: usize = 4096;
-
-/// State of a receiver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReceiverState {
-    /// Receiving.
-    Active,
-    /// Receiving, but silent for two seconds: it no longer slows the others.
-    Silent,
-    /// Receiving, but without a free buffer or behind, and without progress since: it does not slow the others.
-    Stalled,
-    /// Finished, with the right score.
-    Done(ReceiverResult),
-    /// It reported a failure, or finished with a wrong score.
-    Failed(String),
-    /// It left without a result, was silent for 30 seconds, or made no progress for five minutes.
-    Lost(String),
-}
-
-/// The status of a receiver.
-#[derive(Clone, Debug)]
-pub struct ReceiverStatus {
-    /// Its number in this session.
-    pub id: u32,
-    /// The name that it gave itself.
-    pub name: String,
-    /// Its state.
-    pub state: ReceiverState,
-    /// Content chunks that its sink has accepted.
-    pub done_chunks: u32,
-    /// Content chunks that it wants, as far as known; 0 before it knows the chunk table.
-    pub wanted_chunks: u32,
-    /// Free chunk buffers in its last report.
-    pub free_chunks: u32,
-    /// Symbols that it restored from repair symbols.
-    pub repaired: u64,
-    /// Time since the start of the cast at which it joined.
-    pub joined_at: Duration,
-    /// Time since the start of the cast at which it finished or was last heard.
-    pub heard_at: Duration,
-}
-
-struct Member {
-    status: ReceiverStatus,
-    key: DatagramKey,
-    window: ReplayWindow,
-    /// The address from which it joined.
-    address: IpAddr,
-    /// Whether a receiver with the same name and address joined after it was gone or failed. That one replaces it in the status.
-    is_replaced: bool,
-    /// Its connection, while it exists.
-    connection: Option<u64>,
-    seen_packet: u64,
-    loss: LossMeter,
-    /// Since when it has had no free buffer for the next chunk and accepted none.
-    full_since: Option<Duration>,
-}
-
-impl Member {
-    fn is_present(&self) -> bool {
-        matches!(self.status.state, ReceiverState::Active | ReceiverState::Silent | ReceiverState::Stalled)
-    }
-
-    /// Returns whether its messages count: it takes part, or is lost but its connection exists.
-    fn is_admitted(&self) -> bool {
-        let given_up = matches!(self.status.state, ReceiverState::Lost(_));
-        self.is_present() || (given_up && self.connection.is_some())
-    }
-
-    /// Ranks receivers that may have been restarted: 0 if it failed or is lost for good, 1 if it is lost but its connection exists,
-    /// 2 if it is only silent. The lowest rank is replaced first. `None` if it was evidently not restarted.
-    fn absence(&self, now: Duration) -> Option<u8> {
-        let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
-        match self.status.state {
-            ReceiverState::Failed(_) => Some(0),
-            ReceiverState::Lost(_) if self.connection.is_none() => Some(0),
-            ReceiverState::Lost(_) => Some(1),
-            _ => (self.is_present() && is_silent).then_some(2),
-        }
-    }
-
-    /// Returns whether it has accepted all that it wants. Its free buffers then do not matter.
-    fn has_all(&self) -> bool {
-        self.status.wanted_chunks > 0 && self.status.done_chunks == self.status.wanted_chunks
-    }
-}
 
 /// Why a datagram was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +91,7 @@ impl Roster {
             wanted_chunks: 0,
             free_chunks: buffer_chunks,
             repaired: 0,
+            bottleneck: None,
             joined_at: now,
             heard_at: now,
         };
@@ -188,6 +106,11 @@ impl Roster {
             connection: connected,
             seen_packet: packet,
             loss,
+            buffers: buffer_chunks,
+            waiting_chunks: 0,
+            busy_percent: 0,
+            slowness: Slowness::default(),
+            bottlenecks: Bottlenecks::default(),
             full_since: None,
         });
         self.by_connection.insert(connection, id);
@@ -278,23 +201,120 @@ impl Roster {
         member.status.done_chunks = report.done_chunks;
         member.status.wanted_chunks = report.wanted_chunks;
         member.status.repaired = u64::from(report.repaired);
-        if member.status.state == ReceiverState::Stalled {
+        member.waiting_chunks = report.waiting_chunks;
+        member.busy_percent = report.busy_percent;
+        if report.wanted_chunks > 0 {
+            member.status.bottleneck = Some(member.bottlenecks.add(report));
+        }
+        self.judge_loss(now, report, pacer);
+        if progressed {
+            self.progressed(now, report.receiver);
+        }
+    }
+
+    /// Processes the loss in a report: cuts the rate if it is too high, except if this receiver is far slower than the rest.
+    fn judge_loss(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
+        let index = report.receiver as usize - 1;
+        let Some(member) = self.members.get_mut(index) else { return };
+        let (seen, received) = (report.seen_packet, report.received);
+        match member.status.state {
             // Loss during the stall says nothing about the network.
-            member.loss.skip_to(report.seen_packet, report.received);
-        } else {
-            member.loss.report(now, report.seen_packet, report.received, pacer);
+            ReceiverState::Stalled => member.loss.skip_to(seen, received),
+            ReceiverState::Slow => {
+                member.loss.report(seen, received, false);
+                if member.slowness.keeps_up(now, member.keeps_up()) {
+                    // It gets what it missed, and its vote with the next chunk that it accepts.
+                    member.status.state = ReceiverState::Stalled;
+                    member.full_since = Some(now);
+                    self.changed = true;
+                }
+            }
+            _ => {
+                let Some(excess) = member.loss.report(seen, received, true) else { return };
+                let others = match excess > LOSS_TOLERATED {
+                    true => self.others(index, |it| it.loss.excess().map(|excess| excess <= LOSS_TOLERATED)),
+                    false => Others::default(),
+                };
+                match self.members[index].slowness.lost(excess, others) {
+                    LossVerdict::Tolerated => {}
+                    LossVerdict::Cut => pacer.cut(now, excess),
+                    LossVerdict::Slow => self.set_slow(index),
+                }
+            }
         }
-        if !progressed {
-            return;
-        }
+    }
+
+    /// Restores the vote of a receiver that has accepted a chunk, if it has space.
+    fn progressed(&mut self, now: Duration, id: u32) {
+        let Some(member) = self.members.get_mut(id as usize - 1) else { return };
         member.full_since = None;
         if matches!(member.status.state, ReceiverState::Stalled | ReceiverState::Lost(_)) {
             let has_room = room_of(&self.begun, member) > 0;
             member.status.state = if has_room { ReceiverState::Active } else { ReceiverState::Stalled };
+            member.slowness.restart();
             member.is_replaced = false;
             member.full_since = (!has_room).then_some(now);
             self.changed = true;
         }
+    }
+
+    /// Compares all voting receivers except this one. `is_able` returns whether one could take more, if that is known.
+    fn others(&self, index: usize, is_able: impl Fn(&Member) -> Option<bool>) -> Others {
+        let mut others = Others::default();
+        let voting = self.members.iter().enumerate().filter(|(at, member)| *at != index && member.votes());
+        voting.for_each(|(_, member)| others.add(is_able(member)));
+        others
+    }
+
+    fn set_slow(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        member.status.state = ReceiverState::Slow;
+        member.slowness.restart();
+        member.full_since = None;
+        self.changed = true;
+    }
+
+    /// Finds receivers that hold the others: the sender waited for their buffers during this time, while most others have space
+    /// and are not busy.
+    fn judge_waiting(&mut self, time: Duration, is_waiting: bool) {
+        let (mut held, mut others) = (Vec::new(), Others::default());
+        for (index, member) in self.members.iter_mut().enumerate().filter(|(_, it)| it.votes()) {
+            if !is_waiting {
+                member.slowness.waited(time, false);
+            } else if room_of(&self.begun, member) == 0 {
+                held.push(index);
+            } else {
+                others.add(Some(member.busy_percent <= BUSY_PERCENT_MAX));
+            }
+        }
+        others.count += held.len().saturating_sub(1);
+        let are_able = others.are_able();
+        for index in held {
+            if self.members[index].slowness.waited(time, are_able) {
+                self.set_slow(index);
+            }
+        }
+    }
+
+    /// Gives slow receivers a vote when no other receiver needs anything. Returns whether there were any.
+    #[must_use]
+    fn serve_slow(&mut self) -> bool {
+        if self.voting().next().is_some() {
+            return false;
+        }
+        let mut any = false;
+        for member in self.members.iter_mut().filter(|it| it.status.state == ReceiverState::Slow) {
+            member.status.state = ReceiverState::Active;
+            member.slowness.restart();
+            any = true;
+        }
+        self.changed |= any;
+        any
+    }
+
+    /// Returns whether a receiver is far slower than the rest.
+    pub(crate) fn is_slow(&self, id: u32) -> bool {
+        self.member(id).is_some_and(|member| member.status.state == ReceiverState::Slow)
     }
 
     /// Processes the result of an admitted receiver.
@@ -306,6 +326,7 @@ impl Roster {
         member.status.state = match &result.outcome {
             Ok(verified) if *verified == score => {
                 member.status.done_chunks = member.status.wanted_chunks;
+                member.status.bottleneck = member.bottlenecks.most();
                 ReceiverState::Done(result)
             }
             Ok(verified) => {
@@ -328,8 +349,17 @@ impl Roster {
         }
     }
 
-    /// Updates states by time: receivers that are silent or make no progress lose their vote, and later count as lost.
-    pub(crate) fn advance(&mut self, now: Duration) {
+    /// Updates states by time: receivers that are silent, make no progress or are far slower than the rest lose their vote, and
+    /// later some count as lost. The sender waited for free buffers during the last `time`, if `is_waiting`. Returns whether slow
+    /// receivers are served from now on.
+    #[must_use]
+    pub(crate) fn advance(&mut self, now: Duration, time: Duration, is_waiting: bool) -> bool {
+        self.advance_states(now);
+        self.judge_waiting(time, is_waiting);
+        self.serve_slow()
+    }
+
+    fn advance_states(&mut self, now: Duration) {
         for member in &mut self.members {
             if !member.is_present() {
                 continue;
@@ -375,7 +405,7 @@ impl Roster {
     }
 
     fn voting(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|it| it.status.state == ReceiverState::Active && !it.has_all())
+        self.members.iter().filter(|it| it.votes())
     }
 
     fn member(&self, id: u32) -> Option<&Member> {
@@ -412,6 +442,7 @@ fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::Bottleneck;
     use crate::wire::format::MessageType;
     use platter_image::BlockId;
 
@@ -433,6 +464,10 @@ mod tests {
     ) -> (u32, [u8; 32]) {
         let who = (name.to_owned(), IpAddr::from([10, 0, 0, address]));
         roster.join(seconds(at), connection, who, buffers, 0).unwrap()
+    }
+
+    fn advance(roster: &mut Roster, at: u64) {
+        let _ = roster.advance(seconds(at), Duration::ZERO, false);
     }
 
     fn result_of(outcome: Result<Score, String>) -> ReceiverResult {
@@ -521,11 +556,11 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let (id, _) = join(&mut roster, 1, 0);
         assert_eq!(roster.room(), 0);
-        roster.advance(seconds(2));
+        advance(&mut roster, 2);
         assert_eq!(roster.room(), u32::MAX);
         roster.heard(seconds(3), id);
         assert_eq!(roster.room(), u32::MAX, "it may be far behind");
-        roster.advance(seconds(33));
+        advance(&mut roster, 33);
         assert_eq!(roster.present(), 0);
         roster.leave(seconds(34), 1, "its connection ended");
         assert!(!admits(&roster, id));
@@ -541,7 +576,7 @@ mod tests {
             let numbers =
                 Report { free_chunks, done_chunks, seen_packet, wanted_chunks: 9, ..Report::default() };
             roster.report(seconds(at), &Report { receiver: id, ..numbers }, &mut pacer);
-            roster.advance(seconds(at));
+            advance(roster, at);
             (roster.room(), roster.statuses()[0].state.clone())
         };
         for at in 0..5 {
@@ -578,16 +613,86 @@ mod tests {
         assert_eq!(report(&mut roster, 311, 1, 3, 20).1, ReceiverState::Active);
     }
 
+    /// Reports of receiver `id`, whose buffers are free or hold chunks for its sink.
+    fn load(id: u32, free_chunks: u32, waiting_chunks: u32, busy_percent: u8) -> Report {
+        let seen_packet = 1000;
+        Report {
+            receiver: id,
+            seen_packet,
+            free_chunks,
+            waiting_chunks,
+            busy_percent,
+            wanted_chunks: 90,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_holds_most_others_loses_its_vote_until_they_have_all() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=4).map(|at| join(&mut roster, at, 8).0).collect();
+        let tick = Duration::from_millis(25);
+        let slow = |roster: &Roster| roster.statuses()[0].state == ReceiverState::Slow;
+        // All are busy: the first one is not far slower than the rest.
+        for (id, free) in ids.iter().zip([0, 1, 2, 3]) {
+            roster.report(seconds(1), &load(*id, free, 8 - free, 95), &mut pacer);
+        }
+        (0..40).for_each(|_| assert!(!roster.advance(seconds(1), tick, true)));
+        assert!(!slow(&roster) && roster.room() == 0);
+        for id in &ids[1..] {
+            roster.report(seconds(1), &load(*id, 8, 0, 30), &mut pacer);
+        }
+        (0..3).for_each(|_| assert!(!roster.advance(seconds(1), tick, true)));
+        assert!(slow(&roster) && roster.is_slow(ids[0]) && roster.room() == 8);
+        // The others hold all that they want, although two of them have not written it.
+        for (id, (done, waiting)) in ids[1..].iter().zip([(90, 0), (84, 6), (89, 1)]) {
+            let report = Report { done_chunks: done, ..load(*id, 8 - waiting, waiting, 30) };
+            roster.report(seconds(2), &report, &mut pacer);
+        }
+        assert!(roster.advance(seconds(2), tick, false));
+        assert!(!slow(&roster) && roster.room() == 0);
+        assert!(!roster.advance(seconds(2), tick, true) && !slow(&roster), "nobody else needs anything");
+    }
+
+    #[test]
+    fn a_slow_receiver_that_keeps_up_returns() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=2).map(|at| join(&mut roster, at, 8).0).collect();
+        let mut received = 0;
+        for packet in 1..=4 {
+            for (id, part) in [(ids[1], 1000), (ids[0], 250)] {
+                received += u64::from(part == 250) * 275;
+                let received = if part == 250 { received } else { packet * 1100 };
+                let report = Report { seen_packet: packet * 1100, received, ..load(id, 8, 0, 30) };
+                roster.report(seconds(1), &report, &mut pacer);
+            }
+        }
+        assert_eq!(roster.statuses()[0].state, ReceiverState::Slow);
+        assert_eq!(roster.statuses()[0].bottleneck, Some(Bottleneck::Network));
+        assert_eq!(pacer.rate(), 1_000_000, "the rate is not cut");
+        let mut report = |roster: &mut Roster, at: u64, packet: u64, arrived: u64, done_chunks| {
+            received += arrived;
+            let report = Report { seen_packet: packet, received, done_chunks, ..load(ids[0], 8, 0, 30) };
+            roster.report(seconds(at), &report, &mut pacer);
+            roster.statuses()[0].state.clone()
+        };
+        assert_eq!(report(&mut roster, 2, 5600, 1200, 0), ReceiverState::Slow);
+        assert_eq!(report(&mut roster, 3, 6800, 1200, 0), ReceiverState::Stalled, "it gets what it missed");
+        assert_eq!(report(&mut roster, 4, 6900, 100, 1), ReceiverState::Active);
+    }
+
     #[test]
     fn a_lost_receiver_returns_while_its_connection_exists() {
         let mut roster = Roster::new([1; 32], false);
         let (id, _) = join(&mut roster, 1, 4);
-        roster.advance(seconds(30));
+        advance(&mut roster, 30);
         assert_eq!(roster.present(), 0);
         assert!(admits(&roster, id));
         roster.heard(seconds(40), id);
         assert_eq!((roster.present(), roster.statuses()[0].state.clone()), (1, ReceiverState::Stalled));
-        roster.advance(seconds(70));
+        advance(&mut roster, 70);
         roster.leave(seconds(71), 1, "its connection ended");
         assert!(!admits(&roster, id));
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::session::SYMBOL_BYTES;
+use crate::wire::request::RequestItem;
 
 /// Number of chunks that are sent at a time, one symbol of each in turn: a lost batch of 44 datagrams costs each at most 11 or 12
 /// symbols (design: datagrams).
@@ -92,6 +93,19 @@ impl Schedule {
     /// Returns whether a chunk is one of those that receivers need before the others.
     pub(crate) fn goes_first(&self, chunk: u32) -> bool {
         chunk < self.first_end
+    }
+
+    /// Returns what a request asks for among the chunks that receivers need before the others.
+    pub(crate) fn first_of(&self, item: &RequestItem) -> Option<RequestItem> {
+        match *item {
+            RequestItem::Chunks { first, count } => {
+                let count = count.min(self.first_end.saturating_sub(first));
+                (count > 0).then_some(RequestItem::Chunks { first, count })
+            }
+            RequestItem::Count { chunk, .. } | RequestItem::Symbols { chunk, .. } => {
+                self.goes_first(chunk).then_some(*item)
+            }
+        }
     }
 
     /// Returns whether a chunk is being sent.
@@ -231,6 +245,16 @@ mod tests {
         .collect();
         assert_eq!(order[..4], [0, 1, 49, 50]);
         assert_eq!(order[order.len() - 1], 47, "48 was in transit when it was requested");
+    }
+
+    #[test]
+    fn a_slow_receiver_gets_only_what_must_come_first() {
+        let schedule = Schedule::new(10, 3);
+        let chunks = |first, count| RequestItem::Chunks { first, count };
+        assert_eq!(schedule.first_of(&chunks(1, 9)), Some(chunks(1, 2)));
+        assert_eq!(schedule.first_of(&chunks(3, u32::MAX)), None);
+        let count = |chunk| RequestItem::Count { chunk, lacks: 5 };
+        assert_eq!((schedule.first_of(&count(2)), schedule.first_of(&count(3))), (Some(count(2)), None));
     }
 
     #[test]

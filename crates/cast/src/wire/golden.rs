@@ -18,6 +18,7 @@ use super::protection::DatagramKey;
 use super::report::Report;
 use super::request::{Request, RequestItem};
 use crate::session::{SYMBOL_BYTES, Segment, SessionId};
+use crate::stage::SinkStage;
 
 const GOLDEN: &str = include_str!("../../golden/wire-v1.txt");
 const SESSION: SessionId = SessionId(*b"0123456789abcdef");
@@ -171,6 +172,9 @@ fn report() -> Report {
         done_chunks: 0x0001_0002,
         wanted_chunks: 0x0001_0203,
         repaired: 0x0506_0708,
+        waiting_chunks: 0x0a0b_0c0d,
+        busy_percent: 87,
+        stage: SinkStage::Decoding,
     }
 }
 

@@ -1,6 +1,10 @@
 //! REPORT, from a receiver to the sender: free buffers, progress and loss, for flow and rate control.
 
 use super::format::{Header, Reader, begin, put_u48};
+use crate::stage::SinkStage;
+
+const DECODING: u8 = 1;
+const DISK: u8 = 2;
 
 /// A report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +24,11 @@ pub(crate) struct Report {
     pub(crate) wanted_chunks: u32,
     /// Symbols restored from repair symbols so far.
     pub(crate) repaired: u32,
+    /// Complete chunks that the sink has not accepted yet.
+    pub(crate) waiting_chunks: u32,
+    /// Share of the time in which the sink had something to do, and the stage that took longest.
+    pub(crate) busy_percent: u8,
+    pub(crate) stage: SinkStage,
 }
 
 impl Report {
@@ -34,9 +43,15 @@ impl Report {
         for value in [self.free_chunks, self.done_chunks, self.wanted_chunks, self.repaired] {
             to.extend_from_slice(&value.to_le_bytes());
         }
+        to.extend_from_slice(&self.waiting_chunks.to_le_bytes());
+        to.push(self.busy_percent);
+        to.push(match self.stage {
+            SinkStage::Decoding => DECODING,
+            SinkStage::Disk => DISK,
+        });
     }
 
-    /// Parses the bytes after the header. Later versions may append fields.
+    /// Parses the bytes after the header. Later versions may append fields; earlier ones end before the load of the sink.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         Some(Self {
             receiver: reader.u32()?,
@@ -48,6 +63,9 @@ impl Report {
             done_chunks: reader.u32()?,
             wanted_chunks: reader.u32()?,
             repaired: reader.u32()?,
+            waiting_chunks: reader.u32().unwrap_or(0),
+            busy_percent: reader.u8().unwrap_or(0).min(100),
+            stage: if reader.u8() == Some(DECODING) { SinkStage::Decoding } else { SinkStage::Disk },
         })
     }
 }
@@ -70,10 +88,16 @@ mod tests {
             done_chunks: 8,
             wanted_chunks: 9,
             repaired: 10,
+            waiting_chunks: 11,
+            busy_percent: 12,
+            stage: SinkStage::Decoding,
         };
         let mut bytes = Vec::new();
         report.write(&header, &mut bytes);
         assert_eq!(Report::parse(Header::parse(&bytes).unwrap().1), Some(report));
-        assert_eq!(Report::parse(Header::parse(&bytes[..bytes.len() - 1]).unwrap().1), None);
+        let parse = |length: usize| Report::parse(Header::parse(&bytes[..length]).unwrap().1);
+        let without_load = Report { waiting_chunks: 0, busy_percent: 0, stage: SinkStage::Disk, ..report };
+        assert_eq!(parse(bytes.len() - 6), Some(without_load));
+        assert_eq!(parse(bytes.len() - 7), None);
     }
 }

@@ -31,6 +31,9 @@ impl Random {
     }
 }
 
+/// Bytes that wait for a link with a limited rate.
+const QUEUE_BYTES: u64 = 256 << 10;
+
 /// Connection and behaviour of one receiver.
 #[derive(Clone, Copy)]
 pub struct Link {
@@ -38,6 +41,8 @@ pub struct Link {
     pub doubled: f64,
     pub delay: Duration,
     pub jitter: Duration,
+    /// Rate of its link. Datagrams that would wait in its queue of [`QUEUE_BYTES`] beyond its end are dropped.
+    pub bits_per_second: Option<u64>,
     pub buffer_chunks: usize,
     pub joins_at: Duration,
     /// When it falls silent for good.
@@ -65,6 +70,7 @@ impl Default for Link {
             doubled: 0.0,
             delay: Duration::from_micros(200),
             jitter: Duration::from_micros(50),
+            bits_per_second: None,
             buffer_chunks: 64,
             joins_at: Duration::ZERO,
             crashes_at: None,
@@ -136,6 +142,7 @@ pub struct SimulatedReceiver {
     /// Senders that it ignored.
     pub ignored: u32,
     sink_free_at: Duration,
+    link_free_at: Duration,
     bad_seen: bool,
     connected_to: u64,
 }
@@ -233,6 +240,7 @@ impl Room {
             acknowledged: false,
             ignored: 0,
             sink_free_at: Duration::ZERO,
+                link_free_at: Duration::ZERO,
             bad_seen: false,
             connected_to: 0,
         });
@@ -467,11 +475,22 @@ impl Room {
             if self.random.chance(link.loss) {
                 continue;
             }
+            let queued = link.bits_per_second.map(|rate| {
+                let time = |bytes: u64| Duration::from_nanos(bytes * 8 * 1_000_000_000 / rate);
+                let free_at = self.receivers[number].link_free_at.max(self.now);
+                let is_full = free_at > self.now + time(QUEUE_BYTES);
+                (free_at + time(datagram.len() as u64 + 66), is_full)
+            });
+            if queued.is_some_and(|(_, is_full)| is_full) {
+                continue;
+            }
+            let arrives_at = queued.map_or(self.now, |(at, _)| at);
+            self.receivers[number].link_free_at = arrives_at;
             let copies = 1 + usize::from(self.random.chance(link.doubled));
             for _ in 0..copies {
                 let jitter = self.random.next() % (link.jitter.as_nanos() as u64 + 1);
                 self.push(
-                    link.delay + Duration::from_nanos(jitter),
+                    arrives_at - self.now + link.delay + Duration::from_nanos(jitter),
                     Delivery::ToReceiver(number, Arc::clone(datagram)),
                 );
             }

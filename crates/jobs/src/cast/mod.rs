@@ -15,7 +15,7 @@ use platter_cast::OFFER_BYTES_MAX;
 use platter_image::recipe::Recipe;
 use platter_image::{Domain, Error, Kind, Result, plan};
 use platter_net::{
-    ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
+    Bottleneck, ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
 };
 use platter_records::{Resolved, encode_offer};
@@ -280,6 +280,15 @@ impl ChunkSource for StoreChunks<'_> {
     }
 }
 
+/// The word for what limits a receiver.
+fn bottleneck_name(bottleneck: Bottleneck) -> String {
+    match bottleneck {
+        Bottleneck::Network => "network".into(),
+        Bottleneck::Decoding => "decoding".into(),
+        Bottleneck::Disk => "disk".into(),
+    }
+}
+
 /// Returns the report of a receiver, at any time.
 pub fn receiver_report(status: &ReceiverStatus) -> ReceiverReport {
     let mut report = ReceiverReport {
@@ -291,11 +300,13 @@ pub fn receiver_report(status: &ReceiverStatus) -> ReceiverReport {
         seconds: status.heard_at.saturating_sub(status.joined_at).as_secs_f64(),
         bytes_per_second: 0.0,
         repaired_symbols: status.repaired,
+        limited_by: status.bottleneck.map(bottleneck_name),
     };
     match &status.state {
         ReceiverState::Active => {}
         ReceiverState::Silent => report.state = "silent".into(),
         ReceiverState::Stalled => report.state = "stalled".into(),
+        ReceiverState::Slow => report.state = "slow".into(),
         ReceiverState::Lost(reason) => (report.state, report.reason) = ("lost".into(), Some(reason.clone())),
         ReceiverState::Failed(reason) => {
             (report.state, report.reason) = ("failed".into(), Some(reason.clone()));

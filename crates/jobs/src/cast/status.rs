@@ -42,6 +42,7 @@ fn receiver(status: &ReceiverStatus) -> CastReceiver {
         written_bytes: report.written_bytes,
         seconds: report.seconds,
         repaired_symbols: report.repaired_symbols,
+        limited_by: report.limited_by,
     }
 }
 
@@ -70,6 +71,7 @@ mod tests {
             wanted_chunks: 2,
             free_chunks: 0,
             repaired: 0,
+            bottleneck: None,
             joined_at: Duration::ZERO,
             heard_at: Duration::from_secs(1),
         }

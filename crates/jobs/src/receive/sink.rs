@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
 
 use platter_cast::SessionDescription;
 use platter_disk::install::{Delta, FreeSpace, Local};
@@ -11,7 +13,7 @@ use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{
     BlockId, DiskRead, DiskWrite, Error, ErrorKind, Extent, Extents, IoContext, Kind, Result,
 };
-use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
+use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome, SinkStage, SinkTimes};
 
 use super::table::{Search, TableChunks};
 use super::writer::{Writer, make_zeros};
@@ -77,6 +79,8 @@ pub(super) struct DiskSink<O> {
     decoder: FrameDecoder,
     /// Decoded blocks that are written together. Reused, because a new buffer for each chunk would cause page faults.
     raw: Vec<u8>,
+    /// How long decoding and writing have taken.
+    times: Arc<SinkTimes>,
     /// The session's description, and which of its chunks were accepted.
     description: Option<SessionDescription>,
     taken: Vec<bool>,
@@ -147,6 +151,7 @@ impl<O: OpenTarget> DiskSink<O> {
             compared: Compared::default(),
             decoder: FrameDecoder::new()?,
             raw: Vec::new(),
+            times: Arc::default(),
             description: None,
             taken: Vec::new(),
             target: None,
@@ -196,7 +201,9 @@ impl<O: OpenTarget> DiskSink<O> {
         let mut headers: Vec<FrameHeader> = Vec::new();
         self.raw.clear();
         for stored in Frames(bytes) {
+            let started = Instant::now();
             let (header, contents) = self.decoder.decode(stored?, Verify::Hashes)?;
+            self.times.add(SinkStage::Decoding, started);
             if header.kind != Kind::Data {
                 return Err(Error::corrupt(format!("a frame of {:?} instead of data", header.kind)));
             }
@@ -209,12 +216,16 @@ impl<O: OpenTarget> DiskSink<O> {
             headers.push(header);
             // A few frames at a time, because the expansion limit applies to frames, not to chunks.
             if self.raw.len() >= RAW_TOGETHER {
+                let started = Instant::now();
                 part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
+                self.times.add(SinkStage::Disk, started);
                 headers.clear();
                 self.raw.clear();
             }
         }
+        let started = Instant::now();
         part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
+        self.times.add(SinkStage::Disk, started);
         target.advance(part.writer.bytes - before);
         Ok(())
     }
@@ -470,6 +481,10 @@ fn fatal(error: Error) -> Error {
 }
 
 impl<O: OpenTarget> ChunkSink for DiskSink<O> {
+    fn times(&self) -> Arc<SinkTimes> {
+        Arc::clone(&self.times)
+    }
+
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
         let known = self.description.as_ref();
         if self.target.is_some() && known.is_some_and(|known| known.score != description.score) {

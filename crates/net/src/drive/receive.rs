@@ -2,18 +2,21 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, bounded};
-use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, SessionDescription, SessionId};
+use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, SessionDescription, SessionId, SinkStage};
 use platter_image::{Error, IoContext, Result};
 
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
 use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
-use crate::options::{ChunkSink, ChunkVerdict, ReceiveEvent, ReceiveOptions, ReceiveSummary, SinkOutcome};
+use crate::options::{
+    ChunkSink, ChunkVerdict, ReceiveEvent, ReceiveOptions, ReceiveSummary, SinkOutcome, SinkTimes,
+};
 use crate::wake::{Bell, Interest, wait};
 
 /// Timeout for connecting to the sender.
@@ -61,7 +64,7 @@ pub fn receive(
     let capacity = options.buffer_chunks + OTHER_JOBS;
     let (jobs, job_queue) = bounded::<SinkJob>(capacity);
     let (answers, answer_queue) = bounded::<SinkAnswer>(capacity);
-    let driver = Driver::open(options, jobs)?;
+    let driver = Driver::open(options, jobs, sink.times())?;
     let bell = driver.bell.clone();
     thread::scope(|scope| {
         scope.spawn(move || run_sink(sink, &job_queue, &answers, &bell));
@@ -103,6 +106,9 @@ struct Driver<'a> {
     bell: Bell,
     start: Instant,
     jobs: QueueEnd<SinkJob>,
+    /// How long the sink's stages have worked, now and when its stage was last determined.
+    times: Arc<SinkTimes>,
+    times_before: [u64; 2],
     /// Sessions passed to the sink whose wanted ranges are not known yet; only the answer for the last one
     /// counts.
     sessions_open: u32,
@@ -127,7 +133,7 @@ struct Ending {
 }
 
 impl<'a> Driver<'a> {
-    fn open(options: &'a ReceiveOptions, jobs: QueueEnd<SinkJob>) -> Result<Self> {
+    fn open(options: &'a ReceiveOptions, jobs: QueueEnd<SinkJob>, times: Arc<SinkTimes>) -> Result<Self> {
         if options.buffer_chunks == 0 {
             return Err(Error::refused("a receiver needs at least one chunk buffer"));
         }
@@ -161,6 +167,8 @@ impl<'a> Driver<'a> {
             bell: Bell::new()?,
             start: Instant::now(),
             jobs,
+            times,
+            times_before: [0; 2],
             sessions_open: 0,
             session: None,
             wants_known: false,
@@ -199,6 +207,7 @@ impl<'a> Driver<'a> {
             self.send_messages();
             if now >= told_at + PROGRESS_INTERVAL {
                 told_at = now;
+                self.determine_stage();
                 on_event(self.progress());
             }
             if self.is_over(now)? {
@@ -212,6 +221,16 @@ impl<'a> Driver<'a> {
                     .map_or(SLEEP_MAX, |at| at.saturating_sub(self.start.elapsed()));
                 self.wait(deadline.min(SLEEP_MAX))?;
             }
+        }
+    }
+
+    /// Determines the stage of the sink that worked most since the last call.
+    fn determine_stage(&mut self) {
+        let sums = self.times.sums();
+        let [decoding, disk] = [0, 1].map(|stage| sums[stage] - self.times_before[stage]);
+        self.times_before = sums;
+        if decoding > 0 || disk > 0 {
+            self.machine.set_stage(if decoding > disk { SinkStage::Decoding } else { SinkStage::Disk });
         }
     }
 

@@ -106,7 +106,7 @@ fn ended(report: &ReceiverReport) -> String {
 }
 
 fn text(report: &CastReport) -> String {
-    let head = ["RECEIVER", "STATE", "WRITTEN", "SPEED", "REPAIRED", "VERIFIED SCORE"];
+    let head = ["RECEIVER", "STATE", "WRITTEN", "SPEED", "LIMIT", "REPAIRED", "VERIFIED SCORE"];
     let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(report.receivers.iter().map(|receiver| {
         vec![
@@ -114,6 +114,7 @@ fn text(report: &CastReport) -> String {
             receiver.state.clone(),
             bytes(receiver.written_bytes),
             rate(receiver.written_bytes, receiver.seconds),
+            receiver.limited_by.clone().unwrap_or_else(|| "-".into()),
             receiver.repaired_symbols.to_string(),
             receiver.score.clone().or_else(|| receiver.reason.clone()).unwrap_or_else(|| "-".into()),
         ]

@@ -36,14 +36,14 @@ fn show(listed: &[ListedCast], output: &Output) {
         output.fact(&json!(null), || "no casts".into());
         return;
     }
-    let head = ["CAST", "STATE", "RECEIVER", "STATE", "RECEIVED", "SPEED", "REPAIRED"];
+    let head = ["CAST", "STATE", "RECEIVER", "STATE", "RECEIVED", "SPEED", "LIMIT", "REPAIRED"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for ListedCast { status, .. } in listed {
         let cast = vec![status.version.clone(), state(status.state)];
         let receivers =
             status.receivers.iter().map(|receiver| [cast.clone(), row(receiver, status.cast_bytes)]);
         match status.receivers.is_empty() {
-            true => rows.push([cast, vec!["-".into(); 5]].concat()),
+            true => rows.push([cast, vec!["-".into(); 6]].concat()),
             false => rows.extend(receivers.map(|row| row.concat())),
         }
     }
@@ -65,6 +65,7 @@ fn row(receiver: &CastReceiver, cast_bytes: u64) -> Vec<String> {
             .map_or_else(|| receiver.state.clone(), |why| format!("{}: {why}", receiver.state)),
         format!("{:.0} % of {}", part * 100.0, bytes(cast_bytes)),
         rate(received, receiver.seconds),
+        receiver.limited_by.clone().unwrap_or_else(|| "-".into()),
         receiver.repaired_symbols.to_string(),
     ]
 }

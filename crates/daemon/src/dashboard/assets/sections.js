@@ -227,6 +227,7 @@ function cast(it) {
 		{ title: "State", kind: "short", cell: (one) => element("span", { class: one.state === "done" ? "good" : one.state === "failed" || one.state === "lost" ? "bad" : "" }, one.state) },
 		{ title: "Received", kind: "short", cell: (one) => share(received(one)) },
 		{ title: "Written", kind: "number", cell: (one) => (one.state === "done" ? size(one.written_bytes) : "") },
+		{ title: "Limit", kind: "short", cell: (one) => one.limited_by ?? "" },
 		{ title: "Repaired symbols", kind: "number", cell: (one) => number(one.repaired_symbols) },
 		{ title: "Time", kind: "number", cell: (one) => number(one.seconds, seconds(one.seconds)) },
 		{ title: "Reason", cell: (one) => one.reason ?? "" },

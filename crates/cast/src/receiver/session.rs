@@ -1,0 +1,45 @@
+//! The session that a receiver joined.
+//!
+//! Owns its counters and the state of its chunks. Must never mix two sessions: each has its own.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::guard::Guard;
+use super::wants::{ChunkState, Wants};
+use crate::session::ChunkTable;
+use crate::wire::announce::Announce;
+
+/// The current session, or the last one.
+pub(super) struct Session {
+    pub(super) announce: Announce,
+    pub(super) receiver: u32,
+    pub(super) guard: Guard,
+    pub(super) joined_packet: u64,
+    pub(super) seen_packet: u64,
+    pub(super) seen_sent_us: u32,
+    pub(super) seen_at: Duration,
+    pub(super) received: u64,
+    pub(super) table: ChunkTable,
+    pub(super) wants: Wants,
+    pub(super) directory: Vec<Option<Vec<u8>>>,
+}
+
+impl Session {
+    /// Returns whether a chunk is data that nobody can use yet, because the recipe is incomplete.
+    pub(super) fn must_wait(&self, chunk: u32) -> bool {
+        chunk >= self.recipe().end && self.wants_recipe()
+    }
+
+    /// Returns whether a part of the recipe is wanted and not yet accepted.
+    pub(super) fn wants_recipe(&self) -> bool {
+        let open = |chunk| !matches!(self.wants.state(chunk), ChunkState::Unwanted | ChunkState::Done);
+        self.recipe().any(open)
+    }
+
+    /// Returns the chunks of the first segment's recipe. Later segments are requested one at a time, recipe before data.
+    fn recipe(&self) -> Range<u32> {
+        let first = self.table.directory_chunks();
+        first..first.saturating_add(self.announce.first_segment.recipe_chunks)
+    }
+}

@@ -1,0 +1,128 @@
+//! One receiver of a session: its state, and what its reports say.
+//!
+//! Owns what can be said about a receiver without looking at the others. Must never decide anything that needs them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::slowness::Slowness;
+use crate::pacing::{LOSS_TOLERATED, LossMeter};
+use crate::stage::{Bottleneck, Bottlenecks};
+use crate::wire::join::ReceiverResult;
+use crate::wire::protection::{DatagramKey, ReplayWindow};
+
+/// A receiver that is silent for this long no longer slows the others.
+pub(super) const VOTE_SILENCE: Duration = Duration::from_secs(2);
+
+/// State of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReceiverState {
+    /// Receiving.
+    Active,
+    /// Receiving, but silent for two seconds: it no longer slows the others.
+    Silent,
+    /// Receiving, but without a free buffer or behind, and without progress since: it does not slow the others.
+    Stalled,
+    /// Receiving what it can, far slower than the others: it does not slow them, and gets the rest when they have all.
+    Slow,
+    /// Finished, with the right score.
+    Done(ReceiverResult),
+    /// It reported a failure, or finished with a wrong score.
+    Failed(String),
+    /// It left without a result, was silent for 30 seconds, or made no progress for five minutes.
+    Lost(String),
+}
+
+/// The status of a receiver.
+#[derive(Clone, Debug)]
+pub struct ReceiverStatus {
+    /// Its number in this session.
+    pub id: u32,
+    /// The name that it gave itself.
+    pub name: String,
+    /// Its state.
+    pub state: ReceiverState,
+    /// Content chunks that its sink has accepted.
+    pub done_chunks: u32,
+    /// Content chunks that it wants, as far as known; 0 before it knows the chunk table.
+    pub wanted_chunks: u32,
+    /// Free chunk buffers in its last report.
+    pub free_chunks: u32,
+    /// Symbols that it restored from repair symbols.
+    pub repaired: u64,
+    /// What limits it, or mostly limited it if it has finished; `None` until it is known.
+    pub bottleneck: Option<Bottleneck>,
+    /// Time since the start of the cast at which it joined.
+    pub joined_at: Duration,
+    /// Time since the start of the cast at which it finished or was last heard.
+    pub heard_at: Duration,
+}
+
+/// A receiver of the session.
+pub(super) struct Member {
+    pub(super) status: ReceiverStatus,
+    pub(super) key: DatagramKey,
+    pub(super) window: ReplayWindow,
+    /// The address from which it joined.
+    pub(super) address: IpAddr,
+    /// Whether a receiver with the same name and address joined after it was gone or failed. That one replaces it in the status.
+    pub(super) is_replaced: bool,
+    /// Its connection, while it exists.
+    pub(super) connection: Option<u64>,
+    pub(super) seen_packet: u64,
+    pub(super) loss: LossMeter,
+    pub(super) buffers: u32,
+    /// Complete chunks that wait for its sink, and the share of the time in which some do.
+    pub(super) waiting_chunks: u32,
+    pub(super) busy_percent: u8,
+    pub(super) slowness: Slowness,
+    pub(super) bottlenecks: Bottlenecks,
+    /// Since when it has had no free buffer for the next chunk and accepted none.
+    pub(super) full_since: Option<Duration>,
+}
+
+impl Member {
+    pub(super) fn is_present(&self) -> bool {
+        use ReceiverState::{Active, Silent, Slow, Stalled};
+        matches!(self.status.state, Active | Silent | Stalled | Slow)
+    }
+
+    /// Returns whether its messages count: it takes part, or is lost but its connection exists.
+    pub(super) fn is_admitted(&self) -> bool {
+        let given_up = matches!(self.status.state, ReceiverState::Lost(_));
+        self.is_present() || (given_up && self.connection.is_some())
+    }
+
+    /// Ranks receivers that may have been restarted: 0 if it failed or is lost for good, 1 if it is lost but its connection exists,
+    /// 2 if it is only silent. The lowest rank is replaced first. `None` if it was evidently not restarted.
+    pub(super) fn absence(&self, now: Duration) -> Option<u8> {
+        let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
+        match self.status.state {
+            ReceiverState::Failed(_) => Some(0),
+            ReceiverState::Lost(_) if self.connection.is_none() => Some(0),
+            ReceiverState::Lost(_) => Some(1),
+            _ => (self.is_present() && is_silent).then_some(2),
+        }
+    }
+
+    /// Returns whether it has accepted all that it wants.
+    pub(super) fn has_all(&self) -> bool {
+        self.status.wanted_chunks > 0 && self.status.done_chunks == self.status.wanted_chunks
+    }
+
+    /// Returns whether it holds all that it wants, in buffers if its sink is not ready yet. Its free buffers then do not matter.
+    pub(super) fn holds_all(&self) -> bool {
+        let held = self.status.done_chunks.saturating_add(self.waiting_chunks);
+        self.status.wanted_chunks > 0 && held >= self.status.wanted_chunks
+    }
+
+    pub(super) fn votes(&self) -> bool {
+        self.status.state == ReceiverState::Active && !self.holds_all()
+    }
+
+    /// Returns whether its network loses no more than usual, and its sink is not behind.
+    pub(super) fn keeps_up(&self) -> bool {
+        self.loss.excess().is_none_or(|excess| excess <= LOSS_TOLERATED)
+            && self.waiting_chunks <= self.buffers / 4
+    }
+}
