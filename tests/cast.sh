@@ -2,7 +2,7 @@
 # tests/cast.sh: one disk is cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
 # receiver. Every target must equal the disk, and the sender must report each result. Targets are files and, as root,
 # block devices with both sector sizes; forbidden targets are refused. Forged datagrams, a receiver without space and one
-# with a hanging disk must not end or stop the cast.
+# with a hanging disk must not end or stop the cast, and one with a slow link must not hold the others.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room
@@ -128,6 +128,21 @@ sender=$!
 if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
 targets_right 1 2
 results_right 2
+"$ROOM" down
+
+# One link has a twentieth of the speed of the others: they finish while the slow receiver lacks most, and then it finishes.
+room="a slow link"
+"$ROOM" up 3 1gbit 0
+"$ROOM" slow 3 4mbit
+for receiver in 1 2 3; do receive "$receiver"; done
+cast 3 --rate 80M &
+sender=$!
+targets_right 1 2
+if kill -0 "${pids[3]}" 2>/dev/null; then ok "$room: the others do not wait for it"; else not_ok "$room: the others finish after it"; fi
+targets_right 3
+if wait "$sender"; then ok "$room: the sender ends well"; else not_ok "$room: the sender fails"; fi
+results_right 3
+check "$room: the sender tells what limits it" jq -se '[.. | objects | select(.name? == "receiver-3" and .limited_by? == "network")] | length > 0' "$WORK/cast.json"
 "$ROOM" down
 
 # disturb I HOW WORDS: tests/cast_disturber.py on machine I, returns when it prints these words; its process is pids[I]

@@ -18,6 +18,8 @@ use simulated::{Forger, Link, Room, sender_options};
 const RATE: u64 = 400_000_000;
 /// Slightly more than the time that 20 chunks of a million bytes take at that rate.
 const UNDISTURBED: Duration = Duration::from_millis(800);
+/// How long others may wait for a receiver until it counts as far slower.
+const BRIEFLY: Duration = Duration::from_millis(200);
 
 fn lengths(count: u32) -> Vec<u32> {
     (0..count).map(|index| if index == 0 { 40_000 } else { 1_000_000 + index * 1000 }).collect()
@@ -104,21 +106,21 @@ fn with_third(third: Link, until: Duration) -> (Duration, Room) {
 }
 
 #[test]
-fn a_receiver_without_buffers_delays_the_others_only_briefly() {
+fn a_receiver_without_buffers_hardly_delays_the_others() {
     let (others, room) =
         with_third(Link { buffer_chunks: 0, never_ends: true, ..Link::default() }, Duration::from_secs(60));
-    assert!(others < Duration::from_secs(5) + UNDISTURBED, "{others:?}");
+    assert!(others < UNDISTURBED + BRIEFLY, "{others:?}");
     let receivers = room.sender.receivers();
     let third = receivers.iter().find(|it| it.name == "pc2").unwrap();
-    assert_eq!(third.state, ReceiverState::Stalled);
+    assert_eq!(third.state, ReceiverState::Slow);
 }
 
 #[test]
-fn a_disk_that_hangs_delays_the_others_only_briefly_and_finishes() {
+fn a_disk_that_hangs_hardly_delays_the_others_and_finishes() {
     let hangs = Some((Duration::from_millis(200), Duration::from_secs(40)));
     let (others, room) =
         with_third(Link { disk_hangs: hangs, buffer_chunks: 8, ..lossy(0.01) }, Duration::from_secs(90));
-    assert!(others < Duration::from_secs(5) + UNDISTURBED, "{others:?}");
+    assert!(others < UNDISTURBED + BRIEFLY, "{others:?}");
     room.assert_identical();
     assert!(room.now < Duration::from_secs(40) + UNDISTURBED * 2, "{:?}", room.now);
     assert_eq!(room.sender.receivers().len(), 3, "no receiver had to join again");
@@ -131,7 +133,7 @@ fn a_suspended_machine_delays_nobody_and_finishes() {
         let stopped = Some((Duration::from_millis(200), Duration::from_secs(until)));
         let (others, room) =
             with_third(Link { stopped, buffer_chunks: 8, ..lossy(0.01) }, Duration::from_secs(90));
-        assert!(others < Duration::from_secs(2) + UNDISTURBED, "{others:?}");
+        assert!(others < UNDISTURBED + BRIEFLY, "{others:?}");
         room.assert_identical();
         assert!(room.now < Duration::from_secs(until) + UNDISTURBED * 3, "{:?}", room.now);
     }
