@@ -10,6 +10,7 @@
 
 mod simulated;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use platter_cast::{Bottleneck, ReceiverState};
@@ -19,7 +20,6 @@ const RATE: u64 = 400_000_000;
 const CHUNKS: usize = 64;
 /// Fewer buffers than chunks, as for a large disk.
 const BUFFERS: usize = 16;
-const SEEDS: std::ops::Range<u64> = 1..3;
 /// Time of a chunk at [`RATE`].
 const CHUNK_TIME: Duration = Duration::from_millis(22);
 
@@ -60,16 +60,32 @@ fn ratios(seed: u64, slow: Link, bottleneck: Bottleneck) -> (f64, f64) {
 
 #[test]
 fn a_slow_disk_does_not_hold_the_room() {
-    for seed in SEEDS {
+    slow_disks(1..2);
+}
+
+#[test]
+fn a_slow_link_does_not_hold_the_room() {
+    slow_links(1..2);
+}
+
+/// Many seeds. Part of `make test-full`.
+#[test]
+#[ignore = "minutes"]
+fn many_slow_receivers_do_not_hold_the_room() {
+    slow_disks(2..10);
+    slow_links(2..10);
+}
+
+fn slow_disks(seeds: Range<u64>) {
+    for seed in seeds {
         let slow = Link { sink_time: CHUNK_TIME * 4, ..fast() };
         let (others, own) = ratios(seed, slow, Bottleneck::Disk);
         assert!(others <= 1.05 && own <= 1.10, "{others} {own}");
     }
 }
 
-#[test]
-fn a_slow_link_does_not_hold_the_room() {
-    for seed in SEEDS {
+fn slow_links(seeds: Range<u64>) {
+    for seed in seeds {
         let slow = Link { bits_per_second: Some(RATE / 4), ..fast() };
         let (others, own) = ratios(seed, slow, Bottleneck::Network);
         // While the others are served, it gets a part of each chunk, as many as it has buffers.
