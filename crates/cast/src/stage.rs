@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use crate::wire::report::Report;
-
 /// A receiver's sink limits it if it is busy for at least this share of the time, and this many chunks wait.
 const BUSY_PERCENT_MIN: u8 = 80;
 const WAITING_CHUNKS_MIN: u32 = 4;
@@ -39,11 +37,11 @@ pub enum Bottleneck {
 pub(crate) struct Bottlenecks([u32; 3]);
 
 impl Bottlenecks {
-    /// Adds a report. Returns what limits the receiver now.
-    pub(crate) fn add(&mut self, report: &Report) -> Bottleneck {
-        let is_behind =
-            report.busy_percent >= BUSY_PERCENT_MIN && report.waiting_chunks >= WAITING_CHUNKS_MIN;
-        let now = match report.stage {
+    /// Adds a report: how busy the sink is, how many chunks wait for it, and its slowest stage. Returns what limits the receiver
+    /// now.
+    pub(crate) fn add(&mut self, busy_percent: u8, waiting_chunks: u32, stage: SinkStage) -> Bottleneck {
+        let is_behind = busy_percent >= BUSY_PERCENT_MIN && waiting_chunks >= WAITING_CHUNKS_MIN;
+        let now = match stage {
             _ if !is_behind => Bottleneck::Network,
             SinkStage::Decoding => Bottleneck::Decoding,
             SinkStage::Disk => Bottleneck::Disk,
@@ -106,18 +104,12 @@ mod tests {
 
     #[test]
     fn a_receiver_is_limited_by_the_stage_that_is_behind() {
-        let report = |busy_percent, waiting_chunks, stage| Report {
-            busy_percent,
-            waiting_chunks,
-            stage,
-            ..Report::default()
-        };
         let mut all = Bottlenecks::default();
         assert_eq!(all.most(), None);
-        assert_eq!(all.add(&report(99, 1, SinkStage::Disk)), Bottleneck::Network);
-        assert_eq!(all.add(&report(50, 9, SinkStage::Disk)), Bottleneck::Network);
-        assert_eq!(all.add(&report(90, 9, SinkStage::Decoding)), Bottleneck::Decoding);
-        (0..3).for_each(|_| assert_eq!(all.add(&report(90, 9, SinkStage::Disk)), Bottleneck::Disk));
+        assert_eq!(all.add(99, 1, SinkStage::Disk), Bottleneck::Network);
+        assert_eq!(all.add(50, 9, SinkStage::Disk), Bottleneck::Network);
+        assert_eq!(all.add(90, 9, SinkStage::Decoding), Bottleneck::Decoding);
+        (0..3).for_each(|_| assert_eq!(all.add(90, 9, SinkStage::Disk), Bottleneck::Disk));
         assert_eq!(all.most(), Some(Bottleneck::Disk));
     }
 }

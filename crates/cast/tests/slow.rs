@@ -48,7 +48,8 @@ fn ratios(seed: u64, slow: Link, bottleneck: Bottleneck) -> (f64, f64) {
     links.insert((seed % 5) as usize, slow);
     let (times, room) = cast(seed, &links);
     let together = times[(seed % 5) as usize];
-    let others = times.iter().enumerate().filter(|(at, _)| *at as u64 != seed % 5).map(|(_, time)| *time).max();
+    let others =
+        times.iter().enumerate().filter(|(at, _)| *at as u64 != seed % 5).map(|(_, time)| *time).max();
     let statuses = room.sender.receivers();
     let status = statuses.iter().find(|it| it.name == format!("pc{}", seed % 5)).unwrap();
     assert_eq!(status.bottleneck, Some(bottleneck));

@@ -110,10 +110,8 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     if status.receivers.len() > CAST_RECEIVERS_MAX {
         return Err(Error::refused(format!("more than {CAST_RECEIVERS_MAX} receivers")));
     }
-    let receivers = status
-        .receivers
-        .iter()
-        .flat_map(|CastReceiver { name, state, reason, limited_by, .. }| {
+    let receivers =
+        status.receivers.iter().flat_map(|CastReceiver { name, state, reason, limited_by, .. }| {
             [Some(name), Some(state), reason.as_ref(), limited_by.as_ref()]
         });
     let texts = [Some(&status.sender), Some(&status.group), status.reason.as_ref()];

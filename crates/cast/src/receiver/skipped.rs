@@ -32,7 +32,8 @@ impl Skipped {
 
     /// Returns whether so much of a chunk was dropped that what follows with this symbol is not worth a buffer.
     pub(crate) fn is_mostly_gone(&self, chunk: u32, symbol: u16) -> bool {
-        symbol >= START_SYMBOLS && self.0.iter().any(|(known, dropped)| *known == chunk && *dropped > DROPPED_MAX)
+        symbol >= START_SYMBOLS
+            && self.0.iter().any(|(known, dropped)| *known == chunk && *dropped > DROPPED_MAX)
     }
 
     /// Forgets a chunk that gets a buffer.

@@ -15,8 +15,8 @@ use platter_image::{Error, Result};
 
 use super::fetches::{FETCH_TICK, Fetch, Fetches};
 use super::herald::Herald;
-use super::repair::Repairs;
 use super::member::ReceiverStatus;
+use super::repair::Repairs;
 use super::roster::{Rejected, Roster};
 use super::schedule::Schedule;
 use super::shelf::Shelf;

@@ -204,7 +204,8 @@ impl Roster {
         member.waiting_chunks = report.waiting_chunks;
         member.busy_percent = report.busy_percent;
         if report.wanted_chunks > 0 {
-            member.status.bottleneck = Some(member.bottlenecks.add(report));
+            member.status.bottleneck =
+                Some(member.bottlenecks.add(report.busy_percent, report.waiting_chunks, report.stage));
         }
         self.judge_loss(now, report, pacer);
         if progressed {

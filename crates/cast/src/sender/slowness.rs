@@ -161,6 +161,9 @@ mod tests {
         }
         assert_eq!(took, [500, 1000, 2000, 4000, 8000, 16_000, 16_000, 16_000]);
         assert!(!slowness.keeps_up(Duration::ZERO, true));
-        assert!(!slowness.keeps_up(MS * 15_999, false) && !slowness.keeps_up(MS * 20_000, true), "interrupted");
+        assert!(
+            !slowness.keeps_up(MS * 15_999, false) && !slowness.keeps_up(MS * 20_000, true),
+            "interrupted"
+        );
     }
 }

@@ -240,7 +240,7 @@ impl Room {
             acknowledged: false,
             ignored: 0,
             sink_free_at: Duration::ZERO,
-                link_free_at: Duration::ZERO,
+            link_free_at: Duration::ZERO,
             bad_seen: false,
             connected_to: 0,
         });
