@@ -1,7 +1,7 @@
 //! Walks everything in the filesystem of a disk, as `ls`, `cat` and `cp` do.
 
-use platter_filesystem::{FileKind, FileTree, Found, open_files};
-use platter_image::{DiskRead, Error, ErrorKind, Extent};
+use platter_filesystem::{FileContents, FileInode, FileKind, FileTree, Found, Piece, open_files};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
 
 /// More files are not visited, and more bytes are not read.
 const FILES_MAX: usize = 2000;
@@ -50,8 +50,8 @@ fn visit(files: &mut dyn FileTree) {
                     let read = files.visit_contents(&inode, &mut |offset, piece| {
                         assert_eq!(offset, position, "pieces do not follow one another");
                         position += match piece {
-                            platter_filesystem::Piece::Zeros(length) => length,
-                            platter_filesystem::Piece::Bytes(piece) => {
+                            Piece::Zeros(length) => length,
+                            Piece::Bytes(piece) => {
                                 bytes += piece.len() as u64;
                                 piece.len() as u64
                             }
@@ -61,7 +61,7 @@ fn visit(files: &mut dyn FileTree) {
                     if read.is_ok() {
                         assert_eq!(position, inode.metadata().size, "the pieces are not the whole file");
                     }
-                    read
+                    read.and_then(|()| visit_part(files, &inode))
                 }
             },
         ];
@@ -71,4 +71,28 @@ fn visit(files: &mut dyn FileTree) {
             }
         });
     }
+}
+
+/// Reads a part of packed contents, as a mount does.
+fn visit_part(files: &mut dyn FileTree, inode: &FileInode) -> Result<()> {
+    if !matches!(files.contents(inode)?, FileContents::Packed) {
+        return Ok(());
+    }
+    let size = inode.metadata().size;
+    let part = size / 3..size / 2;
+    let mut next = None;
+    files.visit_packed(inode, part.clone(), &mut |offset, piece| {
+        assert!(next.map_or(offset <= part.start, |next| next == offset), "pieces do not follow one another");
+        let length = match piece {
+            Piece::Zeros(length) => length,
+            Piece::Bytes(bytes) => bytes.len() as u64,
+        };
+        next = Some(offset + length);
+        Ok(())
+    })?;
+    assert!(
+        part.is_empty() || next.is_some_and(|next| (part.end..=size).contains(&next)),
+        "a part is missing"
+    );
+    Ok(())
 }

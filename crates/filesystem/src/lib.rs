@@ -40,7 +40,7 @@ pub use files::{
     Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
 };
 pub use label::label;
-pub use open_files::{READABLE, open_files};
+pub use open_files::{READABLE, is_readable, open_files};
 pub use probe::{Found, Owner, Owners, probe};
 pub use reader::ExamineOptions;
 pub use signatures::TABLES_READ;

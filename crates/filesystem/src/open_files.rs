@@ -21,6 +21,11 @@ const KINDS: [(&str, Open); 6] = [
     ("exfat", |disk, extent| Ok(Box::new(exfat::Files::open(disk, extent)?))),
 ];
 
+/// Whether the files of what was found at the start of an extent can be read, if it is intact.
+pub fn is_readable(found: &Found) -> bool {
+    matches!(found, Found::Filesystem(name) if KINDS.iter().any(|(kind, _)| kind == name))
+}
+
 /// Opens the files of the filesystem that was found at the start of `extent`; `None` if files of this kind cannot be read.
 ///
 /// # Errors

@@ -1,8 +1,10 @@
 //! The files of a btrfs filesystem: those of the top-level subvolume, in which all others appear as directories.
 //!
-//! The number of a file is that of its inode in the lower 48 bits, and the place of its subvolume in a list in the upper ones.
+//! The number of a file is that of its inode in the lower 40 bits, and that of its subvolume in the upper ones.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 
@@ -31,7 +33,7 @@ const INODE_LENGTH: usize = 160;
 const NAME: usize = 30;
 
 /// Bits of a file's number for its inode.
-const INODE_BITS: u32 = 48;
+const INODE_BITS: u32 = 40;
 /// More subvolumes are not entered.
 const SUBVOLUMES_MAX: usize = 1 << 16;
 /// All nodes that are read may be at most this many times those that fit into the filesystem.
@@ -50,10 +52,10 @@ pub(crate) struct Files<'d> {
     volume: Volume<'d>,
     chunks: Chunks,
     search: Search,
-    /// The subvolumes that were found, by their place in the list.
-    subvolumes: Vec<Root>,
-    /// The places of subvolumes, by their tree.
-    places: HashMap<u64, u64>,
+    /// The subvolumes that were found, by number.
+    subvolumes: HashMap<u64, Root>,
+    /// The number and the extents of the file that was read last.
+    last: Option<(u64, Arc<Vec<FileExtent>>)>,
 }
 
 /// An extent of a file.
@@ -88,18 +90,17 @@ impl<'d> Files<'d> {
             return Err(Error::refused("its log contains changes that were not applied yet"));
         }
         let chunks = volume.chunks()?;
-        let nodes = superblock.length / u64::from(superblock.node_size);
-        let search = Search::new(nodes.saturating_mul(TIMES_MAX).max(NODES_MIN));
-        let (subvolumes, places) = (Vec::new(), HashMap::new());
-        let mut files = Self { disk, volume, chunks, search, subvolumes, places };
+        let (search, subvolumes) = (Search::new(0), HashMap::new());
+        let mut files = Self { disk, volume, chunks, search, subvolumes, last: None };
+        files.renew();
         files.subvolume(TOP)?;
         Ok(files)
     }
 
-    /// The place of a subvolume in the list.
-    fn subvolume(&mut self, tree: u64) -> Result<u64> {
-        if let Some(place) = self.places.get(&tree) {
-            return Ok(*place);
+    /// The root of a subvolume.
+    fn subvolume(&mut self, tree: u64) -> Result<Root> {
+        if let Some(root) = self.subvolumes.get(&tree) {
+            return Ok(*root);
         }
         let range = (
             Key { object: tree, kind: ROOT_ITEM, offset: 0 },
@@ -115,10 +116,8 @@ impl<'d> Files<'d> {
         if self.subvolumes.len() >= SUBVOLUMES_MAX {
             return Err(Error::refused(format!("it has more than {SUBVOLUMES_MAX} subvolumes")));
         }
-        let place = self.subvolumes.len() as u64;
-        self.subvolumes.push(found);
-        self.places.insert(tree, place);
-        Ok(place)
+        self.subvolumes.insert(tree, found);
+        Ok(found)
     }
 
     /// Passes all items of one kind that a file has.
@@ -128,14 +127,16 @@ impl<'d> Files<'d> {
         kind: u8,
         visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        let (place, object) = (number >> INODE_BITS, number & ((1 << INODE_BITS) - 1));
-        let root = self.subvolumes.get(place as usize).copied();
-        let root = root.ok_or_else(|| Error::corrupt(format!("there is no file {number:#x}")))?;
+        let (tree, object) = (number >> INODE_BITS, number & ((1 << INODE_BITS) - 1));
+        let root = self.subvolume(tree)?;
         let range = (Key { object, kind, offset: 0 }, Key { object, kind, offset: u64::MAX });
         self.search.range((&self.volume, &self.chunks), root, range, visit)
     }
 
-    fn extents(&mut self, file: &FileInode) -> Result<Vec<FileExtent>> {
+    fn extents(&mut self, file: &FileInode) -> Result<Arc<Vec<FileExtent>>> {
+        if let Some((_, extents)) = self.last.as_ref().filter(|(number, _)| *number == file.number) {
+            return Ok(extents.clone());
+        }
         let mut found: Vec<FileExtent> = Vec::new();
         self.items(file.number, EXTENT_DATA, &mut |key, item| {
             let extent = extent(key.offset, item)?;
@@ -151,7 +152,9 @@ impl<'d> Files<'d> {
             found.extend(extent);
             Ok(true)
         })?;
-        Ok(found)
+        let extents = Arc::new(found);
+        self.last = Some((file.number, extents.clone()));
+        Ok(extents)
     }
 
     /// Where the first copy of the bytes at an address is on the disk.
@@ -172,13 +175,21 @@ impl<'d> Files<'d> {
             .context(|| format!("reading {length} bytes of a file at offset {at}"))
     }
 
-    fn visit_extent(&self, extent: &FileExtent, size: u64, visit: Visit<'_>) -> Result<()> {
+    /// Passes the part of an extent that is in `range`, or all of it if it is encoded.
+    fn visit_extent(
+        &self,
+        extent: &FileExtent,
+        (range, size): (&Range<u64>, u64),
+        visit: Visit<'_>,
+    ) -> Result<()> {
         let wanted = extent.length.min(size.saturating_sub(extent.offset));
         let sector = self.volume.superblock.sector_size as usize;
         match &extent.bytes {
             Stored::Plain(address) => {
                 let mut buffer = Vec::new();
-                for at in (0..wanted).step_by(STEP as usize) {
+                let from = range.start.saturating_sub(extent.offset).min(wanted);
+                let wanted = wanted.min(range.end.saturating_sub(extent.offset));
+                for at in (from..wanted).step_by(STEP as usize) {
                     buffer.resize(STEP.min(wanted - at) as usize, 0);
                     self.read(address.saturating_add(at), &mut buffer)?;
                     visit(extent.offset + at, Piece::Bytes(&buffer))?;
@@ -256,8 +267,13 @@ impl FileTree for Files<'_> {
     }
 
     fn root(&self) -> u64 {
-        // The top-level subvolume is the first in the list.
-        ROOT_INODE
+        TOP << INODE_BITS | ROOT_INODE
+    }
+
+    fn renew(&mut self) {
+        let superblock = &self.volume.superblock;
+        let nodes = superblock.length / u64::from(superblock.node_size);
+        self.search.renew(nodes.saturating_mul(TIMES_MAX).max(NODES_MIN));
     }
 
     fn inode(&mut self, number: u64) -> Result<FileInode> {
@@ -266,7 +282,8 @@ impl FileTree for Files<'_> {
             bytes = item.to_vec();
             Ok(false)
         })?;
-        let metadata = metadata(&bytes).filter(|_| bytes.len() >= INODE_LENGTH);
+        let sector = self.volume.superblock.sector_size.into();
+        let metadata = metadata(&bytes, sector).filter(|_| bytes.len() >= INODE_LENGTH);
         let metadata = metadata.ok_or_else(|| {
             Error::corrupt(format!(
                 "inode {} has a name but does not exist, or is invalid",
@@ -278,7 +295,7 @@ impl FileTree for Files<'_> {
 
     fn list(&mut self, directory: &FileInode) -> Result<Listing> {
         let mut listing = Listing::default();
-        let place = directory.number >> INODE_BITS;
+        let own = directory.number >> INODE_BITS;
         let mut subvolumes: Vec<(Vec<u8>, u64)> = Vec::new();
         self.items(directory.number, DIR_INDEX, &mut |_, item| {
             let length = usize::from(le16(item, 27));
@@ -289,9 +306,9 @@ impl FileTree for Files<'_> {
             let target = Key::parse(item);
             match target.kind {
                 INODE_ITEM if target.object >> INODE_BITS == 0 => {
-                    listing.add(name, place << INODE_BITS | target.object)?;
+                    listing.add(name, own << INODE_BITS | target.object)?;
                 }
-                ROOT_ITEM if subvolumes.len() < SUBVOLUMES_MAX => {
+                ROOT_ITEM if subvolumes.len() < SUBVOLUMES_MAX && target.object >> (64 - INODE_BITS) == 0 => {
                     subvolumes.push((name.to_vec(), target.object));
                 }
                 _ => {
@@ -302,7 +319,7 @@ impl FileTree for Files<'_> {
         })?;
         for (name, tree) in subvolumes {
             match self.subvolume(tree) {
-                Ok(place) => listing.add(&name, place << INODE_BITS | ROOT_INODE)?,
+                Ok(_) => listing.add(&name, tree << INODE_BITS | ROOT_INODE)?,
                 Err(error) => listing.fault(format!("{:?}: {error}", String::from_utf8_lossy(&name))),
             }
         }
@@ -316,7 +333,7 @@ impl FileTree for Files<'_> {
     fn contents(&mut self, file: &FileInode) -> Result<FileContents> {
         let extents = self.extents(file)?;
         let mut runs = Vec::new();
-        for extent in &extents {
+        for extent in extents.iter() {
             match &extent.bytes {
                 // Inline contents are the only ones of their file, or the first before it grew.
                 Stored::Inline(bytes, 0, _) if extents.len() == 1 => {
@@ -333,7 +350,7 @@ impl FileTree for Files<'_> {
     }
 
     fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
-        for extent in self.extents(file)? {
+        for extent in self.extents(file)?.iter() {
             match extent.bytes {
                 Stored::Inline(..) => {}
                 Stored::Plain(address) => visit(self.place(address, extent.length)?),
@@ -344,15 +361,19 @@ impl FileTree for Files<'_> {
         Ok(false)
     }
 
-    fn visit_packed(&mut self, file: &FileInode, visit: Visit<'_>) -> Result<()> {
+    fn visit_packed(&mut self, file: &FileInode, range: Range<u64>, visit: Visit<'_>) -> Result<()> {
         let size = file.metadata.size;
-        let mut position = 0;
-        for extent in self.extents(file)?.iter().take_while(|extent| extent.offset < size) {
+        let end = range.end.min(size);
+        let mut position = range.start;
+        let extents = self.extents(file)?;
+        let before = |extent: &FileExtent| extent.offset.saturating_add(extent.length) <= range.start;
+        let first = extents.partition_point(before);
+        for extent in extents[first..].iter().take_while(|extent| extent.offset < end) {
             if extent.offset > position {
                 visit(position, Piece::Zeros(extent.offset - position))?;
+                position = extent.offset;
             }
-            position = extent.offset;
-            self.visit_extent(extent, size, &mut |at, piece| {
+            self.visit_extent(extent, (&range, size), &mut |at, piece| {
                 let length = match piece {
                     Piece::Zeros(length) => length,
                     Piece::Bytes(bytes) => bytes.len() as u64,
@@ -361,7 +382,7 @@ impl FileTree for Files<'_> {
                 if length > 0 { visit(at, piece) } else { Ok(()) }
             })?;
         }
-        if position < size { visit(position, Piece::Zeros(size - position)) } else { Ok(()) }
+        if position < end { visit(position, Piece::Zeros(end - position)) } else { Ok(()) }
     }
 
     fn target(&mut self, link: &FileInode) -> Result<Vec<u8>> {
@@ -398,16 +419,20 @@ impl FileTree for Files<'_> {
     }
 }
 
-fn metadata(item: &[u8]) -> Option<Metadata> {
+fn metadata(item: &[u8], sector: u64) -> Option<Metadata> {
     let mode = le32(item, 52);
     let kind = FileKind::of_mode(mode)?;
     let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
     let device = le64(item, 56);
+    let time = |offset: usize| (le64(item, offset).cast_signed(), le32(item, offset + 8));
     Some(Metadata {
         mode: (mode & 0xfff) as u16,
         owner: (le32(item, 44), le32(item, 48)),
         size: if kind == FileKind::Directory { 0 } else { le64(item, 16) },
-        mtime: (le64(item, 136).cast_signed(), le32(item, 144)),
+        allocated: le64(item, 24).checked_next_multiple_of(sector).unwrap_or(u64::MAX),
+        mtime: time(136),
+        atime: time(112),
+        ctime: time(124),
         links: le32(item, 40),
         device: if is_device { ((device >> 20) as u32, (device & 0xf_ffff) as u32) } else { (0, 0) },
         ..Metadata::new(kind)

@@ -33,6 +33,11 @@ impl Search {
         Self { nodes: HashMap::new(), budget }
     }
 
+    /// From now on, at most `budget` nodes are read.
+    pub(super) fn renew(&mut self, budget: u64) {
+        self.budget = budget;
+    }
+
     /// Passes the items from `first` to `last`, both included, to `visit` in order.
     ///
     /// # Errors

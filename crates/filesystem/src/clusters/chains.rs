@@ -23,8 +23,14 @@ pub(crate) struct Chains<'d> {
 
 impl<'d> Chains<'d> {
     pub(crate) fn new(clusters: Clusters<'d>, table: Table) -> Self {
-        let budget = clusters.count().saturating_mul(TIMES_MAX).max(CLUSTERS_MIN);
-        Self { clusters, table, budget }
+        let mut chains = Self { clusters, table, budget: 0 };
+        chains.renew();
+        chains
+    }
+
+    /// Allows as many clusters again as at first.
+    pub(crate) fn renew(&mut self) {
+        self.budget = self.clusters.count().saturating_mul(TIMES_MAX).max(CLUSTERS_MIN);
     }
 
     fn spend(&mut self, clusters: u64) -> Result<()> {

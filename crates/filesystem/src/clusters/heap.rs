@@ -42,6 +42,11 @@ impl<'d> Clusters<'d> {
         self.size
     }
 
+    /// The bytes of the clusters that a file of this many bytes has.
+    pub(crate) fn round_up(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.size).saturating_mul(self.size)
+    }
+
     /// The number of clusters.
     pub(crate) fn count(&self) -> u64 {
         self.place.length / self.size

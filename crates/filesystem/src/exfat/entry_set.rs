@@ -139,6 +139,8 @@ pub(super) struct FileSet {
     pub(super) name: String,
     /// Seconds since 1970, and nanoseconds.
     pub(super) mtime: (i64, u32),
+    /// That of the last access.
+    pub(super) atime: (i64, u32),
 }
 
 impl FileSet {
@@ -181,17 +183,18 @@ impl FileSet {
             stream,
             valid,
             name: String::from_utf16_lossy(&units.collect::<Vec<_>>()),
-            mtime: mtime(primary),
+            mtime: time(primary, 12, primary[21], primary[23]),
+            atime: time(primary, 16, 0, primary[24]),
         })
     }
 }
 
-/// The time of the last change: to two seconds at 12, hundredths at 21, and the distance to UTC in quarters of an hour at 23.
-fn mtime(primary: &[u8]) -> (i64, u32) {
-    let (hundredths, zone) = (u32::from(primary[21].min(199)), primary[23]);
+/// A time: to two seconds at an offset, hundredths, and the distance to UTC in quarters of an hour.
+fn time(primary: &[u8], at: usize, hundredths: u8, zone: u8) -> (i64, u32) {
+    let hundredths = u32::from(hundredths.min(199));
     // Seven bits with a sign, if the eighth says that they are valid.
     let quarters = if zone & 0x80 == 0 { 0 } else { i64::from((zone << 1).cast_signed() >> 1) };
-    let seconds = dos_time(le32(primary, 12)) - quarters * 900 + i64::from(hundredths / 100);
+    let seconds = dos_time(le32(primary, at)) - quarters * 900 + i64::from(hundredths / 100);
     (seconds, hundredths % 100 * 10_000_000)
 }
 
@@ -264,11 +267,11 @@ mod tests {
         let mut primary = [0; 32];
         primary[12..16].copy_from_slice(&(0x21_u32 << 16).to_le_bytes());
         primary[21] = 150;
-        assert_eq!(mtime(&primary), (315_532_801, 500_000_000));
+        assert_eq!(time(&primary, 12, primary[21], primary[23]), (315_532_801, 500_000_000));
         primary[23] = 0x80 | 4;
-        assert_eq!(mtime(&primary).0, 315_532_801 - 3600, "an hour east of UTC");
+        assert_eq!(time(&primary, 12, primary[21], primary[23]).0, 315_532_801 - 3600, "an hour east of UTC");
         primary[23] = 0x80 | 0x7c;
-        assert_eq!(mtime(&primary).0, 315_532_801 + 3600, "an hour west of UTC");
+        assert_eq!(time(&primary, 12, primary[21], primary[23]).0, 315_532_801 + 3600, "an hour west of UTC");
     }
 
     #[test]

@@ -153,6 +153,14 @@ impl FileTree for Files<'_> {
         ROOT
     }
 
+    fn renew(&mut self) {
+        self.chains.renew();
+    }
+
+    fn forgets(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
     fn inode(&mut self, number: u64) -> Result<FileInode> {
         if number == ROOT {
             let metadata = Metadata { mode: 0o755, ..Metadata::new(FileKind::Directory) };
@@ -162,10 +170,14 @@ impl FileTree for Files<'_> {
         let set = FileSet::parse(&bytes)?;
         let (kind, mode) =
             if set.is_directory { (FileKind::Directory, 0o755) } else { (FileKind::Regular, 0o644) };
+        let size = if set.is_directory { 0 } else { set.stream.length };
         let metadata = Metadata {
             mode: if set.is_read_only { mode & !0o222 } else { mode },
-            size: if set.is_directory { 0 } else { set.stream.length },
+            size,
+            allocated: self.chains.clusters().round_up(size),
             mtime: set.mtime,
+            atime: set.atime,
+            ctime: set.mtime,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })

@@ -14,6 +14,7 @@ pub(super) const INCOMPAT_CSUM_SEED: u32 = 0x2000;
 pub(super) const INCOMPAT_LARGEDIR: u32 = 0x4000;
 
 pub(super) const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
+pub(super) const RO_COMPAT_HUGE_FILE: u32 = 0x8;
 pub(super) const RO_COMPAT_GDT_CSUM: u32 = 0x10;
 pub(super) const RO_COMPAT_QUOTA: u32 = 0x100;
 pub(super) const RO_COMPAT_BIGALLOC: u32 = 0x200;

@@ -4,7 +4,7 @@
 //! number of blocks in the filesystem, so every walk ends, whatever the disk contains. A caller that walks
 //! directories must enter each one only once, because names may form cycles.
 
-use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Result, SECTOR};
 
 use super::attributes::{self, Stored, VALUE_LENGTH_MAX, Value};
 use super::directory;
@@ -29,6 +29,8 @@ const LINK_LENGTH_MAX: u64 = 4096;
 
 const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 const FLAG_ENCRYPT: u32 = 0x800;
+/// The number of its sectors counts blocks.
+const FLAG_HUGE_FILE: u32 = 0x4_0000;
 /// Flags that a user sees and sets, without those for the layout of contents: secrm, unrm, compr, sync,
 /// immutable, append, nodump, noatime, encrypt, journal_data, notail, dirsync, topdir, verity, dax,
 /// projinherit, casefold.
@@ -54,8 +56,14 @@ impl<'d> Files<'d> {
             return Err(Error::refused(reason));
         }
         let groups = groups::read(&volume)?;
-        let budget = volume.superblock.blocks.saturating_mul(TIMES_MAX);
-        Ok(Self { volume, groups, budget })
+        let mut files = Self { volume, groups, budget: 0 };
+        files.renew();
+        Ok(files)
+    }
+
+    /// Allows as much reading again as when the filesystem was opened.
+    pub fn renew(&mut self) {
+        self.budget = self.volume.superblock.blocks.saturating_mul(TIMES_MAX);
     }
 
     /// `ext2`, `ext3` or `ext4`.
@@ -341,6 +349,10 @@ impl FileTree for Files<'_> {
         self.root()
     }
 
+    fn renew(&mut self) {
+        Files::renew(self);
+    }
+
     fn inode(&mut self, number: u64) -> Result<FileInode> {
         Files::inode(self, number)
     }
@@ -395,7 +407,20 @@ fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
     // Fields after the first 128 bytes exist as far as the inode says.
     let extra = if bytes.len() > 128 { usize::from(le16(bytes, 0x80)) } else { 0 };
     let further = |offset: usize| if offset + 4 <= 128 + extra { le32(bytes, offset) } else { 0 };
-    let (seconds, fine) = (le32(bytes, 0x10) as i32, further(0x88));
+    let time = |offset: usize, fine: usize| {
+        let (seconds, fine) = (le32(bytes, offset).cast_signed(), further(fine));
+        (i64::from(seconds) + (i64::from(fine & 3) << 32), fine >> 2)
+    };
+    let features = &volume.superblock.features;
+    let is_huge = features.ro_compat(features::RO_COMPAT_HUGE_FILE);
+    let high_sectors = if is_huge { u64::from(le16(bytes, 0x74)) << 32 } else { 0 };
+    let in_blocks = is_huge && flags(bytes) & FLAG_HUGE_FILE != 0;
+    let unit = if in_blocks { u64::from(volume.superblock.block_size) } else { SECTOR };
+    let size = u64::from(le32(bytes, 4)) | high;
+    // The kernel counts contents in an inode as sectors, too.
+    let is_inside = kind == FileKind::Regular && flags(bytes) & FLAG_INLINE_DATA != 0;
+    let inside = if is_inside { size.div_ceil(SECTOR).saturating_mul(SECTOR) } else { 0 };
+    let sectors = u64::from(le32(bytes, 0x1c)) | high_sectors;
     Some(Metadata {
         kind,
         mode: mode & 0xfff,
@@ -403,8 +428,11 @@ fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
             u32::from(le16(bytes, 2)) | u32::from(le16(bytes, 0x78)) << 16,
             u32::from(le16(bytes, 0x18)) | u32::from(le16(bytes, 0x7a)) << 16,
         ),
-        size: u64::from(le32(bytes, 4)) | high,
-        mtime: (i64::from(seconds) + (i64::from(fine & 3) << 32), fine >> 2),
+        size,
+        allocated: sectors.saturating_mul(unit).saturating_add(inside),
+        mtime: time(0x10, 0x88),
+        atime: time(0x8, 0x8c),
+        ctime: time(0xc, 0x84),
         links: le16(bytes, 0x1a).into(),
         device: if is_device { device(bytes) } else { (0, 0) },
         flags: flags(bytes) & FLAGS_SEEN,

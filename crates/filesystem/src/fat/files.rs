@@ -86,6 +86,10 @@ impl FileTree for Files<'_> {
         ROOT
     }
 
+    fn renew(&mut self) {
+        self.chains.renew();
+    }
+
     fn inode(&mut self, number: u64) -> Result<FileInode> {
         if number == ROOT {
             let metadata = Metadata { mode: 0o755, ..Metadata::new(FileKind::Directory) };
@@ -104,10 +108,17 @@ impl FileTree for Files<'_> {
         let kind = if is_directory { FileKind::Directory } else { FileKind::Regular };
         let mode = if is_directory { 0o755 } else { 0o644 };
         let is_read_only = bytes[11] & ATTRIBUTE_READ_ONLY != 0;
+        let size = if is_directory { 0 } else { le32(&bytes, 28).into() };
+        let date =
+            |date: usize, time: u16| (dos_time(u32::from(le16(&bytes, date)) << 16 | u32::from(time)), 0);
+        let mtime = date(24, le16(&bytes, 22));
         let metadata = Metadata {
             mode: if is_read_only { mode & !0o222 } else { mode },
-            size: if is_directory { 0 } else { le32(&bytes, 28).into() },
-            mtime: (dos_time(u32::from(le16(&bytes, 24)) << 16 | u32::from(le16(&bytes, 22))), 0),
+            size,
+            allocated: self.chains.clusters().round_up(size),
+            mtime,
+            atime: if le16(&bytes, 18) == 0 { mtime } else { date(18, 0) },
+            ctime: mtime,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })

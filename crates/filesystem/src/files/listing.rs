@@ -36,6 +36,11 @@ impl Listing {
         self.names.is_empty()
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.text.capacity() + self.names.capacity() * size_of::<Name>()
+    }
+
     /// The name at that index, and the number of its file.
     pub fn get(&self, place: usize) -> Option<(&[u8], u64)> {
         let name = self.names.get(place)?;

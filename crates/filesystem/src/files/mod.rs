@@ -9,6 +9,8 @@
 mod listing;
 mod pieces;
 
+use std::ops::Range;
+
 use platter_image::{DiskRead, Error, Extent, Result};
 
 pub use listing::Listing;
@@ -64,9 +66,15 @@ pub struct Metadata {
     pub owner: (u32, u32),
     /// Size in bytes.
     pub size: u64,
+    /// Bytes that the filesystem has reserved for its contents, as `du` counts them.
+    pub allocated: u64,
     /// Time of the last change of its contents: seconds since 1970 UTC, and nanoseconds. FAT has local times, which are taken as
     /// UTC.
     pub mtime: (i64, u32),
+    /// Time of the last access, in the same form; that of the last change where the filesystem has none.
+    pub atime: (i64, u32),
+    /// Time of the last change of contents or metadata, in the same form; as `atime`.
+    pub ctime: (i64, u32),
     /// Number of names that refer to it.
     pub links: u32,
     /// The major and minor number of a device.
@@ -85,7 +93,10 @@ impl Metadata {
             mode: 0,
             owner: (0, 0),
             size: 0,
+            allocated: 0,
             mtime: (0, 0),
+            atime: (0, 0),
+            ctime: (0, 0),
             links: 1,
             device: (0, 0),
             flags: 0,
@@ -104,7 +115,7 @@ pub struct FileInode {
 }
 
 impl FileInode {
-    /// Its number: unique in the filesystem, as long as the tree is open.
+    /// Its number: unique in the filesystem, and the same whenever the filesystem is opened.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -142,7 +153,7 @@ pub struct Attribute {
 /// The files of one filesystem.
 ///
 /// Every function returns `Corrupt` for what cannot be trusted or is not known, and errors of reading the disk.
-pub trait FileTree {
+pub trait FileTree: Send {
     /// The filesystem's name, as in `blkid`.
     fn filesystem(&self) -> &'static str;
 
@@ -155,11 +166,21 @@ pub trait FileTree {
     /// The number of the root directory.
     fn root(&self) -> u64;
 
-    /// The file with that number, which a listing of this tree has, or which is the root.
+    /// Allows as much reading again as when the tree was opened. A caller that keeps a tree open calls it before each of its
+    /// requests, so that every single request is limited.
+    fn renew(&mut self);
+
+    /// The file with that number, which a listing of this filesystem has, or which is the root. exFAT: of this tree, since it was
+    /// opened, if [`FileTree::forgets`].
     ///
     /// # Errors
     /// `Corrupt` if there is no such file; those of all functions.
     fn inode(&mut self, number: u64) -> Result<FileInode>;
+
+    /// Whether the tree must stay open, because it could not find some of the listed files again after it was opened anew.
+    fn forgets(&self) -> bool {
+        false
+    }
 
     /// The names in a directory; encrypted ones in their stored form.
     ///
@@ -176,11 +197,12 @@ pub trait FileTree {
     /// `Refused` if they are not in this filesystem; those of all functions.
     fn contents(&mut self, file: &FileInode) -> Result<FileContents>;
 
-    /// Calls `visit` with all pieces of a file whose contents are packed, like [`FileTree::visit_contents`].
+    /// Calls `visit` with the pieces of `range` of a file whose contents are packed, in order and without gaps. The first and the
+    /// last may reach beyond the range, but not beyond the file.
     ///
     /// # Errors
     /// Those of [`FileTree::visit_contents`].
-    fn visit_packed(&mut self, _file: &FileInode, _visit: Visit<'_>) -> Result<()> {
+    fn visit_packed(&mut self, _file: &FileInode, _range: Range<u64>, _visit: Visit<'_>) -> Result<()> {
         Err(Error::bug(format!("{} has no packed files", self.filesystem())))
     }
 
@@ -195,7 +217,7 @@ pub trait FileTree {
         match self.contents(file)? {
             FileContents::Inline(bytes) => visit_inline(&bytes, file.metadata.size, visit),
             FileContents::Runs(runs) => visit_runs(self.disk(), runs, file.metadata.size, visit),
-            FileContents::Packed => self.visit_packed(file, visit),
+            FileContents::Packed => self.visit_packed(file, 0..file.metadata.size, visit),
         }
     }
 

@@ -5,8 +5,11 @@
 //! is compressed (the highest bit), then groups of a byte of flags and eight items. An item is a byte, or a reference to bytes
 //! before it in the chunk, in 16 bits: the distance takes more of them the further the chunk is.
 
+use std::ops::Range;
+
 use platter_image::{Error, Result};
 
+use super::runs::Run;
 use super::stream::Stream;
 use crate::clusters::Clusters;
 use crate::fields::le16;
@@ -18,7 +21,7 @@ const COMPRESSED: u16 = 0x8000;
 /// A unit has at most 64 KiB; larger ones do not occur.
 const UNIT_LENGTH_MAX: u64 = 1 << 20;
 
-/// Passes the first `size` bytes of contents that are compressed in units of two to the power of `unit` clusters to `visit`.
+/// Passes the part in `range` of the first `size` bytes of contents that are compressed in units of two to the power of `unit` clusters to `visit`.
 ///
 /// # Errors
 /// `Corrupt` if they are invalid; errors of reading the disk and of `visit`.
@@ -26,7 +29,7 @@ pub(super) fn visit_units(
     stream: &Stream,
     clusters: &Clusters<'_>,
     unit: u16,
-    size: u64,
+    (range, size): (Range<u64>, u64),
     visit: Visit<'_>,
 ) -> Result<()> {
     let Stream::Extended { runs, .. } = stream else {
@@ -37,8 +40,10 @@ pub(super) fn visit_units(
         unit_clusters.checked_mul(clusters.size()).filter(|length| (1..=UNIT_LENGTH_MAX).contains(length));
     let length =
         length.ok_or_else(|| Error::corrupt(format!("it is compressed in units of 2^{unit} clusters")))?;
-    let mut first_run = 0;
-    for number in 0..size.div_ceil(length) {
+    let first_unit = range.start / length;
+    let before = |(at, run): &(u64, Run)| at.saturating_add(run.count) <= first_unit * unit_clusters;
+    let mut first_run = runs.partition_point(before);
+    for number in first_unit..range.end.min(size).div_ceil(length) {
         let (offset, start) = (number * length, number * unit_clusters);
         let wanted = length.min(size - offset) as usize;
         // The clusters of this unit that exist; they come first.

@@ -1,5 +1,6 @@
 //! The files of an NTFS volume. Owners and permissions of Windows are not shown.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use platter_image::{DiskRead, Error, Extent, Result};
@@ -41,6 +42,8 @@ pub(crate) struct Files<'d> {
     /// The runs of the master file table.
     runs: Arc<Stream>,
     label: Option<String>,
+    /// The number and the contents of the compressed file that was read last.
+    last: Option<(u64, Stream)>,
 }
 
 impl<'d> Files<'d> {
@@ -61,7 +64,7 @@ impl<'d> Files<'d> {
             table.runs()
         };
         let label = label(disk, extent, Ntfs::NAME);
-        Ok(Self { disk, ntfs, clusters, runs, label })
+        Ok(Self { disk, ntfs, clusters, runs, label, last: None })
     }
 
     fn table(&self) -> MasterTable<'_, 'd> {
@@ -96,6 +99,12 @@ impl<'d> Files<'d> {
             (used > 0).then_some(Run { file_offset, place: Extent::new(place.offset, used) })
         });
         places.collect()
+    }
+
+    /// The bytes of the clusters in these runs that exist.
+    fn allocated(&self, runs: &[(u64, super::runs::Run)]) -> u64 {
+        let used = runs.iter().filter(|(_, run)| run.cluster.is_some()).map(|(_, run)| run.count);
+        used.fold(0_u64, u64::saturating_add).saturating_mul(self.clusters.size())
     }
 
     /// The target of a file that is a link; `None` if it is none.
@@ -140,22 +149,26 @@ impl FileTree for Files<'_> {
         ROOT
     }
 
+    fn renew(&mut self) {
+        // One file at a time is read, of which every part is limited.
+    }
+
     fn inode(&mut self, number: u64) -> Result<FileInode> {
         let mut buffer = Vec::new();
         let table = self.table();
         let record = table.record(number, &mut buffer)?.filter(|record| record.base().is_none());
         let record = record.ok_or_else(|| wrong(number, "it has a name but is not in use"))?;
         let found = facts(record).map_err(|error| wrong(number, &error.to_string()))?;
-        let Facts { is_directory, flags, mtime, links, is_encrypted } = found;
+        let Facts { is_directory, flags, times: [mtime, ctime, atime], links, is_encrypted } = found;
         let bytes = record.bytes().to_vec();
         let target = self.link_target(number, flags)?;
-        let size = match (&target, is_directory) {
-            (Some(target), _) => target.len() as u64,
-            (None, true) => 0,
+        let (size, allocated) = match (&target, is_directory) {
+            (Some(target), _) => (target.len() as u64, 0),
+            (None, true) => (0, 0),
             (None, false) => match table.attribute(number, attribute::DATA)? {
-                Some(Stream::Extended { length, .. }) => length,
-                Some(Stream::Resident(bytes)) => bytes.len() as u64,
-                None => 0,
+                Some(Stream::Extended { length, runs, .. }) => (length, self.allocated(&runs)),
+                Some(Stream::Resident(bytes)) => (bytes.len() as u64, 0),
+                None => (0, 0),
             },
         };
         let (kind, mode) = match (target.is_some(), is_directory) {
@@ -167,7 +180,10 @@ impl FileTree for Files<'_> {
         let metadata = Metadata {
             mode: if is_read_only { mode & !0o222 } else { mode },
             size,
+            allocated,
             mtime,
+            atime,
+            ctime,
             links: links.into(),
             ..Metadata::new(kind)
         };
@@ -212,11 +228,16 @@ impl FileTree for Files<'_> {
         }
     }
 
-    fn visit_packed(&mut self, file: &FileInode, visit: Visit<'_>) -> Result<()> {
-        let stream = self.table().attribute(file.number, attribute::DATA)?;
-        match stream.as_ref().map(|stream| (stream, coding(stream))) {
+    fn visit_packed(&mut self, file: &FileInode, range: Range<u64>, visit: Visit<'_>) -> Result<()> {
+        let known = self.last.take().filter(|(number, _)| *number == file.number);
+        let stream = match known {
+            Some((_, stream)) => Some(stream),
+            None => self.table().attribute(file.number, attribute::DATA)?,
+        };
+        let stream = &self.last.insert((file.number, stream.unwrap_or(Stream::Resident(Vec::new())))).1;
+        match Some((stream, coding(stream))) {
             Some((stream, Coding::Compressed(unit))) => {
-                visit_units(stream, &self.clusters, unit, file.metadata.size, visit)
+                visit_units(stream, &self.clusters, unit, (range, file.metadata.size), visit)
             }
             _ => Err(Error::bug("a compressed file is none")),
         }
@@ -246,7 +267,8 @@ impl FileTree for Files<'_> {
 struct Facts {
     is_directory: bool,
     flags: u32,
-    mtime: (i64, u32),
+    /// Of the last change of the contents, of the last change of anything, and of the last access.
+    times: [(i64, u32); 3],
     links: u16,
     is_encrypted: bool,
 }
@@ -256,8 +278,11 @@ fn facts(record: Record<'_>) -> Result<Facts> {
     let standard = standard.map(attribute::Attribute::value).transpose()?.flatten();
     let standard = standard.filter(|value| value.len() >= 36);
     let standard = standard.ok_or_else(|| Error::corrupt("it lacks its times and attributes"))?;
-    let time = le64(standard, 8);
-    let seconds = (time / UNITS_PER_SECOND).cast_signed() - SECONDS_TO_1970;
+    let times = [8, 16, 24].map(|at| {
+        let time = le64(standard, at);
+        let seconds = (time / UNITS_PER_SECOND).cast_signed() - SECONDS_TO_1970;
+        (seconds, (time % UNITS_PER_SECOND) as u32 * 100)
+    });
     let data = record.find(attribute::DATA)?;
     // Short names for DOS count as names, too.
     let mut names = 0;
@@ -270,7 +295,7 @@ fn facts(record: Record<'_>) -> Result<Facts> {
     Ok(Facts {
         is_directory: record.is_directory(),
         flags: le32(standard, 32),
-        mtime: (seconds, (time % UNITS_PER_SECOND) as u32 * 100),
+        times,
         links: names.max(if record.links() > 0 { 1 } else { 0 }),
         is_encrypted: data.is_some_and(|data| data.coding() == Coding::Encrypted),
     })

@@ -56,8 +56,9 @@ impl<'d> Files<'d> {
             return Err(Error::corrupt(format!("its directories have the impossible block size {size}")));
         }
         log::check(&volume)?;
-        let budget = superblock.blocks.saturating_mul(TIMES_MAX).max(BLOCKS_MIN);
-        Ok(Self { disk, volume, budget })
+        let mut files = Self { disk, volume, budget: 0 };
+        files.renew();
+        Ok(files)
     }
 
     /// Where an inode is on the disk.
@@ -136,6 +137,10 @@ impl FileTree for Files<'_> {
         self.volume.superblock.root_inode
     }
 
+    fn renew(&mut self) {
+        self.budget = self.volume.superblock.blocks.saturating_mul(TIMES_MAX).max(BLOCKS_MIN);
+    }
+
     fn inode(&mut self, number: u64) -> Result<FileInode> {
         let place =
             self.place(number).ok_or_else(|| Error::corrupt(format!("there is no inode {number}")))?;
@@ -143,7 +148,7 @@ impl FileTree for Files<'_> {
         self.volume.read(place, &mut bytes)?;
         Inode::parse(&self.volume, number, &bytes)
             .map_err(|error| error.within(format!("inode {number}")))?;
-        let metadata = metadata(&bytes).filter(|metadata| metadata.links > 0);
+        let metadata = metadata(&bytes, self.volume.block_size()).filter(|metadata| metadata.links > 0);
         let metadata =
             metadata.ok_or_else(|| Error::corrupt(format!("inode {number} has a name but is not in use")))?;
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })
@@ -276,26 +281,29 @@ impl Blocks for ForkBlocks<'_, '_> {
     }
 }
 
-fn metadata(bytes: &[u8]) -> Option<Metadata> {
+fn metadata(bytes: &[u8], block_size: u64) -> Option<Metadata> {
     let mode = be16(bytes, 2);
     let kind = FileKind::of_mode(mode.into())?;
     let version = bytes.get(4).copied().unwrap_or(0);
     let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
     let device = be32(bytes, if version == 3 { 176 } else { 100 });
     let is_wide = version == 3 && be64(bytes, 120) & FLAG2_WIDE_TIMES != 0;
-    let mtime = match is_wide {
+    let time = |offset: usize| match is_wide {
         true => {
-            let time = be64(bytes, 40);
+            let time = be64(bytes, offset);
             let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
             (WIDE_TIMES_START.saturating_add_unsigned(seconds), rest as u32)
         }
-        false => (i64::from(be32(bytes, 40).cast_signed()), be32(bytes, 44)),
+        false => (i64::from(be32(bytes, offset).cast_signed()), be32(bytes, offset + 4)),
     };
     Some(Metadata {
         mode: mode & 0xfff,
         owner: (be32(bytes, 8), be32(bytes, 12)),
         size: be64(bytes, 56),
-        mtime,
+        allocated: be64(bytes, 64).saturating_mul(block_size),
+        mtime: time(40),
+        atime: time(32),
+        ctime: time(48),
         links: if version == 1 { be16(bytes, 6).into() } else { be32(bytes, 16) },
         device: if is_device { (device >> 18, device & 0x3_ffff) } else { (0, 0) },
         ..Metadata::new(kind)
