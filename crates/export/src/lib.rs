@@ -9,6 +9,7 @@ mod buffer;
 mod clients;
 mod errno;
 mod exports;
+pub mod file_view;
 pub mod fuse;
 mod input;
 mod moved;

@@ -42,6 +42,7 @@ mod attributes;
 mod contents;
 mod event;
 mod failure;
+mod files;
 mod filesystem;
 mod gate;
 mod handles;
@@ -53,5 +54,6 @@ mod server;
 mod state;
 
 pub use event::FuseEvent;
+pub use files::FilesServer;
 pub use server::{FuseOptions, FuseServer};
 pub use state::{FuseHandover, FuseState};

@@ -24,6 +24,8 @@ use super::mount_table::device_at;
 use super::server::FuseOptions;
 
 const DEVICE: &str = "/dev/fuse";
+const NO_DEVICE: &str =
+    "there is no /dev/fuse: load the kernel's module (modprobe fuse), or give the container the device";
 /// The setuid helper for unprivileged users.
 const HELPER: &str = "fusermount3";
 /// Source and type shown in the mount table.
@@ -53,13 +55,9 @@ impl Mount {
     ///
     /// # Errors
     /// `Missing` when the mount point does not exist, `Refused` when it is not an empty directory, `Io`.
-    pub(super) fn new(
-        mount_point: &Path,
-        options: &FuseOptions,
-        is_read_only: bool,
-    ) -> Result<(Self, OwnedFd)> {
+    pub(super) fn new(mount_point: &Path, options: &FuseOptions, rules: Rules) -> Result<(Self, OwnedFd)> {
         let mount_point = prepare(mount_point, options)?;
-        let wishes = Wishes { allow_other: options.allow_other, is_read_only };
+        let wishes = Wishes { allow_other: options.allow_other, rules };
         let descriptor = match mount_directly(&mount_point, wishes) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 mount_by_helper(&mount_point, wishes)?
@@ -143,16 +141,20 @@ fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
     for _ in 0..STALE_MAX {
         match look(mount_point) {
             Ok((path, true)) => return Ok(path),
-            Ok((_, false)) => return Err(Error::refused(format!("{shown}: the mount point is not empty"))),
+            Ok((_, false)) => {
+                return Err(Error::refused(format!(
+                    "{shown}: the mount point is not empty: name an empty directory, whose files nothing would hide"
+                )));
+            }
             Err(error) if is_dead(&error) => {
                 detach(mount_point, UnmountFlags::DETACH)?;
                 (options.on_event)(&FuseEvent::StaleUnmounted { mount_point });
             }
             Err(error) => {
                 return Err(match error.kind() {
-                    io::ErrorKind::NotFound => {
-                        Error::missing(format!("{shown}: the mount point does not exist"))
-                    }
+                    io::ErrorKind::NotFound => Error::missing(format!(
+                        "{shown}: the mount point does not exist: create it with mkdir"
+                    )),
                     io::ErrorKind::NotADirectory => {
                         Error::refused(format!("{shown}: the mount point is not a directory"))
                     }
@@ -176,26 +178,41 @@ fn look(mount_point: &Path) -> io::Result<(PathBuf, bool)> {
     Ok((path, first.is_none()))
 }
 
+/// What the kernel does by itself.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// It refuses every change.
+    pub(super) is_read_only: bool,
+    /// It lets users do what modes and owners allow. Otherwise, whoever can use the mount can read everything.
+    pub(super) checks_modes: bool,
+}
+
 /// Options of a mount.
 #[derive(Clone, Copy)]
 struct Wishes {
     allow_other: bool,
-    /// Read-only: the kernel refuses every change.
-    is_read_only: bool,
+    rules: Rules,
 }
 
 fn mount_directly(mount_point: &Path, wishes: Wishes) -> io::Result<OwnedFd> {
-    let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                io::Error::new(io::ErrorKind::NotFound, NO_DEVICE)
+            }
+            _ => error,
+        }
+    })?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
-    let mut data = format!(
-        "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions",
-        File::as_raw_fd(&device)
-    );
+    let mut data = format!("fd={},rootmode=40000,user_id={user},group_id={group}", File::as_raw_fd(&device));
+    if wishes.rules.checks_modes {
+        data.push_str(",default_permissions");
+    }
     if wishes.allow_other {
         data.push_str(",allow_other");
     }
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
-    flags.set(MountFlags::RDONLY, wishes.is_read_only);
+    flags.set(MountFlags::RDONLY, wishes.rules.is_read_only);
     let data = CString::new(data)?;
     mount(NAME, mount_point, format!("fuse.{NAME}"), flags, data.as_c_str())?;
     Ok(device.into())
@@ -204,11 +221,14 @@ fn mount_directly(mount_point: &Path, wishes: Wishes) -> io::Result<OwnedFd> {
 /// Mounts through the helper, which returns the descriptor through a socket.
 fn mount_by_helper(mount_point: &Path, wishes: Wishes) -> Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair().context(|| "making a socket".into())?;
-    let mut options = format!("fsname={NAME},subtype={NAME},default_permissions,nosuid,nodev,noatime");
+    let mut options = format!("fsname={NAME},subtype={NAME},nosuid,nodev,noatime");
+    if wishes.rules.checks_modes {
+        options.push_str(",default_permissions");
+    }
     if wishes.allow_other {
         options.push_str(",allow_other");
     }
-    if wishes.is_read_only {
+    if wishes.rules.is_read_only {
         options.push_str(",ro");
     }
     let mut command = Command::new(HELPER);
@@ -219,15 +239,29 @@ fn mount_by_helper(mount_point: &Path, wishes: Wishes) -> Result<OwnedFd> {
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let output = command.output().context(|| format!("running {HELPER}"))?;
+    let output = command.output().map_err(no_helper)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let shown = mount_point.display();
-        return Err(Error::refused(format!("{shown}: {HELPER} refused to mount: {}", said.trim())));
+        let hint = match wishes.allow_other && said.contains("allow_other") {
+            true => "; without --allow-other only you can use the mount",
+            false => "",
+        };
+        return Err(Error::refused(format!("{shown}: {HELPER} refused to mount: {}{hint}", said.trim())));
     }
     // Otherwise this process keeps the helper's end open, and would wait for a helper that sent nothing.
     drop(command);
     receive_descriptor(&ours)
+}
+
+/// Without the helper, only root can mount.
+fn no_helper(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::refused(format!(
+            "only root can mount without {HELPER}, which is not installed: install the package fuse3"
+        )),
+        _ => Error::io(format!("running {HELPER}"), error),
+    }
 }
 
 fn receive_descriptor(socket: &UnixStream) -> Result<OwnedFd> {

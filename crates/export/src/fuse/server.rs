@@ -16,7 +16,7 @@ use super::event::FuseEvent;
 use super::filesystem::Requests;
 use super::handles::Handles;
 use super::handshake::{begin, hear_init};
-use super::mount::{Mount, Unmounted};
+use super::mount::{Mount, Rules, Unmounted};
 use super::names::Served;
 use super::state::{FuseHandover, FuseState};
 use crate::pause::Pause;
@@ -97,7 +97,8 @@ impl FuseServer {
         options: FuseOptions,
         pause: Arc<Pause>,
     ) -> Result<Self> {
-        let (mount, device) = Mount::new(mount_point, &options, tree.is_read_only())?;
+        let rules = Rules { is_read_only: tree.is_read_only(), checks_modes: true };
+        let (mount, device) = Mount::new(mount_point, &options, rules)?;
         let (threads, config) = config(&options);
         let served = Arc::new(Served::new(tree, options, Handles::default()));
         let requests = Requests(Arc::clone(&served));
@@ -220,41 +221,53 @@ impl FuseServer {
         Ok(Parcel { bytes: state.to_text()?.into_bytes(), descriptors: vec![device] })
     }
 
-    /// Unmounts, and waits for the threads.
     fn end(&self, running: BackgroundSession) -> Result<()> {
         self.served.is_ending.store(true, Ordering::Relaxed);
-        let deadline = Instant::now() + self.served.options.farewell_time;
-        loop {
-            if running.guard.is_finished() {
-                self.mount.clear_if_dead()?;
-                break;
-            }
-            if matches!(self.mount.unmount()?, Unmounted::Done) {
-                break;
-            }
-            if Instant::now() >= deadline {
-                self.served.tell(&FuseEvent::Busy { mount_point: &self.mount.mount_point });
-                self.mount.detach()?;
-                break;
-            }
-            thread::sleep(SLEEP_MAX);
-        }
-        // A thread may be waiting for the store. Without the right to abort the connection, threads live as long as the
-        // programs that use the mount, or a copy of it in another namespace; their requests fail.
-        let deadline = Instant::now() + self.served.options.farewell_time;
-        while !running.guard.is_finished() {
-            if Instant::now() >= deadline {
-                self.served.handles.clear();
-                return Ok(());
-            }
-            thread::sleep(SLEEP_MAX);
-        }
-        running.join().context(|| "talking to the kernel".into())
+        end(&self.mount, running, &self.served.options, || self.served.handles.clear())
     }
 }
 
+/// Unmounts, and waits for the threads. `give_up` is called if they do not end in time.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn end(
+    mount: &Mount,
+    running: BackgroundSession,
+    options: &FuseOptions,
+    give_up: impl FnOnce(),
+) -> Result<()> {
+    let deadline = Instant::now() + options.farewell_time;
+    loop {
+        if running.guard.is_finished() {
+            mount.clear_if_dead()?;
+            break;
+        }
+        if matches!(mount.unmount()?, Unmounted::Done) {
+            break;
+        }
+        if Instant::now() >= deadline {
+            (options.on_event)(&FuseEvent::Busy { mount_point: &mount.mount_point });
+            mount.detach()?;
+            break;
+        }
+        thread::sleep(SLEEP_MAX);
+    }
+    // A thread may be waiting for the store. Without the right to abort the connection, threads live as long as the
+    // programs that use the mount, or a copy of it in another namespace; their requests fail.
+    let deadline = Instant::now() + options.farewell_time;
+    while !running.guard.is_finished() {
+        if Instant::now() >= deadline {
+            give_up();
+            return Ok(());
+        }
+        thread::sleep(SLEEP_MAX);
+    }
+    running.join().context(|| "talking to the kernel".into())
+}
+
 /// Returns the number of threads, and the configuration of the library.
-fn config(options: &FuseOptions) -> (usize, Config) {
+pub(super) fn config(options: &FuseOptions) -> (usize, Config) {
     let threads = options.threads.clamp(1, THREADS_MAX);
     let mut config = Config::default();
     config.n_threads = Some(threads);
