@@ -4,6 +4,8 @@
 # A look inside an image of 4 GiB whose files are those of /usr of this machine, beside the same disk mounted through a loop device.
 #   ls, cat   a process with nothing in memory: its milliseconds, and the bytes that it reads
 #   cp -r     everything, with warm memory, as a ratio to `cp -a` from the mount
+#   mount     `platter mount` beside the loop mount, both with an empty page cache: find with attributes, tar, and reads of one file
+#             with fio, as a ratio of the times or rates (1 is as fast as the loop mount)
 #
 #   FILES_TREE  the directory whose files the disk has (default: /usr)
 #   FILES_KINDS the filesystems (default: ext4 xfs btrfs)
@@ -34,6 +36,31 @@ cold_medians() {
 	) MB read"
 }
 
+# mounted NAME COMMAND...: the command's time in both mounts, each with an empty page cache, as a ratio
+mounted() {
+	local what=$1 place
+	shift
+	for _ in $(seq "$RUNS"); do
+		for place in "$MNT" "$WORK/seen"; do
+			sync
+			echo 3 >/proc/sys/vm/drop_caches
+			(cd "$place" && timed "$kind-$what-$(basename "$place")" "$@" >/dev/null)
+		done
+	done
+	result "mount: $what, speed as a ratio to the loop mount" "$(calculate "$(median "$kind-$what-$(basename "$MNT")") / $(median "$kind-$what-seen")") ($(median "$kind-$what-seen") s)"
+}
+# reads NAME OPTION...: MiB/s of fio in both mounts
+reads() {
+	local what=$1 place
+	shift
+	for place in "$MNT" "$WORK/seen"; do
+		echo 3 >/proc/sys/vm/drop_caches
+		fio --name=x --readonly --filename="$place/one-file" --output-format=json --runtime=10 --time_based=0 "$@" |
+			python3 -c 'import json, sys; print(json.load(sys.stdin)["jobs"][0]["read"]["bw"] / 1024)' >"$WORK/fio-$(basename "$place")"
+	done
+	result "mount: $what, and of the loop mount" "$(printf '%.0f and %.0f MiB/s' "$(cat "$WORK/fio-seen")" "$(cat "$WORK/fio-$(basename "$MNT")")")"
+}
+
 for kind in "${KINDS[@]}"; do
 	heading "$kind"
 	new_store
@@ -46,6 +73,7 @@ for kind in "${KINDS[@]}"; do
 	esac
 	mount -o loop "$WORK/disk" "$MNT"
 	cp -a "$TREE/bin" "$TREE/lib" "$MNT/" 2>/dev/null || true
+	find "$MNT/lib" -type f -size +1M -print0 | sort -z | xargs -0 cat 2>/dev/null | head -c 256M >"$MNT/one-file" || true
 	umount "$MNT"
 	platter capture "$WORK/disk" disk >/dev/null
 	file=$(platter find disk:/bin --name 'bash' | head -n 1)
@@ -56,7 +84,16 @@ for kind in "${KINDS[@]}"; do
 		rm -rf "$WORK/copy" && timed "$kind-platter" platter cp --recursive disk:/lib "$WORK/copy"
 		rm -rf "$WORK/copy" && timed "$kind-mount" cp -a "$MNT/lib" "$WORK/copy"
 	done
-	umount "$MNT"
 	rm -rf "$WORK/copy"
 	result "cp -r, speed as a ratio to cp -a from a mount" "$(calculate "$(median "$kind-mount") / $(median "$kind-platter")")"
+	mkdir -p "$WORK/seen"
+	"$PLATTER" --store "$STORE" mount disk: "$WORK/seen" >"$WORK/mount.log" 2>&1 &
+	for _ in $(seq 600); do if grep -q '^mounted' "$WORK/mount.log"; then break; else sleep 0.1; fi; done
+	mounted "find with attributes" find . -printf '%p %s %m %T@\n'
+	mounted "tar" tar -cf - lib
+	reads "reads in order" --rw=read --bs=1M
+	reads "random reads of 4 KiB" --rw=randread --bs=4k --io_size=16M --randseed=1
+	umount "$WORK/seen"
+	wait
+	umount "$MNT"
 done

@@ -223,7 +223,7 @@ impl Copy<'_> {
             self.set("the owner", done);
         }
         for attribute in self.files.attributes(inode)? {
-            if is_settable(&attribute) {
+            if is_of_the_system(&attribute) {
                 let Attribute { name, value } = attribute;
                 let done = sys::fsetxattr(file, name.as_slice(), &value, XattrFlags::empty());
                 self.set(&shown(&name), done);
@@ -318,7 +318,7 @@ impl Copy<'_> {
             self.set("the owner", done);
             let path = [format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat();
             for attribute in self.files.attributes(inode)? {
-                if is_settable(&attribute) {
+                if is_of_the_system(&attribute) {
                     let Attribute { name, value } = attribute;
                     let done = sys::lsetxattr(&path[..], name.as_slice(), &value, XattrFlags::empty());
                     self.set(&shown(&name), done);
@@ -371,8 +371,8 @@ fn times(inode: &FileInode) -> Timestamps {
     Timestamps { last_access: omitted, last_modification: modified }
 }
 
-/// Whether an attribute has a name that the system takes.
-fn is_settable(attribute: &Attribute) -> bool {
+/// Whether an attribute has a name that the system knows.
+pub(crate) fn is_of_the_system(attribute: &Attribute) -> bool {
     const PREFIXES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
     PREFIXES.iter().any(|prefix| attribute.name.starts_with(prefix))
 }

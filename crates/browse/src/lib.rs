@@ -10,6 +10,7 @@
 mod copy;
 mod entry;
 mod location;
+mod mount;
 mod opened;
 mod path;
 mod read;
@@ -17,5 +18,6 @@ mod read;
 pub use copy::{CopyReport, copy_out};
 pub use entry::{FileEntry, FileType, PartitionEntry};
 pub use location::FileLocation;
+pub use mount::{Admit, MountEvent, MountRequest, mount};
 pub use opened::{Visit, find, list, partitions};
 pub use read::read_file;

@@ -58,7 +58,7 @@ pub fn partitions(store: &StoreLocation, version: &str) -> Result<Vec<PartitionE
     with_disk(store, version, |disk| read_partitions(disk))
 }
 
-fn read_partitions(disk: &dyn DiskRead) -> Result<Vec<PartitionEntry>> {
+pub(crate) fn read_partitions(disk: &dyn DiskRead) -> Result<Vec<PartitionEntry>> {
     let table = read_table(disk)?;
     let listed = table.partitions.iter().filter(|partition| !partition.container);
     let mut places: Vec<(Option<u32>, Extent, &str)> =
@@ -95,7 +95,7 @@ fn describe(
 }
 
 /// Returns the place of the filesystem that a location names.
-fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Extent> {
+pub(crate) fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Extent> {
     let place = |found: &PartitionEntry| Extent::new(found.offset, found.length);
     let listed = || {
         let shown = partitions.iter().map(|found| {

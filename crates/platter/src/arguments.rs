@@ -22,7 +22,7 @@ use clap_complete::Shell;
 pub(crate) use collect::{Gc, Images};
 pub(crate) use copies::{Copies, Follow, OtherArguments, Promote, Push};
 pub(crate) use encryption::{Encryption, Init, NewSecret, UnlockArguments};
-pub(crate) use files::{Cat, Cp, Find, Ls};
+pub(crate) use files::{Cat, Cp, Find, Ls, Mount};
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Heal, Image, Log, Protect, Rename, Which};
 pub(crate) use live::{
@@ -139,6 +139,17 @@ pub(crate) enum Command {
     ///
     /// Root also copies owners, devices and all attributes. Nothing is overwritten. Exit code 4 if a file could not be copied.
     Cp(Cp),
+    /// Mount all images, or one, as read-only trees of files, until Ctrl-C or `umount`
+    ///
+    /// `platter mount DIR` shows the files of all images: DIR/lab/debian12/3/1/etc is /etc on partition 1 of version 3, and
+    /// DIR/lab/debian12/latest leads to the newest version. A disk without a partition table has its files in `disk` instead of a
+    /// number. `platter mount lab/debian12@3 DIR` shows one version, and `platter mount lab/debian12:1/etc DIR` one filesystem or
+    /// directory.
+    ///
+    /// Files have their modes, owners, times, links and attributes. Needs FUSE, and no other rights. Only the user who mounts can use
+    /// the mount, and can read every file. With --allow-other, all users can do what the modes and owners in the image allow.
+    /// Devices and setuid bits have no effect. A damaged file is an error for its readers, and a message here.
+    Mount(Mount),
     /// Create a new image from a version; copies no data
     Clone(Clone),
     /// Rename an image, and all images below that name

@@ -56,6 +56,7 @@ fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCod
         Command::Find(options) => command::find::run(store, options, output),
         Command::Cat(options) => command::cat::run(store, options),
         Command::Cp(options) => command::cp::run(store, options, output),
+        Command::Mount(options) => command::mount::run(store, options, output),
         Command::Clone(options) => command::clone::run(store, options, output),
         Command::Rename(options) => command::rename::run(store, options, output),
         Command::Protect(options) => command::protect::run(store, options, true, output),

@@ -31,6 +31,10 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
             Ok(_) => Ok(arguments),
             Err(error) => Err(wrong("receive", ErrorKind::ValueValidation, &error.to_string())),
         },
+        Command::Mount(options) => match options.parts() {
+            Ok(_) => Ok(arguments),
+            Err(error) => Err(wrong("mount", ErrorKind::ValueValidation, &error.to_string())),
+        },
         _ => Ok(arguments),
     });
     parsed.map_err(|error| match error.kind() {
@@ -50,6 +54,7 @@ pub(crate) fn check(command: &Command, store: &StoreLocation) -> Result<(), clap
             .or_else(|| of_overlays(&options.far, store)),
         Command::Install(options) => of_cache(&options.cache, store),
         Command::Export(options) => of_cache(&options.cache, store),
+        Command::Mount(options) => of_cache(&options.cache_of_origin, store),
         Command::Disks(options) => of_overlays(&options.far, store),
         Command::Detach(options) => of_overlays(&options.far, store),
         Command::Publish(options) => of_overlays(&options.far, store),
@@ -120,6 +125,7 @@ fn name_of(command: &Command) -> &'static str {
         Command::Attach(_) => "attach",
         Command::Install(_) => "install",
         Command::Export(_) => "export",
+        Command::Mount(_) => "mount",
         Command::Disks(_) => "disks",
         Command::Detach(_) => "detach",
         Command::Publish(_) => "publish",

@@ -1,9 +1,14 @@
 //! Arguments of the commands that look into an image.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use platter_browse::FileLocation;
+use platter_jobs::{Error, Result};
+
+use super::signing::SignatureArguments;
+use super::target::CacheArguments;
 
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
@@ -38,4 +43,42 @@ pub(crate) struct Cp {
     /// Copy a directory with everything below it
     #[arg(long, short)]
     pub(crate) recursive: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mount {
+    /// NAME[@NUMBER], or a filesystem or directory in it: NAME:PARTITION/PATH; without it, all images. Then an empty directory
+    #[arg(required = true, num_args = 1..=2, value_names = ["IMAGE", "DIR"])]
+    pub(crate) what: Vec<OsString>,
+    /// Other users can use the mount, too, as far as the modes of the files allow
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Memory for decoded blocks in MiB
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) cache: u32,
+    #[command(flatten)]
+    pub(crate) cache_of_origin: CacheArguments,
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArguments,
+}
+
+impl Mount {
+    /// The image, if one is named, and the mount point.
+    ///
+    /// # Errors
+    /// `Refused` if the first of two words is no image.
+    pub(crate) fn parts(&self) -> Result<(Option<FileLocation>, &Path)> {
+        match &self.what[..] {
+            [image, dir] => {
+                let text = image.to_str().filter(|text| !text.starts_with(['/', '.', '~']));
+                let text = text.ok_or_else(|| {
+                    let dir = dir.display();
+                    Error::refused(format!("the image comes first: platter mount {dir} {}", image.display()))
+                })?;
+                Ok((Some(text.parse()?), Path::new(dir)))
+            }
+            [dir] => Ok((None, Path::new(dir))),
+            _ => Err(Error::refused("name an empty directory, or an image and an empty directory")),
+        }
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) mod key;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod mount;
 pub(crate) mod node;
 pub(crate) mod promote;
 pub(crate) mod protect;

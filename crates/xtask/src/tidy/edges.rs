@@ -141,7 +141,15 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "platter-browse",
-        own: &["platter-disk", "platter-fetch", "platter-filesystem", "platter-image", "platter-vdisk"],
+        own: &[
+            "platter-disk",
+            "platter-export",
+            "platter-fetch",
+            "platter-filesystem",
+            "platter-image",
+            "platter-records",
+            "platter-vdisk",
+        ],
         foreign: None,
     },
     Rule {

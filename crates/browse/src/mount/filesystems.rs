@@ -1,0 +1,190 @@
+//! Filesystems that are open: the last few, each with the disk that it is on.
+//!
+//! A reader of a filesystem borrows its disk, so both are kept together ([`Reader`]). One thread at a time uses a reader; contents
+//! in runs are read from the disk itself, by many.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use platter_fetch::{OpenStore, SourceOptions};
+use platter_filesystem::{FileTree, open_files, probe};
+use platter_image::recipe::Recipe;
+use platter_image::{DiskRead, Error, Extent, Result, Score};
+use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk};
+use self_cell::self_cell;
+
+/// How long requests to an origin that is down are retried. Programs wait this long.
+const SOURCE_OPTIONS: SourceOptions =
+    SourceOptions { retry_time_max: std::time::Duration::from_secs(30), exact: false };
+/// The most filesystems that are open at once; with an origin, each takes up to 64 MiB.
+const OPEN_MAX: usize = 16;
+/// The same with those that must stay open.
+const KEPT_MAX: usize = 64;
+
+/// The disk of a version.
+pub(super) struct VersionDisk {
+    device: RecipeDisk,
+    sector_size: u32,
+}
+
+impl VersionDisk {
+    /// # Errors
+    /// `Missing` if the store has no such recipe; those of reading it.
+    pub(super) fn open(store: &OpenStore, memory: &Arc<BlockCache>, score: Score) -> Result<Self> {
+        let source = store.source(score, SOURCE_OPTIONS);
+        let sector_size = Recipe::open(score, &*source)?.root().sector_size;
+        Ok(Self { device: RecipeDisk::open(score, source, memory.clone())?, sector_size })
+    }
+}
+
+impl DiskRead for VersionDisk {
+    fn length(&self) -> u64 {
+        self.device.length()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.device.read(buffer, offset).map_err(io::Error::other)
+    }
+}
+
+type Tree<'d> = Box<dyn FileTree + 'd>;
+
+self_cell!(
+    struct Reader {
+        owner: Arc<VersionDisk>,
+        #[not_covariant]
+        dependent: Tree,
+    }
+);
+
+/// A filesystem that is open.
+pub(super) struct OpenFilesystem {
+    pub(super) disk: Arc<VersionDisk>,
+    reader: Mutex<Reader>,
+    /// It must stay open, see [`FileTree::forgets`].
+    forgets: AtomicBool,
+}
+
+impl OpenFilesystem {
+    fn open(disk: Arc<VersionDisk>, extent: Extent) -> Result<Self> {
+        let reader = Reader::try_new(disk.clone(), |disk| {
+            let files = open_files(&probe(&**disk, extent)?, &**disk, extent);
+            files.ok_or_else(|| Error::corrupt("the filesystem is no longer readable"))?
+        })?;
+        Ok(Self { disk, reader: Mutex::new(reader), forgets: AtomicBool::new(false) })
+    }
+
+    /// Runs `work` with the files, of which it may read as much as one walk needs.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut dyn FileTree) -> Result<T>) -> Result<T> {
+        self.reader.lock().with_dependent_mut(|_, files| {
+            files.renew();
+            let result = work(&mut **files);
+            self.forgets.store(files.forgets(), Ordering::Relaxed);
+            result
+        })
+    }
+}
+
+/// Where a filesystem is, and whether it is open.
+pub(super) struct Filesystem {
+    /// Its version and partition, for messages.
+    pub(super) shown: String,
+    score: Score,
+    extent: Extent,
+    open: Mutex<Option<Arc<OpenFilesystem>>>,
+}
+
+/// All filesystems, and their indexes by the score and the offset on the disk.
+#[derive(Default)]
+struct Known {
+    list: Vec<Arc<Filesystem>>,
+    by_place: HashMap<(Score, u64), usize>,
+}
+
+/// All filesystems that were used, by index.
+#[derive(Default)]
+pub(super) struct Filesystems {
+    all: Mutex<Known>,
+    /// Those that are open, the one that was used last at the end.
+    used: Mutex<VecDeque<usize>>,
+}
+
+impl Filesystems {
+    /// The index of the filesystem at a place of a disk.
+    pub(super) fn index(&self, score: Score, extent: Extent, shown: impl FnOnce() -> String) -> usize {
+        let mut all = self.all.lock();
+        let Known { list, by_place } = &mut *all;
+        *by_place.entry((score, extent.offset)).or_insert_with(|| {
+            list.push(Arc::new(Filesystem { shown: shown(), score, extent, open: Mutex::new(None) }));
+            list.len() - 1
+        })
+    }
+
+    /// # Errors
+    /// `Missing` if there is none.
+    pub(super) fn get(&self, index: usize) -> Result<Arc<Filesystem>> {
+        let found = self.all.lock().list.get(index).cloned();
+        found.ok_or_else(|| Error::missing("there is no such filesystem"))
+    }
+
+    /// Opens a filesystem, unless it is open. Others may be closed.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Refused` if its files cannot be read; those of reading the disk.
+    pub(super) fn open(
+        &self,
+        (store, memory): (&OpenStore, &Arc<BlockCache>),
+        index: usize,
+    ) -> Result<(Arc<Filesystem>, Arc<OpenFilesystem>)> {
+        let filesystem = self.get(index)?;
+        let mut open = filesystem.open.lock();
+        let found = match &*open {
+            Some(found) => found.clone(),
+            None => {
+                let disk = VersionDisk::open(store, memory, filesystem.score);
+                let opened = disk.and_then(|disk| OpenFilesystem::open(Arc::new(disk), filesystem.extent));
+                let opened = Arc::new(opened.map_err(|error| error.within(filesystem.shown.clone()))?);
+                open.insert(opened).clone()
+            }
+        };
+        drop(open);
+        self.note_use(index);
+        Ok((filesystem, found))
+    }
+
+    /// Puts a filesystem at the end of those that are open, and closes what was not used for longest.
+    fn note_use(&self, index: usize) {
+        let mut used = self.used.lock();
+        if used.back() == Some(&index) {
+            return;
+        }
+        used.retain(|known| *known != index);
+        used.push_back(index);
+        let mut place = 0;
+        while used.len() > OPEN_MAX && place + 1 < used.len() {
+            let must_close = used.len() > KEPT_MAX;
+            let candidate = used[place];
+            let is_closed = self.get(candidate).is_ok_and(|filesystem| {
+                // One that is being opened is in use.
+                let Some(mut open) = filesystem.open.try_lock() else { return false };
+                let must_stay =
+                    open.as_ref().is_some_and(|open| open.forgets.load(Ordering::Relaxed)) && !must_close;
+                if !must_stay {
+                    *open = None;
+                }
+                !must_stay
+            });
+            match is_closed {
+                true => drop(used.remove(place)),
+                false => place += 1,
+            }
+        }
+    }
+}

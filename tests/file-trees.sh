@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Sourced by suites that compare files in images with the same filesystem mounted by the kernel: makes filesystems with everything
+# that they can hold, and compares two trees.
+# shellcheck disable=SC2034,SC2154  # WORK and MNT are of lib.sh
+
+# trees_equal A B: names, types, modes, owners, times, targets, link counts, contents, attributes
+trees_equal() {
+	local tree
+	for tree in "$1" "$2"; do
+		(
+			cd "$tree" || exit
+			find . -mindepth 1 \( -type f -printf '%P\t%y %m %U %G %T@ %s %n\n' -o -type l -printf '%P\t%y %U %G %T@ %l\n' -o -printf '%P\t%y %m %U %G %T@\n' \) | sort
+			find . -type f -print0 | sort -z | xargs -0 sha256sum
+			find . \( -type b -o -type c \) -exec stat -c '%n %t %T' {} + | sort
+			find . -mindepth 1 -print0 | sort -z | xargs -0 getfattr -h -d -m - --absolute-names 2>/dev/null |
+				# The form in which XFS stores access lists, which getfacl shows.
+				grep -v '^trusted.SGI_ACL_'
+			find . -mindepth 1 ! -type l -print0 | sort -z | xargs -0 getfacl -p
+		) >"$WORK/tree-$(basename "$tree")"
+	done
+	diff "$WORK/tree-$(basename "$1")" "$WORK/tree-$(basename "$2")"
+}
+
+# A tree with everything that a filesystem can hold.
+fill() {
+	file_tree "$1/tree" 12 files
+	mkdir -p "$1/etc/deep/er" "$1/empty" "$1/sticky"
+	echo "lab" >"$1/etc/hostname"
+	ln -s hostname "$1/etc/name"
+	ln -s /etc/deep "$1/absolute"
+	ln -s ../../.. "$1/etc/deep/er/up"
+	ln -s loop "$1/loop"
+	ln "$1/etc/hostname" "$1/etc/deep/second-name"
+	truncate -s 5M "$1/sparse"
+	printf end | dd of="$1/sparse" bs=1 seek=3000000 conv=notrunc status=none
+	: >"$1/nothing"
+	printf 'odd' >"$1/$(printf 'line\nbreak')"
+	mknod "$1/null" c 1 3
+	mknod "$1/disk" b 259 70000
+	mkfifo "$1/pipe"
+	setfattr -n user.color -v blue "$1/etc/hostname"
+	setfattr -n trusted.note -v x "$1/etc"
+	setfacl -m u:1234:r,g:77:rw "$1/etc/hostname"
+	setfacl -d -m u:1234:r "$1/empty"
+	chown -h 1000:1001 "$1/etc/name" "$1/etc/hostname" "$1/null"
+	chmod 4755 "$1/nothing"
+	chmod 1777 "$1/sticky"
+	touch -h -d '2001-02-03 04:05:06.789' "$1/etc/name" "$1/etc/deep"
+}
+
+# make_image MOUNT_OPTIONS COMMAND...: a new filesystem on $WORK/disk, filled
+make_image() {
+	local options=$1
+	shift
+	truncate -s 0 "$WORK/disk"
+	truncate -s "${SIZE:-96M}" "$WORK/disk"
+	"$@" "$WORK/disk" >/dev/null
+	mount -o "loop,$options" "$WORK/disk" "$MNT"
+	fill "$MNT"
+	# Directories in blocks, in a tree of blocks, and attributes that are not in the inode.
+	mkdir "$MNT/many" "$MNT/few"
+	(cd "$MNT/many" && seq -f 'a file with a rather long name, number %g' 3000 | xargs -d '\n' touch -d @1000000000 --)
+	(cd "$MNT/few" && seq -f 'number %g' 40 | xargs -d '\n' touch -d @1000000000 --)
+	[ "${MANY_ATTRIBUTES:-0}" = 0 ] || for n in $(seq "$MANY_ATTRIBUTES"); do
+		setfattr -n "user.attribute-$n" -v "$(head -c $((n * 20)) /dev/zero | tr '\0' v)" "$MNT/nothing"
+	done
+	umount "$MNT"
+}
