@@ -18,6 +18,6 @@ pub use options::{
     ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, SinkTimes, ToldSender,
 };
 pub use platter_cast::{
-    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState, ReceiverStatus, Segment,
-    SenderProgress, SessionDescription, SinkStage, Wanted,
+    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState,
+    ReceiverStatus, Segment, SenderProgress, SessionDescription, SinkStage, Wanted,
 };
