@@ -81,6 +81,12 @@ pub(crate) const DISCARD_PAUSE: Duration = Duration::from_secs(60);
 pub(crate) const UPLOAD_STALE: Duration = Duration::from_secs(20);
 /// The same for an upload whose connections have all ended.
 pub(crate) const UPLOAD_LEFT: Duration = Duration::from_secs(2);
+/// A promise to send a block counts for this long.
+pub(crate) const PROMISE_KEPT: Duration = Duration::from_secs(30);
+/// Most promised blocks that are remembered; more are sent by everybody who has them.
+pub(crate) const PROMISES_MAX: usize = 1 << 18;
+/// Pause between two looks at what other uploads have sent.
+pub(crate) const PROMISE_PAUSE: Duration = Duration::from_millis(20);
 /// An upload without requests for this long is ended.
 pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(600);
 /// Most ids remembered as sent in one upload of a restricted token: 2 TiB of data.

@@ -8,6 +8,7 @@
 //! the next upload of the same token, and then discarded.
 
 mod leftovers;
+mod promises;
 mod proof;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -32,6 +33,7 @@ use crate::id_sets::IdSet;
 use crate::writer::is_usable;
 use leftovers::{Claim, Leftovers, Usage, Usages, limit_of, owner_name};
 use platter_transport::random_hex;
+use promises::{Answer, Promises};
 pub(crate) use proof::PublishError;
 use proof::prove;
 
@@ -44,6 +46,7 @@ pub(crate) struct Uploads {
     /// Most bytes of one token's unfinished uploads.
     limit: u64,
     usages: Usages,
+    promises: Arc<Promises>,
     /// Time of the last search for data to discard.
     discarded: Mutex<Option<Instant>>,
     table: Mutex<HashMap<String, Arc<Upload>>>,
@@ -76,6 +79,11 @@ pub(crate) struct Upload {
     session: RwLock<Option<Session>>,
     pins: Mutex<PinSet>,
     leftovers: Mutex<Leftovers>,
+    promises: Arc<Promises>,
+    /// Blocks that other uploads have promised to send.
+    awaited: Mutex<HashSet<BlockId>>,
+    /// Whether it relies on promises: not after an upload that may have ended because one was broken.
+    relies: bool,
     /// Bytes of all unfinished uploads of the owner; `bytes` of them belong to this one.
     usage: Usage,
     bytes: AtomicU64,
@@ -101,9 +109,11 @@ impl Touched {
     /// Whether its client has presumably gone: a client that was cut off or ended begins another upload.
     fn is_left(&self) -> bool {
         let idle = self.at.elapsed();
-        let has_hung_up =
-            !self.over.is_empty() && self.over.iter().all(|connection| connection.strong_count() == 0);
-        idle >= UPLOAD_STALE || has_hung_up && idle >= UPLOAD_LEFT
+        idle >= UPLOAD_STALE || self.has_hung_up() && idle >= UPLOAD_LEFT
+    }
+
+    fn has_hung_up(&self) -> bool {
+        !self.over.is_empty() && self.over.iter().all(|connection| connection.strong_count() == 0)
     }
 }
 
@@ -131,6 +141,7 @@ impl Uploads {
         Self {
             limit,
             usages: Usages::default(),
+            promises: Arc::default(),
             discarded: Mutex::default(),
             table: Mutex::default(),
             beginning: Mutex::default(),
@@ -154,11 +165,15 @@ impl Uploads {
         let _place = self.place_for(&who.id)?;
         let owner = owner_name(&who.id);
         self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
+        let leftovers = Leftovers::of(&writer, owner, LEFTOVER_IDS_MAX)?;
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
             touched: Mutex::new(Touched::now()),
-            leftovers: Mutex::new(Leftovers::of(&writer, owner, LEFTOVER_IDS_MAX)?),
+            relies: leftovers.is_empty(),
+            leftovers: Mutex::new(leftovers),
+            promises: Arc::clone(&self.promises),
+            awaited: Mutex::default(),
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
@@ -356,11 +371,12 @@ impl Upload {
         }
     }
 
-    /// Returns which of these blocks must be sent. The others are pinned until the upload ends.
+    /// Returns which of these blocks must be sent. The others are pinned until the upload ends, or another upload has promised to
+    /// send them ([`Upload::is_waiting`]).
     ///
     /// # Errors
     /// `Missing` when the upload has ended; the store's errors.
-    pub(crate) fn need(&self, ids: &[BlockId]) -> Result<Vec<bool>> {
+    pub(crate) fn need(self: &Arc<Self>, ids: &[BlockId]) -> Result<Vec<bool>> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut pins = lock(&self.pins);
@@ -374,6 +390,10 @@ impl Upload {
             // A version may refer to a damaged block of its base: it is pinned, but still needed.
             let pin = if is_needed { session.pin_stored(id)? } else { sound };
             pin.into_iter().for_each(|pin| pins.insert(pin));
+            if is_needed && self.relies && self.promises.ask(id, self) == Answer::Promised {
+                lock(&self.awaited).insert(*id);
+                return Ok(false);
+            }
             Ok(is_needed)
         };
         ids.iter().map(&mut is_needed).collect()
@@ -421,10 +441,43 @@ impl Upload {
                 };
                 let pin = session.append(&frame)?;
                 lock(&self.pins).insert(pin);
+                self.promises.keep(frame.blocks.iter().map(|block| block.id));
                 stored = frame.stored;
             }
         }
         Ok(accepted)
+    }
+
+    /// Returns whether other uploads are still expected to send blocks on which this one relies. When it returns `false`, either all
+    /// have arrived, or publishing fails with `Missing`: the client then begins another upload.
+    ///
+    /// # Errors
+    /// `Missing` when the upload has ended; the store's errors.
+    pub(crate) fn is_waiting(&self) -> Result<bool> {
+        let session = self.session.read();
+        let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
+        let (mut awaited, mut pins) = (lock(&self.awaited), lock(&self.pins));
+        let mut arrived = HashSet::new();
+        for id in awaited.iter() {
+            match session.lookup_and_pin(id)? {
+                Some(pin) => {
+                    pins.insert(pin);
+                    arrived.insert(*id);
+                }
+                None if self.promises.is_promised(id) => break,
+                None => return Ok(false),
+            }
+        }
+        awaited.retain(|id| !arrived.contains(id));
+        Ok(!awaited.is_empty())
+    }
+
+    /// Whether its client is expected to send what it has promised.
+    fn is_sending(&self) -> bool {
+        let touched = lock(&self.touched);
+        touched.at.elapsed() < UPLOAD_STALE
+            && !touched.has_hung_up()
+            && self.session.try_read().is_none_or(|session| session.is_some())
     }
 
     /// Pages may exceed the limit a little, so data that was uploaded up to the limit can still be published.
@@ -468,6 +521,7 @@ impl Upload {
     fn check(&self, draft: &VersionRecord) -> Result<u64, PublishError> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
+        session.take_borrowed()?;
         let may_use = |id: &BlockId| self.known.as_ref().is_none_or(|known| known.has(id));
         prove(draft, &self.writer, session, &may_use)
     }

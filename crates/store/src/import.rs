@@ -29,6 +29,7 @@ impl Session {
         }
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         let (record_id, frame) = encode_record(record, &mut compressor)?;
+        self.take_borrowed()?;
         self.hold_recipe(record.score)?;
         let version = Version { name: record.name(), record_id, record: record.clone() };
         self.commit(|change, state, session| {

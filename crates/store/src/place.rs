@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use platter_encryption::{KEY_FILE_LENGTH_MAX, KeyFile};
 use platter_image::{Domain, Error, ErrorKind, IoContext, Result};
@@ -34,6 +35,7 @@ pub struct StorePlace {
     sqlite_vfs: Option<String>,
     pack_length_target: u64,
     index_limits: IndexLimits,
+    lock_wait: Duration,
     catalog: CatalogFiles,
     actor: Arc<Actor>,
 }
@@ -98,6 +100,7 @@ impl StorePlace {
             sqlite_vfs,
             pack_length_target: PACK_LENGTH_TARGET,
             index_limits,
+            lock_wait: Duration::ZERO,
             catalog,
             actor,
         }
@@ -145,6 +148,18 @@ impl StorePlace {
     pub fn with_index_blocks(mut self, blocks: u64) -> Self {
         self.index_limits.blocks = blocks;
         self
+    }
+
+    /// Waits at least this long for another process that writes the store, instead of the seconds that are usual.
+    #[must_use]
+    pub fn with_lock_wait(mut self, time: Duration) -> Self {
+        self.lock_wait = time;
+        self
+    }
+
+    /// How long to wait at least for another process that writes the store.
+    pub fn lock_wait(&self) -> Duration {
+        self.lock_wait
     }
 
     pub(crate) fn index_limits(&self) -> IndexLimits {

@@ -10,7 +10,7 @@
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
@@ -171,7 +171,8 @@ impl Shared {
     pub(crate) fn lift(&self, files: &BTreeSet<String>, good: &BTreeSet<BadPlace>) -> Result<()> {
         let _lock = match &self.writer {
             Some(_) => None,
-            None => Some(take_lock(&self.place, WRITER_LOCK_TRIES)?),
+            // A reader is not held up for long.
+            None => Some(take_lock(&self.place.clone().with_lock_wait(Duration::ZERO), WRITER_LOCK_TRIES)?),
         };
         Health::lift(&self.place, self.id, files, good)
     }

@@ -430,6 +430,11 @@ impl Interrupted {
         copies.into_iter().map(|(_, sealed, _)| sealed).collect()
     }
 
+    /// Adds a sealed pack that the next commit lists; its blocks are in the store's index.
+    pub(crate) fn refer(&mut self, ordinal: u32, pack: SealedPack) {
+        self.referred.push((ordinal, pack));
+    }
+
     /// Removes packs from the list after a commit has listed them.
     pub(crate) fn listed(&mut self, packs: &[(u32, SealedPack)]) {
         self.referred.retain(|pack| !packs.contains(pack));

@@ -6,6 +6,7 @@
 //! next writer completes it (see `salvage`). After the first error of any kind the store accepts no more writes.
 
 mod closure;
+mod lending;
 mod parked;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -38,6 +39,7 @@ use platter_records::VersionRecord;
 use platter_records::edit_lock_refusal;
 use platter_records::{Action, Actor, PackId};
 
+pub(crate) use lending::SessionsUnderWay;
 pub use parked::{ParkedPack, Resumed};
 
 /// zstd level of the record's frame.
@@ -50,9 +52,12 @@ pub struct Session {
     shared: Arc<Shared>,
     /// Who adds to the store.
     actor: Arc<Actor>,
-    state: Mutex<State>,
+    /// Other sessions of this process borrow from it.
+    state: Arc<Mutex<State>>,
     /// The packs of others on which this session relies, until its commit.
     pins: Mutex<PinSet>,
+    /// Ordinals of packs of other sessions under way on which this session relies.
+    borrowed: Mutex<HashSet<u32>>,
     known: KnownFrames,
     /// It changes no names, so a follower accepts it.
     is_upkeep: bool,
@@ -67,6 +72,8 @@ pub(crate) struct State {
     referred: Vec<(u32, SealedPack)>,
     /// Ordinals of packs from earlier, parked sessions. Their frames are read back before this session relies on them.
     resumed: HashSet<u32>,
+    /// Ordinals of packs on which other sessions rely: they become part of the store, whatever becomes of this session.
+    lent: HashSet<u32>,
     /// Ids of all packs that were begun. Until a commit is tried, no other process can refer to them.
     begun: Vec<PackId>,
     commit_tried: bool,
@@ -87,8 +94,11 @@ struct OpenPack {
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>, actor: Arc<Actor>) -> Self {
         let known = KnownFrames::new(KnownCheck::Sample);
-        let (state, pins) = (Mutex::default(), Mutex::default());
-        Self { shared, actor, state, pins, known, is_upkeep: false }
+        let (state, pins, borrowed) = (Arc::default(), Mutex::default(), Mutex::default());
+        if let Some(writer) = &shared.writer {
+            writer.under_way.add(&state);
+        }
+        Self { shared, actor, state, pins, borrowed, known, is_upkeep: false }
     }
 
     /// The same session, for a change that a follower accepts.
@@ -129,6 +139,7 @@ impl Session {
     /// As [`Session::publish`]; also `Refused` when the newest version has another number.
     pub fn publish_after(&self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
         draft.longest().encode()?;
+        self.take_borrowed()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         let has_version = !Store(Arc::clone(&self.shared), Arc::clone(&self.actor))
             .catalog()?
@@ -222,6 +233,7 @@ impl Session {
         &self,
         last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,
     ) -> Result<T> {
+        self.take_borrowed()?;
         let writer = self.shared.writer()?;
         let mut state = self.state();
         writer.check()?;
@@ -456,7 +468,10 @@ impl FrameStore for Session {
                 break;
             }
         }
-        self.pin_own(id)
+        match self.pin_own(id)? {
+            None => self.borrow(id),
+            own => Ok(own),
+        }
     }
 
     fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {

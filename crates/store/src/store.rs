@@ -27,7 +27,7 @@ use crate::pack_set::{Pack, PackSet};
 use crate::place::{Format, StorePlace};
 use crate::readers::Registration;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
-use crate::session::Session;
+use crate::session::{Session, SessionsUnderWay};
 use platter_collection::{LookupAnswer, lookup};
 use platter_encryption::KeyFile;
 use platter_index::{Directories, Index};
@@ -85,6 +85,7 @@ pub(crate) struct Writer {
     failure: Mutex<Option<String>>,
     salvaged: OnceLock<Salvaged>,
     interrupted: Mutex<Interrupted>,
+    pub(crate) under_way: SessionsUnderWay,
     /// Condemned packs that a lookup or a read returned to live. The next commit tells the catalog.
     pub(crate) rescued: Mutex<BTreeSet<PackId>>,
     /// Held by the one collection.
@@ -194,6 +195,7 @@ impl Store {
             failure: Mutex::new(None),
             salvaged: OnceLock::new(),
             interrupted: Mutex::default(),
+            under_way: SessionsUnderWay::default(),
             rescued: Mutex::default(),
             collecting: Mutex::default(),
             indexing: Mutex::default(),
@@ -659,12 +661,14 @@ impl Writer {
     }
 }
 
-/// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times.
+/// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times, and more often
+/// if the place says so ([`StorePlace::with_lock_wait`]).
 pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFile>> {
     let path = place.lock_file();
     let lock = || place.vfs().lock(&path).context(|| format!("locking {}", path.display()));
     let mut taken = lock()?;
-    for _ in 1..tries {
+    let wanted = place.lock_wait().as_millis() / LOCK_PAUSE.as_millis();
+    for _ in 1..u128::from(tries).max(wanted) {
         if taken.is_some() {
             break;
         }
@@ -673,7 +677,7 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
     }
     let Some(lock) = taken else {
         return Err(Error::transient(format!(
-            "{} is being written by {}: wait for it to finish; if it is a server, use --server unix:{}/serve.sock",
+            "{} is being written by {}: wait for it to finish, or repeat the command with --wait TIME; if it is a server, use --server unix:{}/serve.sock",
             place.dir().display(),
             lock_holder(place),
             place.dir().display()

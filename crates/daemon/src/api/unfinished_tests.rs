@@ -123,3 +123,56 @@ async fn a_refused_publication_can_be_corrected() {
     let (status, answer) = room.publish(&token, &upload, &disk.draft("lab/n"), Some(0)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
 }
+
+/// Two uploads that are asked for the same blocks bring each of them once, and the second waits for the first.
+#[tokio::test]
+async fn uploads_at_the_same_time_share_what_they_send() {
+    let room = Room::new();
+    let (token, other) = (room.token(Role::Write, "*"), room.token(Role::Write, "*"));
+    let disk = Disk::of(9);
+    let (first, second) = (room.begin(&token).await, room.begin(&other).await);
+    let ids = [disk.block];
+    assert_eq!(room.need(&token, &first, &ids).await, [true]);
+    assert_eq!(room.need(&token, &first, &ids).await, [true], "its own promise");
+    assert_eq!(room.need(&other, &second, &ids).await, [false], "the first upload sends it");
+    room.send(&other, &second, &[disk.page_frame()]).await;
+    let draft = disk.draft("lab/second");
+    let (published, ()) = tokio::join!(room.publish(&other, &second, &draft, Some(0)), async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        room.send(&token, &first, &[disk.data_frame()]).await;
+    });
+    assert_eq!(published.0, StatusCode::OK, "{}", published.1);
+    let (status, answer) = room.publish(&token, &first, &disk.draft("lab/first"), Some(0)).await;
+    assert_eq!(status, StatusCode::OK, "the page is borrowed: {answer}");
+    assert_eq!(room.frames(&token, disk.score, Kind::Data, &ids).await.0, ids);
+}
+
+/// An upload that relied on another one fails when that one ends, and the next upload is asked for the block.
+#[tokio::test]
+async fn a_broken_promise_is_noticed_before_publishing() {
+    let room = Room::new();
+    let (token, other) = (room.token(Role::Write, "*"), room.token(Role::Write, "*"));
+    let disk = Disk::of(9);
+    let (first, second) = (room.begin(&token).await, room.begin(&other).await);
+    let ids = [disk.block];
+    assert_eq!(room.need(&token, &first, &ids).await, [true]);
+    assert_eq!(room.need(&other, &second, &ids).await, [false]);
+    room.send(&other, &second, &[disk.page_frame()]).await;
+    room.ask(&token, "DELETE", &first, "").await;
+    let (status, problem) = room.publish(&other, &second, &disk.draft("lab/a"), Some(0)).await;
+    assert_eq!((status, &problem["kind"]), (StatusCode::NOT_FOUND, &json!("missing")), "{problem}");
+    room.ask(&other, "DELETE", &second, "").await;
+    // Even if somebody promises it again, an upload after a failed one relies on nobody.
+    let third = room.begin(&token).await;
+    assert_eq!(room.need(&token, &third, &ids).await, [true]);
+    let fourth = room.begin(&other).await;
+    assert_eq!(room.need(&other, &fourth, &ids).await, [true]);
+    room.send(&other, &fourth, &[disk.data_frame()]).await;
+    assert_eq!(
+        room.need(&other, &fourth, &[BlockId(disk.score.0.0)]).await,
+        [false],
+        "left from the second upload"
+    );
+    let (status, answer) = room.publish(&other, &fourth, &disk.draft("lab/a"), Some(0)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+}

@@ -26,6 +26,7 @@ use super::problem::Problem;
 use crate::access::Principal;
 use crate::changes::check_draft;
 use crate::clock::unix_ms;
+use crate::config::PROMISE_PAUSE;
 use crate::origin::Origin;
 use crate::uploads::{PublishError, Upload};
 
@@ -143,6 +144,7 @@ pub(super) async fn publish(
         ..record
     };
     check_draft(&draft)?;
+    wait_for_others(&origin, &id, &asker).await?;
     let shared = Arc::clone(&origin);
     let published = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker)?;
@@ -169,6 +171,7 @@ pub(super) async fn import(
     let ImportRequest { record, restore } = read_json(&origin, &asker, &headers, sent).await?;
     asker.check_new(&record.image)?;
     check_draft(&record)?;
+    wait_for_others(&origin, &id, &asker).await?;
     let shared = Arc::clone(&origin);
     let imported = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker)?;
@@ -216,6 +219,17 @@ pub(super) async fn end(
     });
     ended.await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Waits until other uploads have sent what this one relies on, or can no longer be expected to.
+async fn wait_for_others(origin: &Shared, id: &str, asker: &Asker) -> Result<(), Error> {
+    loop {
+        let (shared, id, asker) = (Arc::clone(origin), id.to_owned(), asker.clone());
+        if !origin.pool.run(move || get(&shared, &id, &asker)?.is_waiting()).await? {
+            return Ok(());
+        }
+        tokio::time::sleep(PROMISE_PAUSE).await;
+    }
 }
 
 /// Returns the client's upload, and notes the request.

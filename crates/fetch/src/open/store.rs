@@ -424,8 +424,11 @@ impl OpenStore {
     /// # Errors
     /// The errors of `act`.
     pub fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        let until = Instant::now() + LOCK_TIME;
-        let is_local = matches!(self.0, Opened::Local(_));
+        let (is_local, time) = match &self.0 {
+            Opened::Local(store) => (true, LOCK_TIME.max(store.place().lock_wait())),
+            Opened::Remote(_) => (false, LOCK_TIME),
+        };
+        let until = Instant::now() + time;
         loop {
             match act() {
                 Err(error) if is_local && error.kind() == ErrorKind::Transient && Instant::now() < until => {

@@ -103,7 +103,8 @@ impl Store {
 }
 
 impl Session {
-    /// Ends the session without a version and parks its packs for `owner` (ASCII letters and digits).
+    /// Ends the session without a version and parks its packs for `owner` (ASCII letters and digits). Packs on which other
+    /// sessions rely become part of the store instead.
     ///
     /// # Errors
     /// `Refused` when a write has failed before, and `Io`: the session's frames are then lost.
@@ -115,6 +116,8 @@ impl Session {
         let mut state = self.state();
         writer.check()?;
         writer.poison(state.seal())?;
+        let lent = std::mem::take(&mut state.lent);
+        self.shared.hand_over(writer, &mut state, &lent)?;
         let packs = std::mem::take(&mut state.sealed);
         state.begun.clear();
         state.index = Index::new();

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# tests/together.sh: related disks captured at the same time, through an origin and by local processes, take no more space than
+# captured one after the other, also when one of the clients is killed. PLATTER_SEED selects the moment.
+. "$(dirname "$0")/lib.sh"
+
+DISKS=6
+suite_cleanup() { [ -z "$ORIGIN" ] || kill -KILL "$ORIGIN" 2>/dev/null; }
+
+file_tree "$WORK/tree" 40 together
+for n in $(seq $DISKS); do
+	random 300000 "own $n" >"$WORK/tree/own"
+	ext4_image "$WORK/disk-$n" 128 "$WORK/tree"
+done
+
+stored() { du -sb --apparent-size "$1/packs" | cut -f1; }
+capture_all() { # capture_all COMMAND...: captures all disks at once; prints and returns how many failed
+	local n process failed=0 processes=()
+	for n in $(seq $DISKS); do
+		"$@" capture "$WORK/disk-$n" "lab/disk-$n" >"$WORK/capture-$n.log" 2>&1 &
+		processes+=($!)
+	done
+	for process in "${processes[@]}"; do wait "$process" || failed=$((failed + 1)); done
+	return $failed
+}
+# is_small STORE: at most 1.05 of the bytes of one after the other
+is_small() {
+	echo "$(stored "$1") of $IN_TURN bytes"
+	[ $(($(stored "$1") * 100)) -le $((IN_TURN * 105)) ]
+}
+has_all() {
+	local n
+	for n in $(seq $DISKS); do
+		rm -f "$WORK/exported"
+		platter export "lab/disk-$n" "$WORK/exported" && cmp "$WORK/exported" "$WORK/disk-$n" || return 1
+	done
+	platter check --read-data
+}
+
+STORE=$WORK/in-turn
+platter init >/dev/null
+for n in $(seq $DISKS); do platter capture "$WORK/disk-$n" "lab/disk-$n" >/dev/null; done
+IN_TURN=$(stored "$STORE")
+
+STORE=$WORK/local
+platter init >/dev/null
+check "local processes wait for each other" capture_all "$PLATTER" --store "$STORE"
+check "local: the same bytes as one after the other" is_small "$STORE"
+check "local: every disk is right" has_all
+
+STORE=$WORK/origin
+platter init >/dev/null
+start_origin
+check "clients of an origin capture at once" capture_all "$PLATTER" --server "unix:$SOCKET"
+check "origin: the same bytes as one after the other" is_small "$STORE"
+stop_origin TERM
+check "origin: every disk is right" has_all
+
+STORE=$WORK/killed
+platter init >/dev/null
+start_origin
+"$PLATTER" --server "unix:$SOCKET" capture "$WORK/disk-1" lab/lost >/dev/null 2>&1 &
+LOST=$!
+has_sent() { [ "$(stored "$STORE")" -gt 1000000 ] || ! kill -0 "$LOST"; }
+capture_all "$PLATTER" --server "unix:$SOCKET" &
+OTHERS=$!
+until_true 60 has_sent
+kill -KILL "$LOST" 2>/dev/null || true
+check "the others finish when a client is killed" wait "$OTHERS"
+check "killed: the same bytes as one after the other" is_small "$STORE"
+stop_origin TERM
+check "killed: every disk is right" has_all
+finish
