@@ -15,6 +15,7 @@ mod target;
 mod version;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -36,6 +37,8 @@ pub(crate) use signing::{Key, Sign, TrustedKeysArgument, Verify};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use version::{Resurrected, VersionArgument};
 
+use crate::sizes::duration;
+
 /// Heading of the options that every command takes.
 const GLOBAL: &str = "Global options";
 
@@ -53,6 +56,9 @@ pub(crate) struct Arguments {
     /// Memory in MiB for filters of the block index of a local store
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "MIB", hide_short_help = true, default_value_t = 128)]
     pub(crate) index_memory: u32,
+    /// Wait up to this long, such as 1h, for another process that writes the local store [default: a minute to add data, 10 s for changes of names, else half a second]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TIME", hide_short_help = true, value_parser = duration, conflicts_with = "server")]
+    pub(crate) wait: Option<Duration>,
     #[command(flatten)]
     pub(crate) server: ServerArguments,
     #[command(flatten)]
