@@ -83,14 +83,19 @@ mkfs.btrfs -q -f "$WORK/disk"
 mount -o loop "$WORK/disk" "$MNT"
 btrfs -q subvolume create "$MNT/@" || btrfs subvolume create "$MNT/@" >/dev/null
 echo one >"$MNT/@/file"
+btrfs subvolume create "$MNT/@/nested" >/dev/null
+echo deep >"$MNT/@/nested/deep"
 btrfs subvolume snapshot -r "$MNT/@" "$MNT/@/before" >/dev/null
 echo two >"$MNT/@/file"
 btrfs subvolume snapshot "$MNT/@/before" "$MNT/deleted" >/dev/null
 btrfs subvolume delete "$MNT/deleted" >/dev/null
 umount "$MNT"
 check "subvolumes: capture" platter capture "$WORK/disk" subvolumes
-check "subvolumes: all files" test "$(platter find subvolumes:/ | sort | tr '\n' ' ')" = "/ /@ /@/before /@/before/file /@/file "
+check "subvolumes: all files" test "$(platter find subvolumes:/ | sort | tr '\n' ' ')" = "/ /@ /@/before /@/before/file /@/before/nested /@/file /@/nested /@/nested/deep "
 check "subvolumes: the subvolume's own file" test "$(platter cat subvolumes:/@/file)" = two
+check "subvolumes: a snapshot does not contain the subvolumes of its original" test -z "$(platter ls subvolumes:/@/before/nested)"
+check "subvolumes: a copy" platter cp -r subvolumes:/ "$WORK/subvolumes"
+check "subvolumes: with the file of the nested one" test "$(cat "$WORK/subvolumes/@/nested/deep")" = deep
 check "subvolumes: that of the snapshot" test "$(platter cat subvolumes:/@/before/file)" = one
 
 # Filesystems of other systems: names and contents, as their own drivers wrote them. Times only to the precision of the filesystem.

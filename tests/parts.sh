@@ -184,7 +184,7 @@ make_disk "$WORK/swap" mbr 512 swap
 platter capture "$WORK/swap" lab/swap >/dev/null
 full_target 101 512
 check "--grow of swap space" platter install lab/swap "$TARGET" --yes --grow
-check_said "the command to run is named" "mkswap ${TARGET}p2"
+check_said "the command to run is named" "mkswap --uuid "
 release
 full_target 61 512
 check_exit "$EXIT_REFUSED" "a target that is too small for the image" platter install lab/gpt-512 "$TARGET" --yes --grow
@@ -213,8 +213,8 @@ for n in $(seq 8); do
 	sleep "0.$(printf %03d "$(number "grow $n" 300)")"
 	kill -KILL "$job" 2>/dev/null || true
 	wait "$job" 2>/dev/null || true
-	# The tool of the file system may still run on a loop device; then that is detached when it ends.
-	loops_above | while read -r loop; do losetup -d "$loop" || true; done
+	# The tool of the file system ends, too, and its loop device goes with it. Only one that was just made may stay.
+	until_true 10 has_no_loops || loops_above | while read -r loop; do losetup -d "$loop" || true; done
 	until_true 60 has_no_loops || not_ok "killed $n: a loop device is left"
 	if [ -n "$(blkid -p -o value -s PTTYPE "$TARGET")" ]; then
 		end=101

@@ -1,6 +1,7 @@
 //! Addresses of origins, and the trust in their certificates.
 
 use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -62,6 +63,18 @@ impl FromStr for ServerAddress {
             return Err(refused("invalid host"));
         }
         Ok(Self::Tls { host: host.to_owned(), port })
+    }
+}
+
+impl ServerAddress {
+    /// The socket addresses of an origin that is reached over TCP; none if its name is unknown.
+    pub fn socket_addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::Unix(_) => Vec::new(),
+            Self::Tls { host, port } => {
+                (host.as_str(), *port).to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect)
+            }
+        }
     }
 }
 

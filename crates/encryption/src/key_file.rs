@@ -14,9 +14,9 @@ pub const KEY_FILE_LENGTH_MAX: u64 = 64 << 10;
 pub const SLOTS_MAX: usize = 16;
 const FORMAT_VERSION: u32 = 1;
 /// The most work of all slots together: a secret that opens none is tried with each.
-const WORK_KIB_MAX: u64 = 16 << 20;
+const WORK_KIB_MAX: u64 = 4 << 20;
 /// With more work than this, trying a secret may take seconds.
-const WORK_KIB_SLOW: u64 = 4 << 20;
+const WORK_KIB_SLOW: u64 = 1 << 20;
 
 /// The key slots of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -293,7 +293,7 @@ mod tests {
         let mut keys = KeyFile::new(&master);
         keys.add(&master, "", &passphrase("one"), CHEAP).unwrap();
         // The greatest cost that one slot may have alone.
-        let costly = Cost { memory_kib: 1 << 20, passes: 16, lanes: 1 };
+        let costly = Cost { memory_kib: 1 << 20, passes: 4, lanes: 1 };
         keys.slots[0].argon2id = costly;
         assert!(KeyFile::decode(&keys.encode().unwrap()).unwrap().is_slow());
         assert_eq!(

@@ -54,6 +54,16 @@ impl Header {
         }
     }
 
+    /// Its UUID, if it has one.
+    pub fn uuid(&self) -> Option<&str> {
+        self.uuid.as_deref()
+    }
+
+    /// Its label, if it has one.
+    pub fn label(&self) -> Option<&str> {
+        self.label.as_deref()
+    }
+
     fn is_current(&self) -> bool {
         self.version == 1
     }

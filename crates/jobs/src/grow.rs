@@ -4,6 +4,7 @@
 //! device. If that is not possible, the partition stays as it is, and the report says which command to run. A failure
 //! here is no failure of the install: the disk is complete, and its file system merely has the old size.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,6 +21,8 @@ const SYSTEM_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 const MESSAGE_MAX: usize = 400;
 /// `e2fsck` ends with these codes if the file system is right now: nothing to mend, or mended.
 const CHECKED_MAX: i32 = 3;
+/// `setpriv` ends with this code if there is no such program.
+const NOT_FOUND: i32 = 127;
 
 /// What is known about a grown partition while the target is still open.
 #[derive(Clone, Debug)]
@@ -27,17 +30,24 @@ pub(crate) struct GrownPlace {
     grown: Grown,
     sector_size: u32,
     filesystem: String,
+    /// UUID and label of a swap area, which is made again.
+    swap_names: (Option<String>, Option<String>),
 }
 
 impl GrownPlace {
     /// Looks at the contents of a grown partition of a written disk. Contents that cannot be read count as unknown.
     pub(crate) fn of(disk: &dyn DiskRead, grown: Grown) -> Self {
+        let mut swap_names = (None, None);
         let filesystem = match probe(disk, grown.before) {
             Ok(Found::Filesystem(name)) => name.to_owned(),
-            Ok(Found::Swap(_)) => "swap".to_owned(),
+            Ok(Found::Swap(header)) => {
+                let owned = |name: Option<&str>| name.map(str::to_owned);
+                swap_names = (owned(header.uuid()), owned(header.label()));
+                "swap".to_owned()
+            }
             Ok(Found::Ambiguous(_) | Found::Nothing) | Err(_) => "unknown".to_owned(),
         };
-        Self { grown, sector_size: disk.sector_size(), filesystem }
+        Self { grown, sector_size: disk.sector_size(), filesystem, swap_names }
     }
 
     /// Grows the file system on the target, which must be closed.
@@ -45,7 +55,14 @@ impl GrownPlace {
         let Grown { number, before, after } = self.grown;
         let grown = match self.filesystem.as_str() {
             "ext" => grow_ext(target, after, self.sector_size),
-            _ => Err("its tool needs it mounted, or there is none".to_owned()),
+            "xfs" | "btrfs" => Err("its tool needs it mounted".to_owned()),
+            "ntfs" => Err("it is grown by ntfsresize, which then wants Windows to check it".to_owned()),
+            "swap" => Err("a swap area is made again".to_owned()),
+            "fat" | "exfat" => {
+                Err("no usual tool grows it: use the rest of the partition after formatting it again"
+                    .to_owned())
+            }
+            _ => Err("its contents are unknown".to_owned()),
         };
         GrownReport {
             partition: number,
@@ -60,19 +77,46 @@ impl GrownPlace {
 
     /// The command that grows the file system later.
     fn command(&self, target: &Path) -> String {
+        let is_device = target.starts_with("/dev");
+        // The partitions of a file have no device until a loop device is made.
+        let disk = if is_device { target } else { Path::new("/dev/loopX") };
         let device = match self.grown.number {
-            Some(number) => partition_path(target, number).display().to_string(),
-            None => target.display().to_string(),
+            Some(number) => quoted(&partition_path(disk, number).display().to_string()),
+            None => quoted(&disk.display().to_string()),
+        };
+        let command = self.command_for(&device);
+        match is_device || !command.contains(&device) {
+            true => command,
+            false => format!(
+                "losetup --find --show --partscan {}, then {command}",
+                quoted(&target.display().to_string())
+            ),
+        }
+    }
+
+    fn command_for(&self, device: &str) -> String {
+        let option = |option: &str, name: &Option<String>| {
+            name.as_ref().map(|name| format!(" {option} {}", quoted(name))).unwrap_or_default()
         };
         match self.filesystem.as_str() {
             "ext" => format!("e2fsck -f {device} && resize2fs {device}"),
             "xfs" => "xfs_growfs MOUNTPOINT".to_owned(),
             "btrfs" => "btrfs filesystem resize max MOUNTPOINT".to_owned(),
             "ntfs" => format!("ntfsresize {device}"),
-            "swap" => format!("mkswap {device}"),
+            "swap" => {
+                let (uuid, label) = &self.swap_names;
+                format!("mkswap{}{} {device}", option("--uuid", uuid), option("--label", label))
+            }
+            "fat" | "exfat" => String::new(),
             _ => format!("the tool for the contents of {device}, such as pvresize for LVM"),
         }
     }
+}
+
+/// A word of a shell's command line.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,=".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// The device of a partition, as the system names it.
@@ -87,23 +131,27 @@ fn grow_ext(target: &Path, place: Extent, sector_size: u32) -> Result<(), String
         return Err("only root can make the loop device that its tool needs".to_owned());
     }
     let device = Loop::attach(target, place, sector_size)?;
-    let checked = run("e2fsck", &["-f", "-p", &device.0])?;
+    let checked = run("e2fsck", &["-f", "-p", &device.path])?;
     match checked.status.code() {
         Some(0..=CHECKED_MAX) => {}
         _ => return Err(said("e2fsck", &checked)),
     }
-    let resized = run("resize2fs", &[&device.0])?;
+    let resized = run("resize2fs", &[&device.path])?;
     if !resized.status.success() {
         return Err(said("resize2fs", &resized));
     }
-    device.detach()?;
+    drop(device);
     // The loop device has written to the page cache of the target.
     let file = std::fs::OpenOptions::new().write(true).open(target);
     file.and_then(|file| file.sync_all()).map_err(|error| format!("syncing {}: {error}", target.display()))
 }
 
-/// A loop device for a range of the target; detached when dropped.
-struct Loop(String);
+/// A loop device for a range of the target. It is detached right after it was opened, so the kernel removes it with its last user,
+/// whatever becomes of this process.
+struct Loop {
+    path: String,
+    _opened: File,
+}
 
 impl Loop {
     fn attach(target: &Path, place: Extent, sector_size: u32) -> Result<Self, String> {
@@ -126,32 +174,33 @@ impl Loop {
         if !made.status.success() {
             return Err(said("losetup", &made));
         }
-        Ok(Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
-    }
-
-    fn detach(self) -> Result<(), String> {
-        let detached = run("losetup", &["--detach", &self.0])?;
-        // Dropping it would detach the device of somebody else.
-        std::mem::forget(self);
-        detached.status.success().then_some(()).ok_or_else(|| said("losetup", &detached))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // The tool has failed, and its message is reported.
-        let _ = run("losetup", &["--detach", &self.0]);
+        let path = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        let opened = File::open(&path).map_err(|error| format!("opening {path}: {error}"));
+        let detached = run("losetup", &["--detach", &path])?;
+        match detached.status.success() {
+            true => Ok(Self { path, _opened: opened? }),
+            false => Err(said("losetup", &detached)),
+        }
     }
 }
 
+/// Runs a program that ends with this process, so that it does not write to a target that somebody else has meanwhile.
 fn run(program: &str, arguments: &[&str]) -> Result<Output, String> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(program);
-    command.args(arguments).env("PATH", format!("{path}:{SYSTEM_PATHS}")).env("LC_ALL", "C");
-    command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{program} is not installed"),
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", "--", program])
+        .args(arguments)
+        .env("PATH", format!("{path}:{SYSTEM_PATHS}"))
+        .env("LC_ALL", "C");
+    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "setpriv (util-linux) is not installed".to_owned(),
         _ => format!("running {program}: {error}"),
-    })
+    })?;
+    match output.status.code() {
+        Some(NOT_FOUND) => Err(format!("{program} is not installed")),
+        _ => Ok(output),
+    }
 }
 
 fn said(program: &str, output: &Output) -> String {
@@ -180,10 +229,13 @@ mod tests {
         for (filesystem, command) in [
             ("ext", "resize2fs /dev/sda3"),
             ("xfs", "xfs_growfs"),
-            ("swap", "mkswap /dev/sda3"),
+            ("swap", "mkswap --uuid 12-34 --label 'a b' /dev/sda3"),
             ("unknown", "pvresize"),
         ] {
-            let place = GrownPlace { grown, sector_size: 512, filesystem: filesystem.to_owned() };
+            let swap_names = (Some("12-34".to_owned()), Some("a b".to_owned()));
+            let place = GrownPlace { grown, sector_size: 512, filesystem: filesystem.to_owned(), swap_names };
+            let file = place.command(Path::new("/srv/disk.raw"));
+            assert!(!file.contains("/dev/") || file.contains("/srv/disk.raw, then"), "{file}");
             let said = place.command(Path::new("/dev/sda"));
             assert!(said.contains(command), "{filesystem}: {said}");
         }

@@ -36,7 +36,9 @@ pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
 pub use capture::{
     BackingFile, CaptureRequest, Input, InputOptions, SourceName, capture, capture_as, filesystems,
 };
-pub use cast::{CastDesk, CastDeskOptions, CastRequest, SEGMENT_DATA_MAX, cast, casts, receiver_report};
+pub use cast::{
+    CastDesk, CastDeskOptions, CastRequest, SEGMENT_DATA_MAX, SpoolDirectory, cast, casts, receiver_report,
+};
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
 pub use copies::{

@@ -210,7 +210,7 @@ pub struct GrownReport {
     pub filesystem_grown: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// The command that grows it later.
+    /// The command that grows it later; empty if there is none.
     pub command: String,
 }
 

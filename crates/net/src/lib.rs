@@ -13,6 +13,7 @@ mod options;
 mod wake;
 
 pub use drive::{receive, send};
+pub use multicast_socket::{address_towards, check_interface, has_route};
 pub use options::{
     BUFFER_CHUNKS, ChunkSink, ChunkSource, ChunkVerdict, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions,
     ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, SinkTimes, ToldSender,

@@ -4,6 +4,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
+use crate::options::DISCOVERY;
 use platter_image::{Error, IoContext, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -45,6 +46,26 @@ pub(crate) fn interface_address(interface: Option<&str>, group: SocketAddrV4) ->
             interface.unwrap_or("of the default route")
         ))),
     }
+}
+
+/// Checks that groups can be reached over an interface.
+///
+/// # Errors
+/// `Refused` when it does not exist or has no IPv4 address.
+pub fn check_interface(interface: &str) -> Result<()> {
+    interface_address(Some(interface), DISCOVERY).map(drop)
+}
+
+/// The address of this machine from which it reaches another one; `None` if that is not IPv4 or not reachable.
+pub fn address_towards(other: SocketAddr) -> Option<Ipv4Addr> {
+    let probe = udp_socket().ok()?;
+    probe.connect(&other.into()).ok()?;
+    probe.local_addr().ok()?.as_socket_ipv4().map(|address| *address.ip())
+}
+
+/// Whether a group is reachable without naming an interface.
+pub fn has_route(group: SocketAddrV4) -> bool {
+    interface_address(None, group).is_ok()
 }
 
 /// Whether the interface of that name is a loopback device.

@@ -108,10 +108,10 @@ pub(crate) fn table_changes(moved_backup: bool, grown: Option<&GrownReport>, new
     match &grown.reason {
         None => text += &format!("\nits file system was grown to {}", bytes(grown.bytes)),
         Some(reason) => {
-            text += &format!(
-                "\nits contents ({}) were not grown: {reason}; run: {}",
-                grown.filesystem, grown.command
-            );
+            text += &format!("\nits contents ({}) were not grown: {reason}", grown.filesystem);
+            if !grown.command.is_empty() {
+                text += &format!("; run: {}", grown.command);
+            }
         }
     }
     text

@@ -55,7 +55,8 @@ fn grow(
     let extended = extended_around(table, last);
     let start = last.extent.offset / size;
     let base = extended.map_or(start, |extended| extended.extent.offset / size);
-    let end = (disk.length() / ALIGNMENT * ALIGNMENT / size).min(base + SECTORS_MAX);
+    // Some systems use 32 bits also for the sum of start and length.
+    let end = (disk.length() / ALIGNMENT * ALIGNMENT / size).min(SECTORS_MAX / ALIGNMENT * ALIGNMENT);
     if end <= last.extent.end() / size {
         change.notes.push(note_full(last.number));
         return Ok(());

@@ -23,6 +23,7 @@ use crate::files::{
 const INODE_ITEM: u8 = 1;
 const XATTR_ITEM: u8 = 24;
 const DIR_INDEX: u8 = 96;
+const ROOT_REF: u8 = 156;
 
 /// The tree of the top-level subvolume, and the inode of the root directory of each.
 const TOP: u64 = 5;
@@ -34,6 +35,11 @@ const NAME: usize = 30;
 
 /// Bits of a file's number for its inode.
 const INODE_BITS: u32 = 40;
+/// Marks the number of an empty directory. In a snapshot, the kernel shows one where the original has a subvolume; the other bits are
+/// the subvolume's tree.
+const EMPTY: u64 = 1 << 39;
+/// The part of a subvolume's reference before the name.
+const ROOT_REF_NAME: usize = 18;
 /// More subvolumes are not entered.
 const SUBVOLUMES_MAX: usize = 1 << 16;
 /// All nodes that are read may be at most this many times those that fit into the filesystem.
@@ -118,6 +124,22 @@ impl<'d> Files<'d> {
         }
         self.subvolumes.insert(tree, found);
         Ok(found)
+    }
+
+    /// Whether a directory is the one that contains a subvolume under this name. A snapshot has copies of the names of subvolumes,
+    /// but does not contain these.
+    fn contains(&mut self, directory: u64, tree: u64, name: &[u8]) -> Result<bool> {
+        let (own, object) = (directory >> INODE_BITS, directory & ((1 << INODE_BITS) - 1));
+        let key = Key { object: own, kind: ROOT_REF, offset: tree };
+        let root = self.volume.superblock.root_tree;
+        let mut is_contained = false;
+        self.search.range((&self.volume, &self.chunks), root, (key, key), &mut |_, item| {
+            let length = item.get(16..ROOT_REF_NAME).map_or(0, |bytes| usize::from(le16(bytes, 0)));
+            let found = item.get(ROOT_REF_NAME..ROOT_REF_NAME + length);
+            is_contained = found == Some(name) && le64(item, 0) == object;
+            Ok(false)
+        })?;
+        Ok(is_contained)
     }
 
     /// Passes all items of one kind that a file has.
@@ -277,6 +299,10 @@ impl FileTree for Files<'_> {
     }
 
     fn inode(&mut self, number: u64) -> Result<FileInode> {
+        if number & EMPTY != 0 {
+            let metadata = Metadata { mode: 0o755, ..Metadata::new(FileKind::Directory) };
+            return Ok(FileInode { number, metadata, is_encrypted: false, bytes: Vec::new() });
+        }
         let mut bytes = Vec::new();
         self.items(number, INODE_ITEM, &mut |_, item| {
             bytes = item.to_vec();
@@ -294,7 +320,7 @@ impl FileTree for Files<'_> {
     }
 
     fn list(&mut self, directory: &FileInode) -> Result<Listing> {
-        let mut listing = Listing::default();
+        let mut listing = Listing::without_dots();
         let own = directory.number >> INODE_BITS;
         let mut subvolumes: Vec<(Vec<u8>, u64)> = Vec::new();
         self.items(directory.number, DIR_INDEX, &mut |_, item| {
@@ -305,7 +331,7 @@ impl FileTree for Files<'_> {
             };
             let target = Key::parse(item);
             match target.kind {
-                INODE_ITEM if target.object >> INODE_BITS == 0 => {
+                INODE_ITEM if target.object < EMPTY => {
                     listing.add(name, own << INODE_BITS | target.object)?;
                 }
                 ROOT_ITEM if subvolumes.len() < SUBVOLUMES_MAX && target.object >> (64 - INODE_BITS) == 0 => {
@@ -318,6 +344,10 @@ impl FileTree for Files<'_> {
             Ok(true)
         })?;
         for (name, tree) in subvolumes {
+            if !self.contains(directory.number, tree, &name)? {
+                listing.add(&name, own << INODE_BITS | EMPTY | tree)?;
+                continue;
+            }
             match self.subvolume(tree) {
                 Ok(_) => listing.add(&name, tree << INODE_BITS | ROOT_INODE)?,
                 Err(error) => listing.fault(format!("{:?}: {error}", String::from_utf8_lossy(&name))),

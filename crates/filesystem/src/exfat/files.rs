@@ -187,7 +187,7 @@ impl FileTree for Files<'_> {
         let set = if directory.number == ROOT { None } else { Some(FileSet::parse(&directory.bytes)?) };
         let read = self.directory(set.as_ref());
         let (bytes, runs) = read.map_err(|error| error.within(format!("directory {}", directory.number)))?;
-        let mut listing = Listing::default();
+        let mut listing = Listing::without_dots();
         let mut at = 0;
         while let Some(entry) = bytes.get(at..at + ENTRY_LENGTH).filter(|entry| entry[0] != 0) {
             let count = if entry[0] == FILE { usize::from(entry[1]) + 1 } else { 1 };

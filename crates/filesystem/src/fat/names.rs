@@ -72,11 +72,20 @@ impl Long {
     }
 }
 
-/// A short name: eight bytes and three, filled with spaces. Bytes that are not ASCII are replaced.
+/// The upper half of code page 437, in which the kernel reads short names by default. Nothing in the filesystem names the code page.
+const CODE_PAGE_437: &str = "\
+    ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
+
+/// A short name: eight bytes and three, filled with spaces.
 fn short(entry: &[u8]) -> String {
+    let letter = |byte: u8| match byte.checked_sub(0x80) {
+        None => char::from(byte),
+        Some(index) => CODE_PAGE_437.chars().nth(index.into()).unwrap_or(char::REPLACEMENT_CHARACTER),
+    };
     let part = |bytes: &[u8], is_lower: bool| {
-        let text = String::from_utf8_lossy(bytes).trim_end_matches(' ').to_owned();
-        if is_lower { text.to_ascii_lowercase() } else { text }
+        let text: String = bytes.iter().map(|byte| letter(*byte)).collect();
+        let text = text.trim_end_matches(' ').to_owned();
+        if is_lower { text.to_lowercase() } else { text }
     };
     let mut base = entry[..8].to_vec();
     if base[0] == 5 {
@@ -109,6 +118,14 @@ mod tests {
 
     fn sum(name: &[u8; 11]) -> u8 {
         name.iter().fold(0_u8, |sum, byte| sum.rotate_right(1).wrapping_add(*byte))
+    }
+
+    #[test]
+    fn short_names_are_in_code_page_437() {
+        assert_eq!(CODE_PAGE_437.chars().count(), 128);
+        assert_eq!(short(&raw(b"\x8eRZTE  T\x99T", 0x20, 0)), "ÄRZTE.TÖT");
+        assert_eq!(short(&raw(b"\x9a       \xff  ", 0x20, LOWER_BASE)), "ü.\u{a0}");
+        assert_eq!(short(&raw(b"\x05X      \xe1  ", 0x20, 0)), "σX.ß");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Listing {
     names: Vec<Name>,
     faults: Vec<String>,
     unshown_faults: u64,
+    /// Whether `.` and `..` have been seen, or are not stored.
+    has_dots: [bool; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,11 @@ struct Name {
 }
 
 impl Listing {
+    /// An empty listing of a directory that does not store `.` and `..`.
+    pub(crate) fn without_dots() -> Self {
+        Self { has_dots: [true, true], ..Self::default() }
+    }
+
     /// Number of names.
     pub fn len(&self) -> usize {
         self.names.len()
@@ -82,15 +89,16 @@ impl Listing {
         }
     }
 
-    /// Adds a name and the number of its file. An impossible name is left out, as a fault.
+    /// Adds a name and the number of its file. An impossible name is left out, as a fault; `.` and `..` may occur once.
     ///
     /// # Errors
     /// `Corrupt` if there are too many names.
     pub(crate) fn add(&mut self, name: &[u8], inode: u64) -> Result<()> {
-        if name == b"." || name == b".." {
+        let dots = [&b"."[..], b".."].iter().position(|dots| *dots == name);
+        if dots.is_some_and(|dots| !std::mem::replace(&mut self.has_dots[dots], true)) {
             return Ok(());
         }
-        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        if dots.is_some() || name.is_empty() || name.contains(&b'/') || name.contains(&0) {
             self.fault(format!("invalid file name: {:?}", String::from_utf8_lossy(name)));
             return Ok(());
         }
@@ -136,7 +144,9 @@ mod tests {
     #[test]
     fn names_are_sorted_and_impossible_ones_are_faults() {
         let mut listing = Listing::default();
-        for (name, inode) in [("b", 2), ("..", 9), ("a", 1), ("x/y", 3), ("", 4), ("b", 5), ("z\0", 6)] {
+        for (name, inode) in
+            [("b", 2), ("..", 9), ("a", 1), ("x/y", 3), ("", 4), ("b", 5), ("z\0", 6), ("..", 7)]
+        {
             listing.add(name.as_bytes(), inode).unwrap();
         }
         let listing = listing.sorted();
@@ -147,6 +157,7 @@ mod tests {
             "invalid file name: \"x/y\"",
             "invalid file name: \"\"",
             "invalid file name: \"z\\0\"",
+            "invalid file name: \"..\"",
             "the name \"b\" occurs twice",
         ];
         assert_eq!(listing.faults(), expected);

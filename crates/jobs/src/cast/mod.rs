@@ -7,13 +7,12 @@ mod segments;
 mod spool;
 mod status;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platter_cast::OFFER_BYTES_MAX;
 use platter_image::recipe::Recipe;
-use platter_image::{Domain, Error, Kind, Result, plan};
+use platter_image::{Domain, Error, ErrorKind, Kind, Result, plan};
 use platter_net::{
     Bottleneck, ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
@@ -29,11 +28,12 @@ use platter_client::{OriginStore, ServerOptions};
 use platter_fetch::{StoreLocation, origin_of};
 use reporter::Reporter;
 use segments::segments;
-use spool::{Spool, default_parent};
+use spool::Spool;
 
 pub use on_demand::{CastDesk, CastDeskOptions};
 use platter_api::{CastState, CastStatus, ListedCast};
 pub use segments::SEGMENT_DATA_MAX;
+pub use spool::SpoolDirectory;
 use status::{end, set_receivers};
 
 /// Bytes of a symbol.
@@ -48,8 +48,8 @@ pub struct CastRequest {
     pub store: StoreLocation,
     /// The version.
     pub version: String,
-    /// The directory for the temporary store. `None`: `$TMPDIR`, or `/var/tmp`.
-    pub spool: Option<PathBuf>,
+    /// The temporary store, if the version is an origin's.
+    pub spool: Option<SpoolDirectory>,
     /// Most bytes of data in a segment of the disk, which limits what receivers have to remember; the default is
     /// [`SEGMENT_DATA_MAX`].
     pub segment_data_max: u64,
@@ -72,8 +72,8 @@ pub fn cast(
     let spool = match &request.store {
         StoreLocation::Local(_) => None,
         StoreLocation::Remote(origin) => {
-            let parent = request.spool.clone().unwrap_or_else(default_parent);
-            Some(Spool::fetch(origin, &request.version, &parent, progress)?)
+            let directory = request.spool.clone().map_or_else(|| SpoolDirectory::choose(None), Ok)?;
+            Some(Spool::fetch(origin, &request.version, &directory, progress)?)
         }
     };
     let store = Store::open_reader(match &spool {
@@ -94,6 +94,13 @@ pub fn cast(
         on_event(&event);
     });
     told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
+    let sent = sent.map_err(|error| match error.kind() {
+        ErrorKind::Corrupt => error.within(format!(
+            "casting {} (`platter check --read-data` lists what is damaged, `platter heal` repairs it)",
+            title(&resolved)
+        )),
+        _ => error,
+    });
     Ok(cast_report(title(&resolved), &description, &sent?))
 }
 

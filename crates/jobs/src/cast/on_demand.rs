@@ -133,6 +133,7 @@ impl CastDesk {
                 options.rate_bits_per_second
             )));
         }
+        platter_net::check_interface(&options.interface)?;
         let secret = Secret::read_or_make(&dir.join(SECRET_FILE))?;
         Ok(Arc::new(Self { options, secret, state: Mutex::default() }))
     }

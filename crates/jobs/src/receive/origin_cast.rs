@@ -59,6 +59,12 @@ impl OriginCastRequest {
         request.network.wanted = Wanted::Score(resolved.score);
         request.network.told = Some(Arc::clone(&asking.told));
         request.network.join_key = Some(join_key);
+        if request.network.interface.is_none() && !platter_net::has_route(platter_net::DISCOVERY) {
+            // Without a default route: the interface over which the origin is reached.
+            let towards =
+                self.origin.address.socket_addresses().into_iter().find_map(platter_net::address_towards);
+            request.network.interface = towards.map(|address| address.to_string());
+        }
         let result = thread::scope(|scope| {
             scope.spawn(|| asking.ask_until_end(&store, &version, &address, progress));
             let result = receive(&request);

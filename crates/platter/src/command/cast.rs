@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use platter_jobs::{
     CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, SEGMENT_DATA_MAX,
-    SendEvent, SendOptions, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
+    SendEvent, SendOptions, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
 };
 use serde::Serialize;
 
 use super::Outcome;
 use crate::arguments::Cast;
+use crate::interruption::tell_of;
 use crate::join_key;
 use crate::output::{Output, table};
 use crate::sizes::{bytes, rate};
@@ -71,13 +72,24 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             hoard_cast(&request, &terminal, &mut on_event)?
         }
         (None, version) => {
+            let spool = match store {
+                StoreLocation::Local(_) => None,
+                StoreLocation::Remote(_) => Some(SpoolDirectory::choose(options.spool.as_deref())?),
+            };
+            if let Some(spool) = spool.clone() {
+                let state = move || {
+                    spool.remove();
+                    "the cast has ended; its copy of the version was removed".to_owned()
+                };
+                tell_of(state, *output)?;
+            }
             let request = CastRequest {
                 store: store.clone(),
                 report_to: Some(match store {
                     StoreLocation::Local(place) => origin_of(place),
                     StoreLocation::Remote(origin) => origin.server.clone(),
                 }),
-                spool: options.spool.clone(),
+                spool,
                 version: version.as_ref().map(ToString::to_string).unwrap_or_default(),
                 segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
                 network,

@@ -35,6 +35,12 @@ pub(crate) fn run(
                 )));
             }
             let (secret, created) = new_secret(place, secret, output)?;
+            // Removing one of two slots with the same secret would look as if the secret no longer opened the store.
+            if let Ok((_, slot)) = keys.unlock(&secret) {
+                return Err(Error::refused(format!(
+                    "this secret opens the store already: it is that of key slot {slot}"
+                )));
+            }
             let added = place.change_key_file(|keys| keys.add(&master, label, &secret, Cost::USUAL));
             keep(created, place, &keys, output);
             ("added", added?)

@@ -59,6 +59,7 @@ pub struct FollowRequest {
 /// restored from a backup, or was replaced. Other errors are noted, and the work goes on.
 pub fn follow(request: &FollowRequest, progress: &dyn Progress) -> Result<Standing> {
     let _alone = Store::lock_following(&request.store)?;
+    refuse_own_versions(&Store::open_reader(&request.store)?)?;
     let origin = OriginStore::open(&request.origin)?;
     let told = retried(request.once, progress, || origin.standing())?;
     let store = Store::open_reader(&request.store)?;
@@ -123,6 +124,20 @@ fn retried<T>(once: bool, progress: &dyn Progress, ask: impl Fn() -> Result<T>) 
     }
 }
 
+fn own_versions() -> Error {
+    Error::refused(
+        "this store has versions of its own, so it cannot become a follower: use a new store (`platter init`)",
+    )
+}
+
+/// Refuses what is known before the origin answers.
+fn refuse_own_versions(store: &Store) -> Result<()> {
+    match store.standing()? {
+        Standing::Origin { epoch: 0, .. } if !store.images()?.is_empty() => Err(own_versions()),
+        _ => Ok(()),
+    }
+}
+
 /// Makes the store a follower of that origin. A store with versions of its own is refused in the same transaction.
 fn mark(
     request: &FollowRequest,
@@ -168,9 +183,7 @@ fn mark(
             )));
         }
         Standing::Origin { epoch: 0, .. } if !is_new => {
-            return Err(Error::refused(
-                "this store has versions of its own, so it cannot become a follower: use a new store (`platter init`)",
-            ));
+            return Err(own_versions());
         }
         Standing::Origin { epoch: 1.., .. } => {
             return Err(Error::refused(format!(
