@@ -13,13 +13,17 @@ for n in $(seq $DISKS); do
 done
 
 stored() { du -sb --apparent-size "$1/packs" | cut -f1; }
-capture_all() { # capture_all COMMAND...: captures all disks at once; prints and returns how many failed
-	local n process failed=0 processes=()
+capture_all() { # capture_all COMMAND...: captures all disks at once; returns how many failed
+	local n failed=0 processes=()
 	for n in $(seq $DISKS); do
 		"$@" capture "$WORK/disk-$n" "lab/disk-$n" >"$WORK/capture-$n.log" 2>&1 &
 		processes+=($!)
 	done
-	for process in "${processes[@]}"; do wait "$process" || failed=$((failed + 1)); done
+	for n in $(seq $DISKS); do
+		wait "${processes[n - 1]}" && continue
+		cat "$WORK/capture-$n.log"
+		failed=$((failed + 1))
+	done
 	return $failed
 }
 # is_small STORE: at most 1.05 of the bytes of one after the other
@@ -43,7 +47,7 @@ IN_TURN=$(stored "$STORE")
 
 STORE=$WORK/local
 platter init >/dev/null
-check "local processes wait for each other" capture_all "$PLATTER" --store "$STORE"
+check "local processes wait for each other" capture_all "$PLATTER" --store "$STORE" --retry-lock 10m
 check "local: the same bytes as one after the other" is_small "$STORE"
 check "local: every disk is right" has_all
 
@@ -61,11 +65,12 @@ start_origin
 "$PLATTER" --server "unix:$SOCKET" capture "$WORK/disk-1" lab/lost >/dev/null 2>&1 &
 LOST=$!
 has_sent() { [ "$(stored "$STORE")" -gt 1000000 ] || ! kill -0 "$LOST"; }
-capture_all "$PLATTER" --server "unix:$SOCKET" &
+capture_all "$PLATTER" --server "unix:$SOCKET" >"$WORK/others.log" 2>&1 &
 OTHERS=$!
 until_true 60 has_sent
 kill -KILL "$LOST" 2>/dev/null || true
-check "the others finish when a client is killed" wait "$OTHERS"
+others_finish() { wait "$OTHERS" || { cat "$WORK/others.log"; return 1; }; }
+check "the others finish when a client is killed" others_finish
 check "killed: the same bytes as one after the other" is_small "$STORE"
 stop_origin TERM
 check "killed: every disk is right" has_all

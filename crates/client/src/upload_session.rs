@@ -46,8 +46,10 @@ pub struct UploadSession {
     sending: Mutex<Option<Sending>>,
     blocks: Mutex<HashMap<BlockId, State>>,
     pin: Pin,
-    /// The origin no longer knows the session.
+    /// The origin no longer knows the session, or lacks blocks on which it relied.
     lost: AtomicBool,
+    /// It was published, or the origin does not answer.
+    ended: AtomicBool,
 }
 
 #[derive(Deserialize)]
@@ -92,6 +94,7 @@ impl UploadSession {
             blocks: Mutex::default(),
             pin: Pin::new(Arc::new(())),
             lost: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         })
     }
 
@@ -119,7 +122,7 @@ impl UploadSession {
         match published {
             Ok(published) => {
                 // Publishing ended the session.
-                self.lost.store(true, Ordering::Relaxed);
+                self.end();
                 let version = self.check(version_of(&published.record)?, record)?;
                 Ok(PublishedVersion { version, repairs: published.repairs })
             }
@@ -129,8 +132,8 @@ impl UploadSession {
                     || self.is_lost()
                     || expect.is_some() && error.kind() == ErrorKind::Refused =>
             {
-                if error.kind() != ErrorKind::Refused {
-                    self.lost.store(true, Ordering::Relaxed);
+                if error.kind() == ErrorKind::Transient {
+                    self.end();
                 }
                 let newest = self.newest(record).ok().flatten();
                 let version = newest.filter(|version| is_of(version, record, before)).ok_or(error)?;
@@ -151,11 +154,11 @@ impl UploadSession {
         let imported = self.client.post_patiently(&format!("{}/import", self.path), &request);
         let imported: ImportReply = self.noted(imported).inspect_err(|error| {
             if error.kind() == ErrorKind::Transient {
-                self.lost.store(true, Ordering::Relaxed);
+                self.end();
             }
         })?;
         // Importing ended the session.
-        self.lost.store(true, Ordering::Relaxed);
+        self.end();
         Ok(imported.imported)
     }
 
@@ -194,7 +197,13 @@ impl UploadSession {
         self.blocks.lock()
     }
 
-    /// Returns the result, and notes if it means that the session does not exist.
+    /// The session cannot be used any more, and the origin need not be told.
+    fn end(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the result, and notes if it means that the session does not exist, or another is needed.
     fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Missing) {
             self.lost.store(true, Ordering::Relaxed);
@@ -215,7 +224,7 @@ impl Drop for UploadSession {
     fn drop(&mut self) {
         // First stops sending, then ends the upload at the origin, which keeps the received data.
         drop(self.sending.lock().take());
-        if !self.lost.swap(true, Ordering::Relaxed) {
+        if !self.ended.swap(true, Ordering::Relaxed) {
             let _ = self.client.delete(&self.path);
         }
     }

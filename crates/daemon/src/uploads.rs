@@ -13,7 +13,7 @@ mod proof;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ use platter_store::{KnownCheck, Published, Session, Store};
 use crate::access::Principal;
 use crate::clock::unix_ms;
 use crate::config::{
-    DISCARD_PAUSE, LEFTOVER_IDS_MAX, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOAD_LEFT,
-    UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
+    DISCARD_PAUSE, LEFTOVER_IDS_MAX, PROMISE_KEPT, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX,
+    UPLOAD_LEFT, UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
 };
 use crate::id_sets::IdSet;
 use crate::writer::is_usable;
@@ -82,8 +82,8 @@ pub(crate) struct Upload {
     promises: Arc<Promises>,
     /// Blocks that other uploads have promised to send.
     awaited: Mutex<HashSet<BlockId>>,
-    /// Whether it relies on promises: not after an upload that may have ended because one was broken.
-    relies: bool,
+    /// It has broken a promise, so nobody relies on it any more.
+    has_failed: AtomicBool,
     /// Bytes of all unfinished uploads of the owner; `bytes` of them belong to this one.
     usage: Usage,
     bytes: AtomicU64,
@@ -165,13 +165,12 @@ impl Uploads {
         let _place = self.place_for(&who.id)?;
         let owner = owner_name(&who.id);
         self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
-        let leftovers = Leftovers::of(&writer, owner, LEFTOVER_IDS_MAX)?;
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
             touched: Mutex::new(Touched::now()),
-            relies: leftovers.is_empty(),
-            leftovers: Mutex::new(leftovers),
+            has_failed: AtomicBool::new(false),
+            leftovers: Mutex::new(Leftovers::of(&writer, owner, LEFTOVER_IDS_MAX)?),
             promises: Arc::clone(&self.promises),
             awaited: Mutex::default(),
             usage: self.usages.of(&writer, owner)?,
@@ -390,7 +389,7 @@ impl Upload {
             // A version may refer to a damaged block of its base: it is pinned, but still needed.
             let pin = if is_needed { session.pin_stored(id)? } else { sound };
             pin.into_iter().for_each(|pin| pins.insert(pin));
-            if is_needed && self.relies && self.promises.ask(id, self) == Answer::Promised {
+            if is_needed && self.promises.ask(id, self) == Answer::Promised {
                 lock(&self.awaited).insert(*id);
                 return Ok(false);
             }
@@ -472,10 +471,14 @@ impl Upload {
         Ok(!awaited.is_empty())
     }
 
-    /// Whether its client is expected to send what it has promised.
-    fn is_sending(&self) -> bool {
+    /// Whether its client is expected to send what it promised that long ago.
+    fn keeps_promise(&self, since: Instant) -> bool {
+        if since.elapsed() >= PROMISE_KEPT {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
         let touched = lock(&self.touched);
-        touched.at.elapsed() < UPLOAD_STALE
+        !self.has_failed.load(Ordering::Relaxed)
+            && touched.at.elapsed() < UPLOAD_STALE
             && !touched.has_hung_up()
             && self.session.try_read().is_none_or(|session| session.is_some())
     }

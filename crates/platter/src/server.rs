@@ -27,10 +27,11 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
     };
     let Some(address) = of_node.or_else(|| server.server.clone()).or_else(from_environment) else {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
-        if arguments.wait.is_some() && matches!(arguments.command, Command::Serve(_) | Command::Node(_)) {
-            return Err(Error::refused("--wait: a server waits as long as its clients do"));
+        if arguments.retry_lock.is_some() && matches!(arguments.command, Command::Serve(_) | Command::Node(_))
+        {
+            return Err(Error::refused("--retry-lock: a server waits as long as its clients do"));
         }
-        let wait = arguments.wait.unwrap_or_default();
+        let wait = arguments.retry_lock.unwrap_or_default();
         let place = StorePlace::on_system(dir).with_actor(local_actor()).with_lock_wait(wait);
         return Ok(place.with_index_memory(u64::from(arguments.index_memory) << 20).into());
     };

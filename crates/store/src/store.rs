@@ -677,7 +677,7 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
     }
     let Some(lock) = taken else {
         return Err(Error::transient(format!(
-            "{} is being written by {}: wait for it to finish, or repeat the command with --wait TIME; if it is a server, use --server unix:{}/serve.sock",
+            "{} is being written by {}: wait for it to finish, or repeat the command with --retry-lock TIME; if it is a server, use --server unix:{}/serve.sock",
             place.dir().display(),
             lock_holder(place),
             place.dir().display()

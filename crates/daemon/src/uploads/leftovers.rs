@@ -61,11 +61,6 @@ impl Leftovers {
         Ok(leftovers)
     }
 
-    /// Returns whether earlier uploads left nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.packs.is_empty()
-    }
-
     /// Adds the pack with this block to the session, if there is one and it has at most `room()` blocks.
     ///
     /// # Errors

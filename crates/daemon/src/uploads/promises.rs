@@ -1,8 +1,8 @@
 //! Promises: which blocks uploads under way were asked to send and have not sent yet. Another upload that has such a block need not
 //! send it, too, so captures of related disks at the same time bring each block once.
 //!
-//! A promise is broken when its upload ends, when its client is silent or gone, or after [`PROMISE_KEPT`]. Whoever relies on a promise
-//! learns that before it publishes. Never decides who may use a block: only uploads that may read everything take part.
+//! A promise is broken when its upload ends, when its client is silent or gone, or after [`PROMISE_KEPT`]; in the last case nobody relies
+//! on that upload again. Whoever relies on a promise learns that before it publishes. Never decides who may use a block: only uploads that may read everything take part.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -43,7 +43,7 @@ pub(super) enum Answer {
 impl Promise {
     /// Returns whether it may still be kept.
     fn counts(&self) -> bool {
-        self.since.elapsed() < PROMISE_KEPT && self.upload.upgrade().is_some_and(|upload| upload.is_sending())
+        self.upload.upgrade().is_some_and(|upload| upload.keeps_promise(self.since))
     }
 }
 
