@@ -213,8 +213,7 @@ for n in $(seq 8); do
 	sleep "0.$(printf %03d "$(number "grow $n" 300)")"
 	kill -KILL "$job" 2>/dev/null || true
 	wait "$job" 2>/dev/null || true
-	# The tool of the file system ends, too, and its loop device goes with it. Only one that was just made may stay.
-	until_true 10 has_no_loops || loops_above | while read -r loop; do losetup -d "$loop" || true; done
+	# The tool of the file system ends, too, and its loop device goes with it.
 	until_true 60 has_no_loops || not_ok "killed $n: a loop device is left"
 	if [ -n "$(blkid -p -o value -s PTTYPE "$TARGET")" ]; then
 		end=101

@@ -121,10 +121,11 @@ if [ "$sent" -ge "$all" ] && [ "$sent" -lt $((all * 3 / 2)) ]; then
 else
 	not_ok "$room: $sent bytes were sent for $all bytes cast"
 fi
+are_done() { casts --all | jq -se '[.[].receivers[] | select(.state == "done")] | length == 4'; }
+check "$room: all four are done" until_true 60 are_done
 check "$room: one partition of a disk" as_lab receive lab/parted:1 "$WORK/part" --interface eth0 --free zero --yes
 check "$room: is what lies in it" cmp "$WORK/part" "$WORK/right-one"
 rm -f "$WORK/part"
-check "$room: all four are done" jq -se '[.[].receivers[] | select(.state == "done")] | length == 4' <(casts --all)
 check "$room: the casts end" until_true 60 eval 'casts | jq -se "length == 0"'
 
 room="a late machine"

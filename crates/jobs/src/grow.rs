@@ -4,11 +4,11 @@
 //! device. If that is not possible, the partition stays as it is, and the report says which command to run. A failure
 //! here is no failure of the install: the disk is complete, and its file system merely has the old size.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use platter_disk::device::{LoopDevice, end_with_us};
 use platter_disk::partition::Grown;
 use platter_filesystem::{Found, probe};
 use platter_image::{DiskRead, Extent};
@@ -21,8 +21,6 @@ const SYSTEM_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 const MESSAGE_MAX: usize = 400;
 /// `e2fsck` ends with these codes if the file system is right now: nothing to mend, or mended.
 const CHECKED_MAX: i32 = 3;
-/// `setpriv` ends with this code if there is no such program.
-const NOT_FOUND: i32 = 127;
 
 /// What is known about a grown partition while the target is still open.
 #[derive(Clone, Debug)]
@@ -130,13 +128,15 @@ fn grow_ext(target: &Path, place: Extent, sector_size: u32) -> Result<(), String
     if !rustix::process::geteuid().is_root() {
         return Err("only root can make the loop device that its tool needs".to_owned());
     }
-    let device = Loop::attach(target, place, sector_size)?;
-    let checked = run("e2fsck", &["-f", "-p", &device.path])?;
+    let device = LoopDevice::attach(target, place, sector_size);
+    let device = device.map_err(|error| format!("making a loop device for {}: {error}", target.display()))?;
+    let path = device.path().display().to_string();
+    let checked = run("e2fsck", &["-f", "-p", &path])?;
     match checked.status.code() {
         Some(0..=CHECKED_MAX) => {}
         _ => return Err(said("e2fsck", &checked)),
     }
-    let resized = run("resize2fs", &[&device.path])?;
+    let resized = run("resize2fs", &[&path])?;
     if !resized.status.success() {
         return Err(said("resize2fs", &resized));
     }
@@ -146,61 +146,16 @@ fn grow_ext(target: &Path, place: Extent, sector_size: u32) -> Result<(), String
     file.and_then(|file| file.sync_all()).map_err(|error| format!("syncing {}: {error}", target.display()))
 }
 
-/// A loop device for a range of the target. It is detached right after it was opened, so the kernel removes it with its last user,
-/// whatever becomes of this process.
-struct Loop {
-    path: String,
-    _opened: File,
-}
-
-impl Loop {
-    fn attach(target: &Path, place: Extent, sector_size: u32) -> Result<Self, String> {
-        let (offset, length) = (place.offset.to_string(), place.length.to_string());
-        let sector_size = sector_size.to_string();
-        let path = target.display().to_string();
-        let arguments = [
-            "--find",
-            "--show",
-            "--offset",
-            &offset,
-            "--sizelimit",
-            &length,
-            "--sector-size",
-            &sector_size,
-            "--",
-            &path,
-        ];
-        let made = run("losetup", &arguments)?;
-        if !made.status.success() {
-            return Err(said("losetup", &made));
-        }
-        let path = String::from_utf8_lossy(&made.stdout).trim().to_owned();
-        let opened = File::open(&path).map_err(|error| format!("opening {path}: {error}"));
-        let detached = run("losetup", &["--detach", &path])?;
-        match detached.status.success() {
-            true => Ok(Self { path, _opened: opened? }),
-            false => Err(said("losetup", &detached)),
-        }
-    }
-}
-
 /// Runs a program that ends with this process, so that it does not write to a target that somebody else has meanwhile.
 fn run(program: &str, arguments: &[&str]) -> Result<Output, String> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "--", program])
-        .args(arguments)
-        .env("PATH", format!("{path}:{SYSTEM_PATHS}"))
-        .env("LC_ALL", "C");
-    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "setpriv (util-linux) is not installed".to_owned(),
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", format!("{path}:{SYSTEM_PATHS}")).env("LC_ALL", "C");
+    end_with_us(&mut command);
+    command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{program} is not installed"),
         _ => format!("running {program}: {error}"),
-    })?;
-    match output.status.code() {
-        Some(NOT_FOUND) => Err(format!("{program} is not installed")),
-        _ => Ok(output),
-    }
+    })
 }
 
 fn said(program: &str, output: &Output) -> String {

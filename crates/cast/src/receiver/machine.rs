@@ -18,7 +18,7 @@ use super::assembly::{Assembly, Placed};
 use super::fetching::{Fetching, Question};
 use super::guard::Guard;
 use super::options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
-use super::senders::{AVOID, DISTRUST, Senders};
+use super::senders::{DISTRUST, Senders};
 use super::session::Session;
 use super::skipped::Skipped;
 use super::wants::{ChunkState, Wants};
@@ -407,7 +407,7 @@ impl Receiver {
     /// Handles that the reliable channel ended or could not be connected: searches again.
     pub fn handle_disconnected(&mut self, now: Duration) {
         if let Some(address) = self.address.take().filter(|_| self.phase != Phase::Joined) {
-            self.senders.avoid(now, address, AVOID);
+            self.senders.fail(now, address.ip());
         }
         self.phase = Phase::Searching;
         self.channel = None;
@@ -465,6 +465,9 @@ impl Receiver {
             return;
         }
         self.phase = Phase::Joined;
+        if let Some(address) = self.address {
+            self.senders.succeed(address.ip());
+        }
         self.heard_at = now;
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));

@@ -5,15 +5,17 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::session::SessionId;
 use crate::wire::announce::Announce;
 
-/// An address that could not be joined is not tried again for this long.
-pub(crate) const AVOID: Duration = Duration::from_secs(2);
+/// A machine whose sender could not be joined is not tried again for this long, and twice as long after each further failure, up to
+/// [`AVOID_MAX`]: it may announce any number of senders.
+const AVOID: Duration = Duration::from_secs(2);
+const AVOID_MAX: Duration = Duration::from_secs(16);
 /// A sender whose data is corrupt is not joined again for this long.
 pub(crate) const DISTRUST: Duration = Duration::from_secs(60);
 /// Maximum number of addresses that are avoided at once.
@@ -56,6 +58,8 @@ impl fmt::Debug for CastFilter {
 pub(crate) struct Senders {
     ignored: Vec<SessionId>,
     avoided: VecDeque<(SocketAddr, Duration)>,
+    /// Machines that could not be joined, until when they are avoided, and for how long after the next failure.
+    failed: VecDeque<(IpAddr, Duration, Duration)>,
 }
 
 impl Senders {
@@ -74,6 +78,21 @@ impl Senders {
         self.ignored.len()
     }
 
+    /// Records that a sender of this machine could not be joined.
+    pub(crate) fn fail(&mut self, now: Duration, machine: IpAddr) {
+        let known = self.failed.iter().position(|(failed, ..)| *failed == machine);
+        let time = known.and_then(|at| self.failed.remove(at)).map_or(AVOID, |(.., time)| time);
+        if self.failed.len() >= AVOIDED_MAX {
+            self.failed.pop_front();
+        }
+        self.failed.push_back((machine, now + time, (time * 2).min(AVOID_MAX)));
+    }
+
+    /// Records that a sender of this machine was joined.
+    pub(crate) fn succeed(&mut self, machine: IpAddr) {
+        self.failed.retain(|(failed, ..)| *failed != machine);
+    }
+
     /// Records that this address should not be joined for some time.
     pub(crate) fn avoid(&mut self, now: Duration, address: SocketAddr, time: Duration) {
         self.avoided.retain(|(avoided, until)| *avoided != address && now < *until);
@@ -85,6 +104,7 @@ impl Senders {
 
     pub(crate) fn avoids(&self, now: Duration, address: SocketAddr) -> bool {
         self.avoided.iter().any(|(avoided, until)| *avoided == address && now < *until)
+            || self.failed.iter().any(|(failed, until, _)| *failed == address.ip() && now < *until)
     }
 }
 
@@ -102,6 +122,25 @@ mod tests {
         });
         assert_eq!(reported.count(), IGNORED_MAX);
         assert_eq!(senders.ignored(), IGNORED_MAX);
+    }
+
+    #[test]
+    fn a_machine_is_avoided_with_all_its_senders_and_longer_each_time() {
+        let mut senders = Senders::default();
+        let address = |host, port| SocketAddr::from(([10, 0, 0, host], port));
+        let (rogue, mut now) = (address(1, 1).ip(), Duration::from_secs(9));
+        for seconds in [2, 4, 8, 16, 16] {
+            senders.fail(now, rogue);
+            let last = now + Duration::from_millis(seconds * 1000 - 1);
+            assert!(senders.avoids(last, address(1, 5)) && !senders.avoids(last, address(2, 1)), "{seconds}");
+            now += Duration::from_secs(seconds);
+            assert!(!senders.avoids(now, address(1, 1)));
+        }
+        senders.succeed(rogue);
+        senders.fail(now, rogue);
+        assert!(!senders.avoids(now + AVOID, address(1, 1)));
+        (0..1000u32).for_each(|host| senders.fail(now, IpAddr::from(host.to_be_bytes())));
+        assert_eq!(senders.failed.len(), AVOIDED_MAX);
     }
 
     #[test]

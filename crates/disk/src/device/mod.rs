@@ -1,10 +1,12 @@
 //! Block devices and regular files of this machine, for reading ([`Source`]) and writing ([`Target`]).
 //!
 //! Both are opened by path, and symbolic links are followed. Whether a device may be used at all is decided
-//! before, in [`crate::refusal`]. Nothing here interprets the bytes.
+//! before, in [`crate::refusal`]. Nothing here interprets the bytes. `loop_device`
+//! makes a device of a range of them.
 
 mod bad_sectors;
 mod holes;
+mod loop_device;
 mod source;
 mod target;
 mod watch;
@@ -18,6 +20,7 @@ use platter_image::{Error, IoContext, Result};
 
 pub use bad_sectors::{Salvaged, SectorRead};
 pub(crate) use holes::has_data;
+pub use loop_device::{LoopDevice, end_with_us};
 pub use source::Source;
 pub use target::{Target, TargetOptions};
 pub use watch::Watch;

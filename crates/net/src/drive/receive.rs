@@ -117,6 +117,7 @@ struct Driver<'a> {
     wants_known: bool,
     joined_at: Option<Duration>,
     joined_last: Duration,
+    is_joined: bool,
     bytes: u64,
     finishing: bool,
     ending: Option<Ending>,
@@ -174,6 +175,7 @@ impl<'a> Driver<'a> {
             wants_known: false,
             joined_at: None,
             joined_last: Duration::ZERO,
+            is_joined: false,
             bytes: 0,
             finishing: false,
             ending: None,
@@ -259,7 +261,8 @@ impl<'a> Driver<'a> {
     }
 
     fn disconnect(&mut self, now: Duration) {
-        if self.connection.take().is_some() {
+        self.connection = None;
+        if std::mem::replace(&mut self.is_joined, false) {
             self.joined_last = now;
         }
         self.set_joined(false);
@@ -292,6 +295,7 @@ impl<'a> Driver<'a> {
                     self.corrupt = None;
                     self.listen(announce.group)?;
                     self.has_heard_group = false;
+                    self.is_joined = true;
                     self.set_joined(true);
                     self.wants_known &= self.session == Some(announce.session);
                     self.session = Some(announce.session);
@@ -481,7 +485,8 @@ impl<'a> Driver<'a> {
         {
             return Err(error);
         }
-        if self.connection.is_none()
+        // A connection alone is no success: anybody can accept one and say nothing.
+        if !self.is_joined
             && let Some(give_up) = self.options.give_up
             && now >= self.joined_last + give_up
         {
