@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn short_names_are_in_code_page_437() {
         assert_eq!(CODE_PAGE_437.chars().count(), 128);
-        assert_eq!(short(&raw(b"\x8eRZTE  T\x99T", 0x20, 0)), "ÄRZTE.TÖT");
+        assert_eq!(short(&raw(b"\x8eRZTE   T\x99T", 0x20, 0)), "ÄRZTE.TÖT");
         assert_eq!(short(&raw(b"\x9a       \xff  ", 0x20, LOWER_BASE)), "ü.\u{a0}");
         assert_eq!(short(&raw(b"\x05X      \xe1  ", 0x20, 0)), "σX.ß");
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, SEGMENT_DATA_MAX,
+    CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, Result, SEGMENT_DATA_MAX,
     SendEvent, SendOptions, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
 };
 use serde::Serialize;
@@ -72,24 +72,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             hoard_cast(&request, &terminal, &mut on_event)?
         }
         (None, version) => {
-            let spool = match store {
-                StoreLocation::Local(_) => None,
-                StoreLocation::Remote(_) => Some(SpoolDirectory::choose(options.spool.as_deref())?),
-            };
-            if let Some(spool) = spool.clone() {
-                let state = move || {
-                    spool.remove();
-                    "the cast has ended; its copy of the version was removed".to_owned()
-                };
-                tell_of(state, *output)?;
-            }
             let request = CastRequest {
                 store: store.clone(),
                 report_to: Some(match store {
                     StoreLocation::Local(place) => origin_of(place),
                     StoreLocation::Remote(origin) => origin.server.clone(),
                 }),
-                spool,
+                spool: spool(store, options, output)?,
                 version: version.as_ref().map(ToString::to_string).unwrap_or_default(),
                 segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
                 network,
@@ -102,6 +91,19 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
     let all_done =
         !report.receivers.is_empty() && report.receivers.iter().all(|receiver| receiver.state == "done");
     Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The directory for a copy of an origin's version, which is removed when the cast is interrupted.
+fn spool(store: &StoreLocation, options: &Cast, output: &Output) -> Result<Option<SpoolDirectory>> {
+    let StoreLocation::Remote(_) = store else { return Ok(None) };
+    let spool = SpoolDirectory::choose(options.spool.as_deref())?;
+    let interrupted = spool.clone();
+    let state = move || {
+        interrupted.remove();
+        "the cast has ended; its copy of the version was removed".to_owned()
+    };
+    tell_of(state, *output)?;
+    Ok(Some(spool))
 }
 
 fn ended(report: &ReceiverReport) -> String {
