@@ -72,8 +72,8 @@ for kind in "${KINDS[@]}"; do
 	btrfs) mkfs.btrfs -q "$WORK/disk" ;;
 	esac
 	mount -o loop "$WORK/disk" "$MNT"
+	find "$TREE/lib/" -type f -size +1M -print0 | sort -z | xargs -0 cat 2>/dev/null | head -c 128M >"$MNT/one-file" || true
 	cp -a "$TREE/bin" "$TREE/lib" "$MNT/" 2>/dev/null || true
-	find "$MNT/lib" -type f -size +1M -print0 | sort -z | xargs -0 cat 2>/dev/null | head -c 256M >"$MNT/one-file" || true
 	umount "$MNT"
 	platter capture "$WORK/disk" disk >/dev/null
 	file=$(platter find disk:/bin --name 'bash' | head -n 1)
@@ -87,13 +87,12 @@ for kind in "${KINDS[@]}"; do
 	rm -rf "$WORK/copy"
 	result "cp -r, speed as a ratio to cp -a from a mount" "$(calculate "$(median "$kind-mount") / $(median "$kind-platter")")"
 	mkdir -p "$WORK/seen"
-	"$PLATTER" --store "$STORE" mount disk: "$WORK/seen" >"$WORK/mount.log" 2>&1 &
-	for _ in $(seq 600); do if grep -q '^mounted' "$WORK/mount.log"; then break; else sleep 0.1; fi; done
+	begin "$WORK/mount.log" "$PLATTER" --store "$STORE" mount disk: "$WORK/seen"
+	wait_for grep -q '^mounted' "$WORK/mount.log"
 	mounted "find with attributes" find . -printf '%p %s %m %T@\n'
-	mounted "tar" tar -cf - lib
+	mounted "tar" sh -c 'tar -cf - lib | cat >/dev/null'
 	reads "reads in order" --rw=read --bs=1M
 	reads "random reads of 4 KiB" --rw=randread --bs=4k --io_size=16M --randseed=1
-	umount "$WORK/seen"
-	wait
+	end "$SERVER"
 	umount "$MNT"
 done
