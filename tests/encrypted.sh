@@ -97,9 +97,6 @@ check "a key file that others can read still works" "$PLATTER" --store "$STORE" 
 check_said "with a warning" 'chmod 600'
 chmod 600 "$WORK/key-2"
 
-check_exit "$EXIT_REFUSED" "serving is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" serve
-check "and leaves nothing behind" test ! -e "$STORE/serve-certificate.pem" -a ! -e "$STORE/serve-key.pem" -a ! -e "$STORE/serve.sock"
-check_exit "$EXIT_REFUSED" "a cast is refused" timeout -s KILL 60 "$PLATTER" --store "$STORE" cast lab/disk
 check_exit "$EXIT_REFUSED" "a push to a plain store is refused" platter push lab/disk "$WORK/plain"
 check_said "with the reason" 'the source is encrypted.*same-key-as.*platter export'
 check_exit "$EXIT_REFUSED" "and one from a plain store" "$PLATTER" --store "$WORK/plain" push lab/disk "$STORE"

@@ -48,6 +48,7 @@ impl CastPair {
         let join_key = has_join_key.then(|| JoinKey::new([6; 32]));
         let lengths = vec![3000, 6000];
         let description = SessionDescription {
+            secret: Default::default(),
             offer: Vec::new(),
             score: Score(BlockId([3; 32])),
             name: "lab/x".into(),

@@ -13,6 +13,7 @@ pub enum Endpoint {
     Metrics,
     OpenApi,
     Store,
+    StoreKeys,
     Images,
     Versions,
     Resolve,
@@ -74,11 +75,12 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
         Self::Store,
+        Self::StoreKeys,
         Self::Images,
         Self::Versions,
         Self::Resolve,
@@ -130,6 +132,7 @@ impl Endpoint {
             Self::Metrics => ("get", "/metrics"),
             Self::OpenApi => ("get", "/api/v1/openapi.json"),
             Self::Store => ("get", "/api/v1/store"),
+            Self::StoreKeys => ("get", "/api/v1/store/keys"),
             Self::Images => ("get", "/api/v1/images"),
             Self::Versions => ("get", "/api/v1/versions"),
             Self::Resolve => ("get", "/api/v1/resolve"),
@@ -182,6 +185,7 @@ impl Endpoint {
             Self::Metrics
             | Self::OpenApi
             | Self::Store
+            | Self::StoreKeys
             | Self::Images
             | Self::Versions
             | Self::Resolve
@@ -244,6 +248,7 @@ impl Endpoint {
             | Self::RemoveFollower => Scope::Everything,
             // The origin finds the image, and checks access, with the id of the upload.
             Self::Store
+            | Self::StoreKeys
             | Self::Images
             | Self::ReportNode
             | Self::Events

@@ -44,7 +44,7 @@ pub use pattern::NamePattern;
 pub use problem::{PROBLEM_LENGTH_MAX, Problem};
 pub use replica::{FenceRequest, ReplicaReply, ReplicaRequest, StandingReply};
 pub use role::Role;
-pub use store_facts::StoreFacts;
+pub use store_facts::{StoreFacts, StoreKeys};
 pub use upload::{
     BeginUploadReply, ImportReply, ImportRequest, PublishReply, PublishRequest, UploadFramesReply,
 };

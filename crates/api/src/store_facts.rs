@@ -1,4 +1,4 @@
-//! Facts about the store of an origin.
+//! Facts about the store of an origin, and its keys.
 
 use platter_records::{StoreHealth, schema};
 use schemars::JsonSchema;
@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct StoreFacts {
     /// 32 hexadecimal digits.
     pub id: String,
+    /// The identity domain of an encrypted store: 32 hexadecimal digits; null if the store is not encrypted.
+    #[serde(default)]
+    pub domain: Option<String>,
     /// Equal for all access tokens that read the same images: 32 hexadecimal digits. Nodes of one group share blocks.
     #[schemars(schema_with = "schema::short_id")]
     pub sharing_group: String,
@@ -26,4 +29,21 @@ pub struct StoreFacts {
     pub blocks: Option<u64>,
     /// What reads of the packs have shown; null for the same reason.
     pub health: Option<StoreHealth>,
+}
+
+/// The keys of an encrypted store, for clients that read or write its blocks. Whoever has them must not store them.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub struct StoreKeys {
+    /// The identity domain: 32 hexadecimal digits.
+    #[schemars(schema_with = "schema::short_id")]
+    pub domain: String,
+    /// The keys of its blocks and overlays (docs/formats/keys.md): 256 hexadecimal digits.
+    #[schemars(length(min = 256, max = 256))]
+    pub keys: String,
+}
+
+impl std::fmt::Debug for StoreKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StoreKeys of domain {}", self.domain)
+    }
 }

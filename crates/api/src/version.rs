@@ -22,6 +22,9 @@ pub struct ResolveReply {
     pub score: String,
     /// A version with this score; null if there is none.
     pub version: Option<VersionRecord>,
+    /// The identity domain of an encrypted store; absent if the store is not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
     /// Missing blocks; null if there are none. Absent if the request did not ask for it.
     #[serde(default, with = "asked", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<MissingBlocks>")]
@@ -54,7 +57,8 @@ mod tests {
     #[test]
     fn missing_is_absent_if_not_requested_and_null_if_nothing_is_missing() {
         let text = |missing| {
-            serde_json::to_string(&ResolveReply { score: "x".into(), version: None, missing }).unwrap()
+            serde_json::to_string(&ResolveReply { score: "x".into(), version: None, domain: None, missing })
+                .unwrap()
         };
         assert_eq!(text(None), r#"{"score":"x","version":null}"#);
         assert_eq!(text(Some(None)), r#"{"score":"x","version":null,"missing":null}"#);

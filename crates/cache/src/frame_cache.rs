@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, STORED_LENGTH_MAX, Verify};
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, HeldFrame, IoContext, Kind, Lease, Result};
+use platter_image::{
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, HeldFrame, IoContext, Kind, Lease, Result,
+};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 
 use super::changes::CacheChanges;
@@ -335,6 +337,11 @@ impl Shared {
             Ok(header) => {
                 frames.set_hashed(address);
                 Ok(header)
+            }
+            // Its segment keeps it for a later process.
+            Err(error) if error.kind() == ErrorKind::Refused => {
+                frames.drop_frame(address);
+                Err(Error::transient("the key of a frame of the cache is missing").with_source(error))
             }
             Err(error) => {
                 if frames.drop_frame(address) {

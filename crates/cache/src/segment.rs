@@ -5,7 +5,7 @@ use platter_vfs::VfsFile;
 
 use super::place::pack_id;
 use platter_pack::ids;
-use platter_pack::{HEADER_LENGTH, PackDirectory, read_directory, read_header, scan};
+use platter_pack::{HEADER_LENGTH, PackDirectory, begins_locked, read_directory, read_header, scan};
 use platter_records::StoreId;
 
 /// The contents of a segment.
@@ -16,7 +16,7 @@ pub(super) struct SegmentContents {
     pub(super) hashed: bool,
     /// Length of the file in bytes.
     pub(super) length: u64,
-    /// Offset at which frames can be appended; `None` if there is a footer or a hole.
+    /// Offset at which frames can be appended; `None` if there is a footer or a hole, or the key of its frames is missing.
     pub(super) end: Option<u64>,
 }
 
@@ -40,5 +40,7 @@ pub(super) fn read(file: &dyn VfsFile, number: u32, cache: StoreId) -> Result<Se
         directory.push(frame.row, ids(frame.blocks));
         Ok(())
     })?;
-    Ok(SegmentContents { directory, hashed: true, length, end: (is_ours && !has_hole).then_some(end) })
+    // Frames that cannot be proven without their key are not known here, but they stay: a later process may have it.
+    let is_whole = is_ours && !has_hole && !begins_locked(file);
+    Ok(SegmentContents { directory, hashed: true, length, end: is_whole.then_some(end) })
 }

@@ -31,8 +31,8 @@ pub use sender::{
     Transmit,
 };
 pub use session::{
-    CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
-    Segment, SessionDescription, SessionId,
+    CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SECRET_BYTES_MAX, SEGMENTS_MAX,
+    SYMBOL_BYTES, SYMBOLS_MAX, Segment, SessionDescription, SessionId, SessionSecret,
 };
 pub use shares::{demand, shares};
 pub use stage::{Bottleneck, SinkStage};

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 
 use platter_image::{Error, Result, Score};
+use zeroize::Zeroize;
 
 /// Bytes of a symbol: 22 × 64, because the code requires multiples of 64, and a datagram with one symbol fits IPv6 in an Ethernet
 /// frame (design: datagrams).
@@ -26,6 +27,8 @@ const SEGMENT_ENTRY_BYTES: u32 = 8;
 const LENGTH_ENTRY_BYTES: u32 = 4;
 /// Maximum length of an image's name in a cast, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Maximum length of the secret of a session, in bytes.
+pub const SECRET_BYTES_MAX: usize = 256;
 /// Maximum length of what a cast says about signatures: it must fit into an announcement with the longest name.
 pub const OFFER_BYTES_MAX: usize = 880;
 
@@ -53,6 +56,9 @@ impl fmt::Debug for SessionId {
 pub struct SessionDescription {
     /// The score of the recipe.
     pub score: Score,
+    /// What receivers need to decode the contents. Sent only to receivers that have proven to have the join key; must be empty
+    /// without one.
+    pub secret: SessionSecret,
     /// The image's name, by which receivers can request it. At most [`NAME_BYTES_MAX`] bytes.
     pub name: String,
     /// What receivers need to verify who signed the image, if somebody did: opaque here, at most [`OFFER_BYTES_MAX`] bytes.
@@ -81,6 +87,22 @@ impl Segment {
     }
 }
 
+/// A secret of a session: opaque here, at most [`SECRET_BYTES_MAX`] bytes. Never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SessionSecret(pub Vec<u8>);
+
+impl std::fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SessionSecret({} bytes)", self.0.len())
+    }
+}
+
+impl Drop for SessionSecret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
 impl SessionDescription {
     /// Checks all limits.
     ///
@@ -98,6 +120,12 @@ impl SessionDescription {
             return Err(Error::refused(format!(
                 "{} bytes of signatures are more than {OFFER_BYTES_MAX}",
                 self.offer.len()
+            )));
+        }
+        if self.secret.0.len() > SECRET_BYTES_MAX {
+            return Err(Error::refused(format!(
+                "{} bytes of a secret are more than {SECRET_BYTES_MAX}",
+                self.secret.0.len()
             )));
         }
         if chunks == 0 || chunks > CHUNKS_MAX as usize {
@@ -261,6 +289,7 @@ mod tests {
 
     fn description(chunk_lengths: Vec<u32>) -> SessionDescription {
         SessionDescription {
+            secret: SessionSecret::default(),
             score: Score(BlockId([7; 32])),
             name: "a".into(),
             offer: Vec::new(),

@@ -1,12 +1,12 @@
 //! Sends requests to an origin, and maps their failures to errors.
 
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_api::{PROBLEM_LENGTH_MAX, Problem};
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Domain, Error, ErrorKind, Result};
 use platter_transport::origin_client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +38,8 @@ pub(super) struct Client {
     authorization: Option<String>,
     /// For messages.
     name: String,
+    /// The identity domain of the store, once it is known.
+    pub(super) domain: OnceLock<Domain>,
 }
 
 /// A body to send.
@@ -78,7 +80,7 @@ impl Client {
             .build();
         let connector = OriginConnector { address: options.address.clone(), tls };
         let agent = Agent::with_parts(config, connector, NoResolver);
-        Ok(Arc::new(Self { agent, base, authorization, name }))
+        Ok(Arc::new(Self { agent, base, authorization, name, domain: OnceLock::new() }))
     }
 
     /// The origin's name in messages.

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use platter_image::frame::stream::{FrameStreamReader, FramesRequest};
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
-use platter_image::{BlockId, Error, Result};
+use platter_image::{BlockId, Error, ErrorKind, Result};
 
 use super::client::Client;
+use super::store_keys;
 
 /// Longest time between two frames, or between the start of the response and its first frame.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(60);
@@ -33,7 +34,7 @@ pub(super) fn fetch(
     let within = |error: Error| error.within(format!("{}: fetching frames", client.name()));
     while reader.next_frame(&mut stored).map_err(within)?.is_some() {
         // Verified before anything of it is passed on, whoever sent it (design: verify).
-        let (header, _) = decoder.decode(&stored, Verify::Hashes).map_err(within)?;
+        let header = verified(client, &mut decoder, &stored).map_err(within)?;
         take(&header, &stored).map_err(within)?;
         until.set(Instant::now() + FRAME_TIME_MAX);
     }
@@ -42,6 +43,18 @@ pub(super) fn fetch(
     // The result of this read does not matter.
     let _ = limited.read(&mut [0]);
     Ok(not_found)
+}
+
+/// Decodes and hashes a frame. The first one of an encrypted store needs its keys.
+fn verified(client: &Client, decoder: &mut FrameDecoder, stored: &[u8]) -> Result<FrameHeader> {
+    let mut decode = || decoder.decode(stored, Verify::Hashes).map(|(header, _)| header);
+    match decode() {
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            store_keys::obtain(client, FrameHeader::parse(stored)?.domain)?;
+            decode()
+        }
+        decoded => decoded,
+    }
 }
 
 /// A stream whose reads fail after a deadline, because a stream of single bytes with long pauses is as good as silent.

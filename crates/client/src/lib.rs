@@ -11,7 +11,7 @@
 //! and the meaning of their failures. It is a crate of its own so that code that only sends requests needs no cache,
 //! scheduler or database. Uses blocking threads and no async runtime. Treats everything that an origin sends as
 //! hostile: lengths are limited, every block is decoded and hashed before it is passed on, and every wait ends. Must
-//! never store a token or print it in a message. Stores no blocks: caches and peers are in the crate `fetch`.
+//! never store a token or a key, or print one in a message. Stores no blocks: caches and peers are in the crate `fetch`.
 
 mod address;
 mod answers;
@@ -22,6 +22,7 @@ mod listen;
 mod origin_store;
 mod sending;
 mod sharing_rights;
+mod store_keys;
 mod upload_session;
 mod watch;
 

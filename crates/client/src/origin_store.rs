@@ -12,7 +12,7 @@ use platter_api::{
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
-use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
+use platter_image::{BlockId, Domain, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
     BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, Follower, History, HoardChanges,
     HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Registered, Resolved, Signature, StoreId, Version,
@@ -26,11 +26,14 @@ use super::answers::Answers;
 use super::client::{Client, retried};
 use super::frames;
 use super::sharing_rights::SharingRights;
+use super::store_keys;
 use super::upload_session::UploadSession;
 
 /// How long to ask an origin that is down for the result of a request whose response was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// The path of the facts about the store.
+const STORE_PATH: &str = "/api/v1/store";
 /// Most bytes of the response to a boot set.
 const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 
@@ -93,8 +96,47 @@ impl OriginStore {
 
     /// As `Store::id`.
     pub fn id(&self) -> Result<StoreId> {
-        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
+        let (facts, _): (StoreFacts, _) = self.get_or_remember(STORE_PATH)?;
         StoreId::from_hex(&facts.id).ok_or_else(|| self.protocol_error("has a store without an id"))
+    }
+
+    /// Returns the identity domain of the store. If it is encrypted, this process has its keys on return.
+    ///
+    /// # Errors
+    /// `Transient` when the origin is down, and its reply is not stored or the keys are missing.
+    pub fn domain(&self) -> Result<Domain> {
+        let domain = match self.client.domain.get() {
+            Some(domain) => *domain,
+            None => {
+                let (facts, _): (StoreFacts, _) = self.get_or_remember(STORE_PATH)?;
+                let domain = store_keys::domain_of(facts.domain.as_deref(), self.client.name())?;
+                *self.client.domain.get_or_init(|| domain)
+            }
+        };
+        store_keys::obtain(&self.client, domain)?;
+        Ok(domain)
+    }
+
+    /// Takes the domain that a reply names, and gets its keys. If the origin is down, whoever needs them says so.
+    fn note_domain(&self, text: Option<&str>) -> Result<()> {
+        let domain = store_keys::domain_of(text, self.client.name())?;
+        match store_keys::obtain(&self.client, *self.client.domain.get_or_init(|| domain)) {
+            Err(error) if error.kind() == ErrorKind::Transient => Ok(()),
+            obtained => obtained,
+        }
+    }
+
+    /// Gets the keys of the store if its stored reply says that it is encrypted. Sends no request otherwise.
+    ///
+    /// # Errors
+    /// As [`OriginStore::domain`].
+    pub fn unlock_as_remembered(&self) -> Result<()> {
+        let Some(answer) = self.answers.as_ref().and_then(|answers| answers.get(STORE_PATH)) else {
+            return Ok(());
+        };
+        let facts: StoreFacts = self.parse(answer)?;
+        let domain = store_keys::domain_of(facts.domain.as_deref(), self.client.name())?;
+        store_keys::obtain(&self.client, domain)
     }
 
     /// Returns with which nodes this one may exchange blocks.
@@ -102,7 +144,7 @@ impl OriginStore {
     /// # Errors
     /// `Transient` when the origin is down and no reply is stored.
     pub fn sharing_rights(&self) -> Result<SharingRights> {
-        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
+        let (facts, _): (StoreFacts, _) = self.get_or_remember(STORE_PATH)?;
         let group = StoreId::from_hex(&facts.sharing_group);
         let group = group
             .ok_or_else(|| self.protocol_error("names a sharing group that is not 32 hexadecimal digits"))?;
@@ -228,6 +270,7 @@ impl OriginStore {
         let corrupt =
             || Error::corrupt(format!("{}: it resolved {text} to something else", self.client.name()));
         let score = Score::from_hex(&reply.score).ok_or_else(corrupt)?;
+        self.note_domain(reply.domain.as_deref())?;
         let version = reply.version.as_ref().map(version_of).transpose()?;
         let agrees = match &text.parse()? {
             VersionQuery::Named(image, choice) => version.as_ref().is_some_and(|version| {

@@ -66,10 +66,10 @@ impl Origin {
     /// Opens the store.
     ///
     /// # Errors
-    /// `Missing` when there is none; `Corrupt`, `Io`.
+    /// `Missing` when there is none; `Refused` without the key of an encrypted one; `Corrupt`, `Io`.
     pub(crate) fn open(options: &ServeOptions, ending: watch::Receiver<bool>) -> Result<Self> {
         let store = Store::open_reader(&options.store)?;
-        store.domain().refuse_encrypted("serving to other machines")?;
+        store.need_key()?;
         Ok(Self {
             writer: SharedWriter::new(store.clone()),
             store,

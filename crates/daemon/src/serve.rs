@@ -43,9 +43,9 @@ const RELEASE_LOOK: Duration = Duration::from_millis(20);
 /// The errors of opening the store, the sockets and the certificate; `Refused` when the server to take over listens at other addresses;
 /// `Transient` when requests did not end in time.
 pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Sync + 'static) -> Result<()> {
-    // First, so that a refused store gets no certificate and no sockets.
+    // First, so that a store without its key gets no certificate and no sockets.
     if let Some(keys) = options.store.read_key_file()? {
-        keys.domain().refuse_encrypted("serving to other machines")?;
+        options.store.need_key(keys.domain())?;
     }
     let on_event: OnEvent = Arc::new(on_event);
     let (end, ending) = watch::channel(false);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use platter_client::OriginStore;
+use platter_client::{Answers, OriginStore};
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Result, Score};
 use platter_records::{Resolved, VersionQuery};
 use platter_vdisk::Source;
+use platter_vfs::OsVfs;
 
 use crate::driver::{Fetcher, Holdings, OriginFrames, SourceOptions, TakeFrame};
 use crate::node::{CacheLocation, CachedSource, NodeCache, SharingRequest};
@@ -31,12 +32,20 @@ impl OriginFrames for OriginStore {
 }
 
 impl RemoteStore {
-    /// Sends no request yet. `address` names the origin whose replies the cache stores.
+    /// `address` names the origin whose replies the cache stores. Sends no request yet, unless the store is known to be encrypted: then
+    /// the frames of the cache need its keys.
     ///
     /// # Errors
     /// As [`NodeCache::open`].
     pub(crate) fn open(origin: OriginStore, cache: Option<&CacheLocation>, address: &str) -> Result<Self> {
+        let unlocked = cache.map_or(Ok(()), |location| {
+            let answers = Answers::open(Arc::new(OsVfs), &location.dir, address);
+            origin.clone().remembering(Arc::new(answers)).unlock_as_remembered()
+        });
         let cache = cache.map(|location| NodeCache::open(location, address)).transpose()?;
+        if let (Some(cache), Err(error)) = (&cache, unlocked) {
+            cache.answers().note(format!("without its keys, the cache is not read: {}", error.with_causes()));
+        }
         let origin = match &cache {
             Some(cache) => origin.remembering(cache.answers().clone()),
             None => origin,

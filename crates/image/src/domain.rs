@@ -20,6 +20,8 @@ use crate::{BlockId, Error, Kind, Result};
 
 /// Bytes of a master key.
 pub const MASTER_KEY_LENGTH: usize = 32;
+/// Bytes of the keys that [`DomainKeys::export`] returns.
+pub const EXPORTED_KEYS_LENGTH: usize = 4 * 32;
 /// Bytes of a nonce.
 const NONCE_LENGTH: usize = 24;
 /// Bytes of an authentication tag.
@@ -67,20 +69,6 @@ impl Domain {
     /// Whether blocks and pages of this domain are encrypted, and their ids keyed.
     pub fn is_encrypted(self) -> bool {
         self != Self::SHARED
-    }
-
-    /// Refuses an encrypted domain, for what would store or send its data without encryption.
-    ///
-    /// # Errors
-    /// `Refused`.
-    pub fn refuse_encrypted(self, doing: &str) -> Result<()> {
-        match self.is_encrypted() {
-            true => Err(Error::refused(format!(
-                "{doing} is not supported for an encrypted store yet: nothing may leave it without encryption; on its own \
-                 machine, `platter attach` (read-only), `install` and `export` work"
-            ))),
-            false => Ok(()),
-        }
     }
 
     /// Refuses what needs the key of the domain, if this process does not have it.
@@ -145,6 +133,7 @@ pub struct DomainKeys {
     data_id: [u8; 32],
     page_id: [u8; 32],
     overlays: [u8; 32],
+    frame: [u8; 32],
     nonce: [u8; 32],
     // Erases its key by itself.
     #[zeroize(skip)]
@@ -156,17 +145,49 @@ pub struct DomainKeys {
 impl DomainKeys {
     /// Derives the keys of a master key. `seed` is random and new: nonces are derived from it.
     pub fn derive(master: &[u8; MASTER_KEY_LENGTH], seed: &[u8; 32]) -> Self {
-        let key = |context| Zeroizing::new(blake3::derive_key(context, master));
-        let frames = key("platter 2026-11-25 frame key");
+        let contexts = [
+            "platter 2026-11-25 block id key",
+            "platter 2026-11-25 page id key",
+            "platter 2026-11-25 frame key",
+            "platter 2026-11-26 overlay key",
+        ];
+        let keys = contexts.map(|context| Zeroizing::new(blake3::derive_key(context, master)));
+        Self::of(Domain::of(master), keys.each_ref().map(|key| &**key), seed)
+    }
+
+    /// The keys that [`DomainKeys::export`] returned in another process. `seed` as in [`DomainKeys::derive`].
+    pub fn import(domain: Domain, exported: &[u8; EXPORTED_KEYS_LENGTH], seed: &[u8; 32]) -> Self {
+        let (keys, _) = exported.as_chunks::<32>();
+        Self::of(domain, std::array::from_fn(|at| &keys[at]), seed)
+    }
+
+    /// The keys for a process that may read and write the domain, but does not have its master key. Other keys than these do no harm
+    /// there: no block has the id that they give it.
+    pub fn export(&self) -> Zeroizing<[u8; EXPORTED_KEYS_LENGTH]> {
+        let mut exported = Zeroizing::new([0; EXPORTED_KEYS_LENGTH]);
+        let keys = [&self.data_id, &self.page_id, &self.frame, &self.overlays];
+        for (to, key) in exported.chunks_exact_mut(32).zip(keys) {
+            to.copy_from_slice(key);
+        }
+        exported
+    }
+
+    fn of(domain: Domain, [data_id, page_id, frame, overlays]: [&[u8; 32]; 4], seed: &[u8; 32]) -> Self {
         Self {
-            domain: Domain::of(master),
-            data_id: *key("platter 2026-11-25 block id key"),
-            page_id: *key("platter 2026-11-25 page id key"),
-            overlays: *key("platter 2026-11-26 overlay key"),
+            domain,
+            data_id: *data_id,
+            page_id: *page_id,
+            overlays: *overlays,
+            frame: *frame,
             nonce: *Zeroizing::new(blake3::derive_key("platter 2026-11-25 nonces of a process", seed)),
-            frames: XChaCha20Poly1305::new((&*frames).into()),
+            frames: XChaCha20Poly1305::new(frame.into()),
             sealed: AtomicU64::new(0),
         }
+    }
+
+    /// What the join keys of casts on demand are derived from.
+    pub fn of_casts(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(blake3::derive_key("platter 2026-11-26 casts on demand", &self.frame))
     }
 
     /// The domain that they belong to.
@@ -263,6 +284,11 @@ mod tests {
         let ids = [Kind::Data, Kind::Page].map(|kind| keys.id_of(kind, b"platter").to_string());
         assert_eq!(ids.join("\n"), include_str!("../golden/keyed-ids.hex").trim());
         assert_ne!(ids[0], BlockId::of(Kind::Data, b"platter").to_string());
+        let there = DomainKeys::import(keys.domain(), &keys.export(), &[2; 32]);
+        assert_eq!(there.export(), keys.export());
+        let mut opened = Vec::new();
+        there.open(b"header", &keys.seal(b"header", b"ids", b"contents").unwrap(), &mut opened).unwrap();
+        assert_eq!(opened, b"contents");
         let overlay = BlockId::of(Kind::Data, &*keys.of_overlay(&[2; 16])).to_string();
         assert_eq!(overlay, include_str!("../golden/overlay-key.hex").trim());
     }

@@ -24,7 +24,7 @@ mod source;
 
 pub use block_id::{BlockId, Kind, Score};
 pub use device::{DiskRead, DiskWrite, SECTOR};
-pub use domain::{Domain, DomainKeys, MASTER_KEY_LENGTH};
+pub use domain::{Domain, DomainKeys, EXPORTED_KEYS_LENGTH, MASTER_KEY_LENGTH};
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use extent::{Extent, Extents};
 pub use lease::{HeldFrame, Lease};

@@ -8,6 +8,7 @@
 mod audit;
 mod capture;
 mod cast;
+mod cast_keys;
 mod chunk_contents;
 mod clone;
 mod collect;
@@ -83,7 +84,7 @@ pub use platter_fetch::{
 pub use platter_filesystem::names as filesystem_names;
 pub use platter_formats::Format;
 pub use platter_image::recipe::CutPolicy;
-pub use platter_image::{Error, ErrorKind, Result, Score};
+pub use platter_image::{Domain, Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, JoinKey, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,

@@ -139,7 +139,7 @@ impl LiveDisk {
         (image, edit_lock): (ImageName, EditLock),
         score: Score,
     ) -> Result<Self> {
-        let domain = sources.store.domain();
+        let domain = sources.store.domain()?;
         let layers = open_layers(&overlays, sources, edit_lock.number, score)?;
         Ok(Self {
             name,
@@ -356,7 +356,7 @@ fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Sc
         overlays.remove(number)?;
         numbers.remove(0);
     }
-    let options = overlay_options(score, edit_lock, sources.store.domain())?;
+    let options = overlay_options(score, edit_lock, sources.store.domain()?)?;
     let mut layers = Layers { base: Base::open(sources, score)?, overlays: Vec::new() };
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;

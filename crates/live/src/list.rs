@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Domain, Error, ErrorKind, Result};
 use platter_records::{EditLock, ImageName};
 use platter_store::Store;
 use platter_vdisk::BlockDevice;
@@ -199,7 +199,7 @@ fn left_disk(
     edit_lock: u64,
 ) -> Result<Option<Known>> {
     // Without the key of its store, the version below cannot be opened.
-    if !store.domain().is_open() {
+    if !store.domain().is_ok_and(Domain::is_open) {
         return left_here(place.dir(), image, edit_lock);
     }
     let sources = Sources::for_a_job(store.clone())?;

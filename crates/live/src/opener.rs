@@ -72,7 +72,7 @@ impl Opener {
                 let taken = self.sources.resolve(version).and_then(|resolved| {
                     let image = newest_image(&self.sources, version, resolved)?;
                     check_name(image.as_str())?;
-                    self.sources.store.domain().check_open()?;
+                    self.sources.store.domain()?.check_open()?;
                     let (edit_lock, is_new) = self.take_edit_lock(&image, write)?;
                     Ok((image, edit_lock, is_new))
                 });

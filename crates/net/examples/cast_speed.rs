@@ -61,6 +61,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             let chunks = number(chunks)? as usize;
             let bytes: Vec<u8> = (0..CHUNK_BYTES).map(|index| ((index * 31) >> 3) as u8).collect();
             let description = SessionDescription {
+                secret: Default::default(),
                 offer: Vec::new(),
                 score: SCORE,
                 name: "speed".into(),

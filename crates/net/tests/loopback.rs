@@ -45,6 +45,7 @@ impl Contents {
     fn description(&self) -> SessionDescription {
         let chunk_lengths: Vec<u32> = self.0.iter().map(|bytes| bytes.len() as u32).collect();
         SessionDescription {
+            secret: Default::default(),
             offer: Vec::new(),
             score: SCORE,
             name: "lab/test".into(),

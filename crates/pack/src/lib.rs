@@ -30,5 +30,5 @@ pub use health::{
 };
 pub use id_hash::IdHash;
 pub use reader::{ids, lay_ids, read_directory, read_frame, read_header, read_row, read_row_header};
-pub use scan::{Scanned, begins_encrypted, scan, scanned_directory};
+pub use scan::{Scanned, begins_encrypted, begins_locked, scan, scanned_directory};
 pub use writing::write_frame;

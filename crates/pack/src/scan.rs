@@ -58,6 +58,13 @@ pub fn begins_encrypted(file: &dyn VfsFile) -> bool {
     is_read && peek_packed(&fixed).is_ok() && domain_in(&fixed).is_encrypted()
 }
 
+/// Returns whether the first frame of a pack cannot be proven, because its key is not in this process.
+pub fn begins_locked(file: &dyn VfsFile) -> bool {
+    let mut fixed = [0; FRAME_HEADER_LENGTH];
+    let is_read = read(file, &mut fixed, HEADER_LENGTH, "frame header").is_ok();
+    is_read && peek_packed(&fixed).is_ok() && !domain_in(&fixed).is_open()
+}
+
 /// Builds the directory of a pack whose footer is damaged from its frames.
 ///
 /// # Errors

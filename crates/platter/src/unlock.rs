@@ -44,6 +44,7 @@ pub(crate) fn for_command(store: &StoreLocation, arguments: &Arguments, output: 
         | Command::Detach(_)
         | Command::Verify(_)
         | Command::Check(_) => false,
+        Command::Serve(options) if options.command.is_some() => false,
         _ => true,
     };
     let StoreLocation::Local(place) = store else { return Ok(()) };

@@ -364,7 +364,7 @@ impl StorePlace {
     ///
     /// # Errors
     /// `Refused`; as [`StorePlace::read_format`].
-    pub(crate) fn need_key(&self, domain: Domain) -> Result<()> {
+    pub fn need_key(&self, domain: Domain) -> Result<()> {
         match domain.is_open() {
             true => Ok(()),
             false => Err(Error::refused(format!(

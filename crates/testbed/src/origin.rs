@@ -213,6 +213,7 @@ impl Origin {
 
     fn facts(&self) -> StoreFacts {
         StoreFacts {
+            domain: None,
             id: self.store.id().to_string(),
             sharing_group: "5".repeat(32),
             reads_all_images: true,

@@ -14,7 +14,7 @@ use crate::{
     ChangesReply, CloneRequest, CollectRequest, Endpoint, FenceRequest, ForgetReport, ForgetRequest, Growth,
     ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply,
     ProtectReport, ProtectRequest, PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply,
-    ReplicaRequest, ResolveReply, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest,
+    ReplicaRequest, ResolveReply, SignRequest, StandingReply, StoreFacts, StoreKeys, TakeEditLockRequest,
     UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
@@ -29,6 +29,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Metrics => "Counters for Prometheus",
         Endpoint::OpenApi => "This description",
         Endpoint::Store => "The store",
+        Endpoint::StoreKeys => "The keys of an encrypted store, for reading and writing its blocks",
         Endpoint::Images => "The newest version of every image",
         Endpoint::Versions => "All versions of an image, or of every image",
         Endpoint::Resolve => "Resolve a name or a score",
@@ -181,6 +182,9 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Store => {
             reply::<StoreFacts>(schemas, 200, "The store, restricted to what the token may read")
         }
+        Endpoint::StoreKeys => {
+            reply::<StoreKeys>(schemas, 200, "For memory only. They are the same for every token")
+        }
         Endpoint::Images => reply::<Vec<VersionRecord>>(schemas, 200, "Ordered by name"),
         Endpoint::Versions => reply::<Vec<VersionFacts>>(
             schemas,
@@ -243,7 +247,8 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
 /// Returns the endpoint's own error statuses: 404 when something does not exist, 409 when the store refuses.
 pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
     match endpoint {
-        Endpoint::Versions
+        Endpoint::StoreKeys
+        | Endpoint::Versions
         | Endpoint::Resolve
         | Endpoint::Frames
         | Endpoint::EndUpload

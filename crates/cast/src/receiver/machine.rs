@@ -22,7 +22,7 @@ use super::senders::{DISTRUST, Senders};
 use super::session::Session;
 use super::skipped::Skipped;
 use super::wants::{ChunkState, Wants};
-use crate::session::{ChunkTable, SessionDescription, SessionId};
+use crate::session::{ChunkTable, SessionDescription, SessionId, SessionSecret};
 use crate::stage::{LoadMeter, SinkStage};
 use crate::wire::announce::Announce;
 use crate::wire::channel::Channel;
@@ -330,6 +330,7 @@ impl Receiver {
                 score: session.announce.score,
                 name: session.announce.name.clone(),
                 offer: session.announce.offer.clone(),
+                secret: session.announce.secret.clone(),
                 segment_length: session.announce.segment_length,
                 segments,
                 chunk_lengths: session.table.content_lengths().to_vec(),
@@ -434,9 +435,12 @@ impl Receiver {
             Some(JoinMessage::Refused { reason }) => self.events.push_back(ReceiverEvent::Refused(reason)),
             // Everything else has to be encrypted, if there is a join key.
             _ if !is_open => self.statistics.rejected += 1,
-            Some(JoinMessage::Welcome { receiver, keys, packet, announce })
+            Some(JoinMessage::Welcome { receiver, keys, packet, mut announce })
                 if self.phase == Phase::Joining =>
             {
+                if self.options.join_key.is_none() {
+                    announce.secret = SessionSecret::default();
+                }
                 self.handle_welcome(now, receiver, &keys, packet, *announce);
             }
             Some(JoinMessage::Piece { chunk, offset, bytes }) if self.phase == Phase::Joined => {

@@ -182,6 +182,9 @@ impl Sender {
     /// `Refused` when the description breaks a limit.
     pub fn new(options: SenderOptions, description: &SessionDescription) -> Result<Self> {
         description.check()?;
+        if options.join_key.is_none() && !description.secret.0.is_empty() {
+            return Err(Error::bug("a cast with a secret but without a join key"));
+        }
         let directory = description.directory();
         let table = ChunkTable::of_description(description);
         let session = session_id(&options.seed);
@@ -190,6 +193,7 @@ impl Sender {
             score: description.score,
             name: description.name.clone(),
             offer: description.offer.clone(),
+            secret: description.secret.clone(),
             content_chunks: description.chunk_lengths.len() as u32,
             segments: description.segments.len() as u32,
             first_segment: description.segments[0],

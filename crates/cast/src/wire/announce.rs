@@ -11,7 +11,8 @@ use platter_image::{BlockId, Score};
 use super::format::{Header, Reader, begin, put_value, text};
 use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
 use crate::session::{
-    CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX, Segment, SessionId,
+    CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SECRET_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
+    Segment, SessionId, SessionSecret,
 };
 
 const SESSION: u16 = 1;
@@ -26,6 +27,8 @@ const FEEDBACK: u16 = 9;
 const TIMERS: u16 = 10;
 const SEGMENTS: u16 = 11;
 const OFFER: u16 = 12;
+/// Only in a WELCOME, never in a datagram.
+const SECRET: u16 = 13;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
@@ -41,6 +44,8 @@ pub struct Announce {
     pub name: String,
     /// What receivers need to verify who signed the image; empty if it is not signed.
     pub offer: Vec<u8>,
+    /// What receivers need to decode the contents; in datagrams always empty.
+    pub secret: SessionSecret,
     /// Number of content chunks.
     pub content_chunks: u32,
     /// Number of segments.
@@ -78,7 +83,14 @@ impl Announce {
         self.put_values(to);
     }
 
-    /// Encodes only the typed values.
+    /// Encodes the secret, for a message that only the receiver can read.
+    pub(crate) fn put_secret(&self, to: &mut Vec<u8>) {
+        if !self.secret.0.is_empty() {
+            put_value(to, SECRET, &self.secret.0);
+        }
+    }
+
+    /// Encodes only the typed values, without the secret.
     pub(crate) fn put_values(&self, to: &mut Vec<u8>) {
         put_value(to, SESSION, &self.session.0);
         put_value(to, SCORE, &self.score.0.0);
@@ -107,7 +119,7 @@ impl Announce {
 
     /// Parses the typed values. `None` when one is missing or invalid, or the code is another one.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
-        let mut values: [Option<&[u8]>; OFFER as usize + 1] = [None; OFFER as usize + 1];
+        let mut values: [Option<&[u8]>; SECRET as usize + 1] = [None; SECRET as usize + 1];
         while let Some((number, value)) = reader.value() {
             if let Some(slot) = values.get_mut(usize::from(number)) {
                 slot.get_or_insert(value);
@@ -130,7 +142,8 @@ impl Announce {
             && segment_length > 0;
         let name = values[usize::from(NAME)].filter(|name| name.len() <= NAME_BYTES_MAX)?;
         let offer = values[usize::from(OFFER)].unwrap_or_default();
-        if offer.len() > OFFER_BYTES_MAX {
+        let secret = values[usize::from(SECRET)].unwrap_or_default();
+        if offer.len() > OFFER_BYTES_MAX || secret.len() > SECRET_BYTES_MAX {
             return None;
         }
         let mut timers = value(TIMERS)?;
@@ -139,6 +152,7 @@ impl Announce {
             score: Score(BlockId(value(SCORE)?.array()?)),
             name: text(name)?,
             offer: offer.to_vec(),
+            secret: SessionSecret(secret.to_vec()),
             content_chunks,
             segments,
             first_segment,
@@ -193,6 +207,7 @@ pub(crate) mod tests {
             score: Score(BlockId([9; 32])),
             name: "lab/debian12".into(),
             offer: b"signed".to_vec(),
+            secret: SessionSecret::default(),
             content_chunks: 1000,
             segments: 2,
             first_segment: Segment { chunks: 600, recipe_chunks: 3 },

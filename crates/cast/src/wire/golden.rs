@@ -27,6 +27,7 @@ const SEEN_PACKET: u64 = 0xa1a2_a3a4_a5a6;
 
 /// A datagram or a message.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are few of them, in a test")]
 enum Sample {
     /// With the key that seals it.
     Datagram(Header, Body, Sealed),
@@ -53,6 +54,7 @@ impl Sealed {
 
 /// The body of a datagram.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are few of them, in a test")]
 enum Body {
     Announce(Announce),
     Data { chunk: u32, symbol: u16, bytes: Vec<u8> },
@@ -119,6 +121,7 @@ fn announce() -> Announce {
         score: Score(BlockId(counting(0x10))),
         name: "lab/débian@7".into(),
         offer: Vec::new(),
+        secret: crate::session::SessionSecret::default(),
         content_chunks: 0x0011_0203,
         segments: 0x0607,
         first_segment: Segment { chunks: 0x0008_090a, recipe_chunks: 0x0405 },

@@ -141,6 +141,7 @@ impl JoinMessage {
                 to.extend_from_slice(&keys.sender);
                 put_u48(&mut to, *packet);
                 announce.put_values(&mut to);
+                announce.put_secret(&mut to);
             }
             Self::Refused { reason } => put_short_text(&mut to, reason),
             Self::Result { result } => put_result(&mut to, result),

@@ -186,6 +186,7 @@ pub fn keys_of(welcome: &[u8]) -> ([u8; 32], [u8; 32]) {
 
 pub fn description(lengths: Vec<u32>) -> SessionDescription {
     SessionDescription {
+        secret: Default::default(),
         offer: Vec::new(),
         score: Score(BlockId([3; 32])),
         name: "lab/x".into(),

@@ -101,6 +101,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Metrics => get(reading::metrics),
         Endpoint::OpenApi => get(reading::openapi),
         Endpoint::Store => get(reading::store),
+        Endpoint::StoreKeys => get(reading::keys),
         Endpoint::Images => get(reading::images),
         Endpoint::Versions => get(reading::versions),
         Endpoint::Resolve => get(reading::resolve),

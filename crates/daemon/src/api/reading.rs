@@ -10,11 +10,12 @@ use axum::extract::{Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use platter_api::{ResolveReply, StoreFacts, VersionFacts};
+use platter_api::{ResolveReply, StoreFacts, StoreKeys, VersionFacts};
 use platter_image::Error;
 use platter_image::recipe::Recipe;
 use platter_records::{EditLock, ImageName, Resolved, Version, VersionQuery, VersionRecord};
-use platter_store::missing_blocks;
+use platter_store::{Store, missing_blocks};
+use platter_transport::to_hex;
 use serde::Deserialize;
 
 use super::Shared;
@@ -82,6 +83,7 @@ pub(super) async fn store(
         let records = versions.into_iter().map(|version| asker.who.shown(version.record));
         Ok(StoreFacts {
             id: shared.store.id().to_string(),
+            domain: domain_of(&shared.store),
             sharing_group: sharing_group(shared.store.id(), &asker.who.patterns),
             reads_all_images: asker.who.reads_everything(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -94,6 +96,21 @@ pub(super) async fn store(
         })
     });
     json(&facts.await?)
+}
+
+/// The identity domain of an encrypted store.
+fn domain_of(store: &Store) -> Option<String> {
+    Some(store.domain()).filter(|domain| domain.is_encrypted()).map(|domain| domain.to_string())
+}
+
+/// The keys of the store. Every client that may read an image needs them: without them it could not verify a block.
+pub(super) async fn keys(State(origin): State<Shared>) -> Result<Response, Problem> {
+    let domain = origin.store.domain();
+    if !domain.is_encrypted() {
+        return Err(Error::missing("the store is not encrypted, so it has no keys").into());
+    }
+    let keys = domain.keys()?.export();
+    json(&StoreKeys { domain: domain.to_string(), keys: to_hex(&*keys) })
 }
 
 pub(super) async fn images(
@@ -164,7 +181,8 @@ pub(super) async fn resolve(
     let (shared, who) = (Arc::clone(&origin), asker.who.clone());
     let Resolved { score, version } = origin.pool.run(move || shared.resolve_for(&asker.who, what)).await?;
     let record = version.map(|version| who.shown(version.record));
-    let mut answer = ResolveReply { score: score.to_string(), version: record, missing: None };
+    let (score_text, domain) = (score.to_string(), domain_of(&origin.store));
+    let mut answer = ResolveReply { score: score_text, version: record, domain, missing: None };
     if missing == Some(true) {
         let shared = Arc::clone(&origin);
         let look = move || {

@@ -85,11 +85,14 @@ impl OpenStore {
         missing.map_or(Ok(()), |missing| Err(missing.refuse()))
     }
 
-    /// Returns the identity domain of the store's blocks.
-    pub fn domain(&self) -> Domain {
+    /// Returns the identity domain of the store's blocks. Of an encrypted store behind an origin, this process has the keys on return.
+    ///
+    /// # Errors
+    /// As [`OriginStore::domain`](platter_client::OriginStore::domain).
+    pub fn domain(&self) -> Result<Domain> {
         match &self.0 {
-            Opened::Local(store) => store.domain(),
-            Opened::Remote(_) => Domain::SHARED,
+            Opened::Local(store) => Ok(store.domain()),
+            Opened::Remote(store) => store.origin().domain(),
         }
     }
 

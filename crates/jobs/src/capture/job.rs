@@ -82,7 +82,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         let directory = directories.first().unwrap_or(&temporary);
         let is_encrypted = match &request.store {
             StoreLocation::Local(place) => place.read_key_file()?.is_some(),
-            StoreLocation::Remote(_) => false,
+            remote => OpenStore::open_reader(remote)?.domain()?.is_encrypted(),
         };
         let is_decoded = format.is_stream();
         let (spooled, format) = spool::unpack(source, format, directory, is_encrypted, progress)?;
@@ -243,7 +243,7 @@ impl Capturing<'_> {
     ) -> Result<(PublishedVersion, CaptureCounts, Option<String>)> {
         store.add(&request.name, request.known, &|why| self.progress.note(why), |session| {
             // The captured pins are held until the version is published.
-            let captured = self.capture(request, store.domain(), &*session)?;
+            let captured = self.capture(request, store.domain()?, &*session)?;
             let change = (self.check)()?;
             self.progress.begin("publishing", 0);
             session.finish()?;

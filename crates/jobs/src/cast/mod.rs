@@ -20,6 +20,7 @@ use platter_net::{
 use platter_records::{Resolved, encode_offer};
 use platter_store::Store;
 
+use crate::cast_keys::{refuse_readable, secret_of};
 use crate::chunk_contents::encode;
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport, default_holder};
@@ -62,7 +63,7 @@ pub struct CastRequest {
 /// Casts a version. `on_event` gets the receivers' arrivals, progress and results.
 ///
 /// # Errors
-/// `Missing` or `Corrupt` when the store is damaged; `Io` when the network cannot be used. Failures of receivers are
+/// `Missing` or `Corrupt` when the store is damaged; `Refused` for an encrypted store without a join key; `Io` when the network cannot be used. Failures of receivers are
 /// not errors: the report lists them.
 pub fn cast(
     request: &CastRequest,
@@ -80,7 +81,7 @@ pub fn cast(
         Some(spool) => spool.place(),
         None => request.store.local("casting")?,
     })?;
-    store.domain().refuse_encrypted("a cast")?;
+    refuse_readable(store.domain(), &request.network)?;
     let resolved = store
         .resolve(&spool.as_ref().map_or_else(|| request.version.clone(), |it| it.version().to_string()))?;
     progress.begin("planning", 0);
@@ -129,6 +130,7 @@ pub(crate) fn describe<'a>(
     let mut source = StoreChunks { store, domain, parts: Vec::new() };
     let mut description = SessionDescription {
         score: resolved.score,
+        secret: secret_of(domain)?,
         name: title(resolved),
         offer: resolved
             .version

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use platter_api::{CastOffer, CastOfferState, CastStatus};
 use platter_cast::{demand, shares};
-use platter_image::{Error, ErrorKind, IoContext, Result, Score};
+use platter_image::{Domain, Error, ErrorKind, IoContext, Result, Score};
 use platter_net::{JoinKey, SendControl, SendEvent, SendOptions, SenderProgress};
 use platter_records::Resolved;
 use platter_store::Store;
@@ -122,11 +122,12 @@ impl fmt::Debug for Secret {
 }
 
 impl CastDesk {
-    /// Prepares casts of the store in `dir`; starts nothing.
+    /// Prepares casts of the store in `dir`, whose blocks have this domain; starts nothing.
     ///
     /// # Errors
-    /// `Refused` for a rate that is too low; `Corrupt` or `Io` if the secret of its casts cannot be read or made.
-    pub fn new(options: CastDeskOptions, dir: &Path) -> Result<Arc<Self>> {
+    /// `Refused` for a rate that is too low, and without the key of an encrypted store; `Corrupt` or `Io` if the secret of its casts
+    /// cannot be read or made.
+    pub fn new(options: CastDeskOptions, dir: &Path, domain: Domain) -> Result<Arc<Self>> {
         if options.rate_bits_per_second < RATE_MIN {
             return Err(Error::refused(format!(
                 "a rate of {} bit/s is too low: casts need at least {RATE_MIN}",
@@ -134,7 +135,11 @@ impl CastDesk {
             )));
         }
         platter_net::check_interface(&options.interface)?;
-        let secret = Secret::read_or_make(&dir.join(SECRET_FILE))?;
+        let secret = match domain.is_encrypted() {
+            // A file with it would open recorded casts of encrypted data for who has only the store's files.
+            true => Secret(*domain.keys()?.of_casts()),
+            false => Secret::read_or_make(&dir.join(SECRET_FILE))?,
+        };
         Ok(Arc::new(Self { options, secret, state: Mutex::default() }))
     }
 
@@ -317,7 +322,7 @@ mod tests {
             gather: Duration::ZERO,
             linger: Duration::ZERO,
         };
-        CastDesk::new(options, dir).unwrap()
+        CastDesk::new(options, dir, Domain::SHARED).unwrap()
     }
 
     fn store_of_two(folder: &std::path::Path) -> (Store, [Resolved; 2]) {
@@ -356,7 +361,7 @@ mod tests {
         assert_eq!(asked(&desk, &store, &a).unwrap(), offer);
         let queued = asked(&desk, &store, &b).unwrap();
         assert_ne!(queued.join_key, offer.join_key, "each version has a key of its own");
-        let restarted = CastDesk::new(desk.options.clone(), folder.path()).unwrap();
+        let restarted = CastDesk::new(desk.options.clone(), folder.path(), Domain::SHARED).unwrap();
         assert_eq!(to_hex(&restarted.secret.key_of(a.score)), offer.join_key, "it stays over a restart");
         assert_eq!((queued.state, queued.join), (CastOfferState::Queued, None));
     }
@@ -369,6 +374,9 @@ mod tests {
         let error = asked(&desk, &store, &a).unwrap_err();
         assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("none-such"), "{error}");
         let options = CastDeskOptions { rate_bits_per_second: 1000, ..desk.options.clone() };
-        assert_eq!(CastDesk::new(options, folder.path()).unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(
+            CastDesk::new(options, folder.path(), Domain::SHARED).unwrap_err().kind(),
+            ErrorKind::Refused
+        );
     }
 }

@@ -65,7 +65,14 @@ impl Spool {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let from = StoreLocation::from(origin.server.clone());
-        let resolved = OpenStore::open_reader(&from)?.resolve(version)?;
+        let store = OpenStore::open_reader(&from)?;
+        if store.domain()?.is_encrypted() {
+            return Err(Error::refused(
+                "the store of the origin is encrypted, and this machine must not keep its data without encryption: let the origin cast \
+                 (`platter serve --cast`, `platter receive --server`)",
+            ));
+        }
+        let resolved = store.resolve(version)?;
         let version = resolved.version.ok_or_else(|| {
             Error::refused(format!("no version has the score {}: name a version to cast", resolved.score))
         })?;

@@ -74,6 +74,7 @@ impl Feed {
     fn fetch_afar(&self, score: Score, kind: Kind, ids: &[BlockId], take: TakeFrame<'_>) -> Result<()> {
         let Some(remote) = self.store.remote() else { return Ok(()) };
         let mut left: HashSet<BlockId> = ids.iter().copied().collect();
+        let domain = self.store.domain()?;
         let until = Instant::now() + self.retry_max;
         while !left.is_empty() {
             // In the order of the caller, which is that of the disk.
@@ -83,7 +84,7 @@ impl Feed {
             let mut was_taken = true;
             let answer = remote.origin().frames(&request, &mut |header, stored| {
                 let wanted = header.blocks.iter().filter(|block| left.remove(&block.id)).count();
-                if header.kind != kind || header.domain != self.store.domain() || wanted == 0 {
+                if header.kind != kind || header.domain != domain || wanted == 0 {
                     return Err(Error::corrupt("the origin sent a frame that was not requested"));
                 }
                 let taken = take(frame_of(header.clone(), stored.to_vec()));

@@ -20,6 +20,8 @@ use platter_store::{StandingChange, Store, StorePlace};
 use platter_transport::{Trust, random_hex};
 use serde::Serialize;
 
+use platter_fetch::{OpenStore, StoreLocation};
+
 use super::follow::{Followed, Step};
 use crate::Progress;
 
@@ -170,9 +172,9 @@ impl Promoting<'_> {
                 )));
             }
         }
-        let mut followed =
-            Followed::new(self.request.store.clone(), origin, &options, self.following.clone())?
-                .with_writer(self.store.clone());
+        let source = OpenStore::open_reader(&StoreLocation::from(options))?;
+        let mut followed = Followed::new(self.request.store.clone(), origin, source, self.following.clone())?
+            .with_writer(self.store.clone());
         followed.is_promoting = true;
         for _ in 0..LAST_STEPS_MAX {
             match followed.step(self.progress) {

@@ -107,7 +107,7 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
     if is_same_place(&from, &to) {
         return Err(Error::refused("that is the same store: there is nothing to copy"));
     }
-    refuse_other_key(from.domain(), to.domain())?;
+    refuse_other_key(from.domain()?, to.domain()?)?;
     let to = to.when_unlocked(|| OpenStore::open_writer(&request.to))?;
     let mut pushing =
         Pushing { request, feed: Feed::new(from)?, to, progress, report: PushReport::default() };

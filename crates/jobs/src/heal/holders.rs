@@ -69,8 +69,9 @@ impl OtherStore {
             StoreLocation::Remote(origin) => origin.server.address.to_string(),
         };
         let store = OpenStore::open_reader(location)?;
-        if store.domain() != domain {
-            let difference = match (store.domain().is_encrypted(), domain.is_encrypted()) {
+        let found = store.domain()?;
+        if found != domain {
+            let difference = match (found.is_encrypted(), domain.is_encrypted()) {
                 (true, true) => "both are encrypted, with different keys",
                 (true, false) => "it is encrypted, and the store to heal is not",
                 _ => "it is not encrypted, and the store to heal is",

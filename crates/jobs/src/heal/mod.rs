@@ -34,7 +34,7 @@ pub fn heal(store: &StoreLocation, holders: &[Holder], progress: &dyn Progress) 
     let reader = OpenStore::open_reader(store)?;
     let mut sources: Vec<Box<dyn HealSource>> = Vec::new();
     for holder in holders {
-        sources.extend(open(holder, reader.domain())?);
+        sources.extend(open(holder, reader.domain()?)?);
     }
     let store = reader.when_unlocked(|| Store::open_writer(place))?;
     progress.begin("healing", 0);

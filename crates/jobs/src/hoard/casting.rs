@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
-use platter_image::{BlockId, Error, ErrorKind, FrameAddress, FrameIndex, Kind, Result, Score};
+use platter_image::{BlockId, Domain, Error, ErrorKind, FrameAddress, FrameIndex, Kind, Result, Score};
 use platter_net::{
     ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, Segment, SendEvent, SendOptions,
     SessionDescription, SinkOutcome, Wanted,
@@ -18,6 +18,7 @@ use platter_store::{Added, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
 
 use super::sync::{HoardSyncReport, hoard_place};
 use crate::cast::cast_report;
+use crate::cast_keys::{refuse_readable, secret_of, use_keys_of};
 use crate::receive::Frames;
 use crate::{CastReport, Progress};
 
@@ -68,6 +69,13 @@ pub fn hoard_cast(
             request.cache.display()
         )));
     }
+    let domain = domain_of(&hoard)?;
+    refuse_readable(domain, &request.network)?;
+    let secret = secret_of(domain).map_err(|error| {
+        error.within(
+            "the hoard is encrypted, and only its origin and processes that read from it have the keys",
+        )
+    })?;
     progress.begin("planning", 0);
     let mut chunks: Vec<Vec<FrameAddress>> = Vec::new();
     let (mut lengths, mut ids): (Vec<u32>, Vec<Vec<BlockId>>) = (Vec::new(), Vec::new());
@@ -98,6 +106,7 @@ pub fn hoard_cast(
         manifest.iter().map(|chunk| chunk.len() as u32).chain(lengths.iter().copied()).collect();
     let segment = Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: manifest.len() as u32 };
     let description = SessionDescription {
+        secret,
         offer: Vec::new(),
         score,
         name: name.clone(),
@@ -108,6 +117,23 @@ pub fn hoard_cast(
     let source = HoardChunks { hoard: &hoard, manifest, chunks };
     let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
     Ok(cast_report(name, &description, &summary))
+}
+
+/// The identity domain of the hoard's blocks.
+fn domain_of(hoard: &Hoard) -> Result<Domain> {
+    let mut stored = Vec::new();
+    for (address, _) in hoard.frames() {
+        hoard.read_frame(address, &mut stored)?;
+        let domain = FrameHeader::parse(&stored)?.domain;
+        if domain.is_encrypted() {
+            return Ok(domain);
+        }
+        // Boot sets have no domain; data and pages do.
+        if FrameHeader::parse(&stored)?.kind == Kind::Data {
+            break;
+        }
+    }
+    Ok(Domain::SHARED)
 }
 
 struct HoardChunks<'a> {
@@ -301,6 +327,7 @@ impl HoardSink {
 
 impl ChunkSink for HoardSink {
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
+        use_keys_of(description)?;
         if self.description.as_ref().is_none_or(|known| known.score != description.score) {
             (self.manifest, self.blocks, self.blocks_length) = (None, HashMap::new(), 0);
         }

@@ -56,7 +56,7 @@ pub fn hoard_record(request: &RecordRequest, progress: &dyn Progress) -> Result<
     })?;
     let source = store.source(resolved.score, SourceOptions::default());
     progress.begin(&format!("booting {}", version.name), 0);
-    let (trace, booted) = record(source.clone(), (resolved.score, store.domain()), request)?;
+    let (trace, booted) = record(source.clone(), (resolved.score, store.domain()?), request)?;
     if trace.lost > 0 {
         progress.note(&format!("{} requests were too fast to be recorded: record it again", trace.lost));
     }

@@ -140,7 +140,7 @@ fn add(
     let source = elsewhere(&set.record, options);
     let source = source.unwrap_or_else(|| store.source(set.record.score, options));
     progress.begin(&member.version.to_string(), 0);
-    let added = writer.add(&set, store.domain(), &*source).map_err(within)?;
+    let added = writer.add(&set, store.domain()?, &*source).map_err(within)?;
     progress.advance(added.raw_bytes);
     Ok(added)
 }

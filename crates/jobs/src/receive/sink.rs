@@ -17,6 +17,7 @@ use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome, SinkStage, SinkTimes};
 
 use super::table::{Search, TableChunks};
 use super::writer::{Writer, make_zeros};
+use crate::cast_keys::use_keys_of;
 use crate::chunk_contents::{ChunkContents, Prefix, is_contents, prefix};
 use crate::install::delta_report;
 use crate::{Compared, DeltaReport};
@@ -486,6 +487,7 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     }
 
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
+        use_keys_of(description)?;
         let known = self.description.as_ref();
         if self.target.is_some() && known.is_some_and(|known| known.score != description.score) {
             return Err(Error::refused(format!(

@@ -216,7 +216,11 @@ impl ImageTree {
         if state.spools.len() >= SPOOLS_MAX {
             return Err(Error::refused(format!("{SPOOLS_MAX} files are being imported already")));
         }
-        self.keep.sources.store.domain().refuse_encrypted("importing through the file tree")?;
+        if self.keep.sources.store.domain()?.is_encrypted() {
+            return Err(Error::refused(
+                "the store is encrypted, and files in import/ are not while they are written: use `platter capture`",
+            ));
+        }
         // Checked early, before a disk is copied in vain; publishing checks again.
         self.keep.sources.store.check_edit_lock(&image, EditLockChoice::Free)?;
         let spool = Arc::new(Spool::create(self.keep.clone(), image, format!("import/{path}"))?);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_daemon::{AccessTokens, CastOnDemand, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{CastDesk, CastDeskOptions, Error, Store, StoreLocation, StorePlace, tell_former};
+use platter_jobs::{CastDesk, CastDeskOptions, Domain, Error, Store, StoreLocation, StorePlace, tell_former};
 use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
 
@@ -21,7 +21,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         return tokens(&place, command, output);
     }
     let files = options.certificate.clone().zip(options.key.clone());
-    let cast = on_demand(&options.casts, place.dir())?;
+    let domain = place.read_key_file()?.map_or(Domain::SHARED, |keys| keys.domain());
+    let cast = on_demand(&options.casts, place.dir(), domain)?;
     let request = ServeOptions {
         store: place,
         listen: options.listen.clone(),
@@ -42,7 +43,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
 }
 
 /// Casts of versions that receivers ask for, if the operator wants them.
-fn on_demand(options: &ServeCasts, store: &Path) -> platter_jobs::Result<Option<CastOnDemand>> {
+fn on_demand(
+    options: &ServeCasts,
+    store: &Path,
+    domain: Domain,
+) -> platter_jobs::Result<Option<CastOnDemand>> {
     let Some(interface) = &options.cast else { return Ok(None) };
     let options = CastDeskOptions {
         interface: interface.clone(),
@@ -51,7 +56,7 @@ fn on_demand(options: &ServeCasts, store: &Path) -> platter_jobs::Result<Option<
         gather: seconds("--cast-wait", options.cast_wait)?,
         linger: seconds("--cast-linger", options.cast_linger)?,
     };
-    let desk = CastDesk::new(options, store)?;
+    let desk = CastDesk::new(options, store, domain)?;
     Ok(Some(Arc::new(move |store, resolved, tell| {
         desk.ask(store, resolved, move |id, status| tell(id, status))
     })))

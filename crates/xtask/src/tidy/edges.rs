@@ -106,7 +106,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "platter-cast",
         own: &["platter-image"],
-        foreign: Some(&["blake3", "chacha20poly1305", "twox-hash", "reed-solomon-simd"]),
+        foreign: Some(&["blake3", "chacha20poly1305", "twox-hash", "reed-solomon-simd", "zeroize"]),
     },
     Rule { name: "platter-net", own: &["platter-admission", "platter-cast", "platter-image"], foreign: None },
     Rule { name: "platter-vdisk", own: &["platter-image", "platter-vfs"], foreign: None },

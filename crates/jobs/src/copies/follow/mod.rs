@@ -65,15 +65,16 @@ pub fn follow(request: &FollowRequest, progress: &dyn Progress) -> Result<Standi
     let store = Store::open_reader(&request.store)?;
     // The store becomes a follower only if it can get anything.
     let source = retried(request.once, progress, || {
-        OpenStore::open_reader(&StoreLocation::from(request.origin.clone()))
+        let source = OpenStore::open_reader(&StoreLocation::from(request.origin.clone()))?;
+        // It is asked once, so the origin may be down later.
+        source.domain().map(|_| source)
     })?;
-    refuse_other_key(source.domain(), store.domain())?;
-    drop(source);
+    refuse_other_key(source.domain()?, store.domain())?;
     let standing = store.change_standing(|present, is_new| mark(request, &told, present, is_new))?;
     let Standing::Follower(following) = standing else { return Err(Error::bug("a follower that is none")) };
     // It may have followed this store before.
     store.remove_follower(&told.store)?;
-    let mut followed = Followed::new(request.store.clone(), origin.clone(), &request.origin, *following)?;
+    let mut followed = Followed::new(request.store.clone(), origin.clone(), source, *following)?;
     if request.once {
         followed.feed.give_up_after(ONCE_RETRY_MAX);
     }
@@ -231,13 +232,12 @@ impl Followed {
     pub(super) fn new(
         place: StorePlace,
         origin: OriginStore,
-        options: &ServerOptions,
+        source: OpenStore,
         following: Following,
     ) -> Result<Self> {
         let here = Store::open_reader(&place)?;
         let id = here.id().to_string();
-        let source = OpenStore::open_reader(&StoreLocation::from(options.clone()))?;
-        refuse_other_key(source.domain(), here.domain())?;
+        refuse_other_key(source.domain()?, here.domain())?;
         Ok(Self {
             place,
             writer: None,

@@ -1,0 +1,100 @@
+//! The keys that receivers of a cast need to decode the frames of an encrypted store: the secret of the session, which only
+//! receivers with the join key get. Must never be put into a cast that is not encrypted.
+
+use platter_cast::{SessionDescription, SessionSecret};
+use platter_image::{Domain, DomainKeys, EXPORTED_KEYS_LENGTH, Error, Result};
+use platter_net::SendOptions;
+use platter_transport::random_bytes;
+use zeroize::Zeroizing;
+
+/// Bytes of the domain, which precedes the keys.
+const DOMAIN_LENGTH: usize = 16;
+
+/// Returns the secret for a cast of frames of this domain; nothing for one without encryption.
+///
+/// # Errors
+/// `Refused` when the frames are encrypted and this process lacks their keys.
+pub(crate) fn secret_of(domain: Domain) -> Result<SessionSecret> {
+    if !domain.is_encrypted() {
+        return Ok(SessionSecret::default());
+    }
+    let mut secret = Vec::with_capacity(DOMAIN_LENGTH + EXPORTED_KEYS_LENGTH);
+    secret.extend_from_slice(&domain.0);
+    secret.extend_from_slice(&*domain.keys()?.export());
+    Ok(SessionSecret(secret))
+}
+
+/// Refuses a cast of an encrypted store that everybody could read.
+///
+/// # Errors
+/// `Refused`.
+pub(crate) fn refuse_readable(domain: Domain, network: &SendOptions) -> Result<()> {
+    match domain.is_encrypted() && network.join_key.is_none() {
+        true => Err(Error::refused(
+            "the store is encrypted, so its casts must be, too: name a key file with --key-file, here and at each receiver; or use \
+             `platter serve --cast`, whose casts are always encrypted",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Makes the keys of a session available to this process. They are in memory only.
+///
+/// # Errors
+/// `Refused` when the session's secret has another form.
+pub(crate) fn use_keys_of(description: &SessionDescription) -> Result<()> {
+    let secret = &description.secret.0;
+    if secret.is_empty() {
+        return Ok(());
+    }
+    let parts = secret.split_first_chunk::<DOMAIN_LENGTH>();
+    let parts = parts.and_then(|(domain, keys)| Some((*domain, keys.first_chunk::<EXPORTED_KEYS_LENGTH>()?)));
+    let (domain, keys) =
+        parts.filter(|_| secret.len() == DOMAIN_LENGTH + EXPORTED_KEYS_LENGTH).ok_or_else(|| {
+            Error::refused("the cast names keys of a form that this Platter does not know: use a newer one")
+        })?;
+    let domain = Domain(domain);
+    if domain.is_open() {
+        return Ok(());
+    }
+    let seed = Zeroizing::new(random_bytes()?);
+    DomainKeys::import(domain, keys, &seed).add_to_process()
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::{BlockId, Score};
+
+    use super::*;
+
+    fn description(secret: SessionSecret) -> SessionDescription {
+        SessionDescription {
+            score: Score(BlockId([1; 32])),
+            secret,
+            name: String::new(),
+            offer: Vec::new(),
+            segment_length: 1,
+            segments: Vec::new(),
+            chunk_lengths: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn keys_arrive_as_they_were_sent_and_nothing_else_is_taken() {
+        let keys = DomainKeys::derive(&[77; 32], &[1; 32]);
+        let (domain, exported) = (keys.domain(), keys.export());
+        assert!(secret_of(domain).is_err() && secret_of(Domain::SHARED).unwrap().0.is_empty());
+        let secret = SessionSecret([&domain.0[..], &*exported].concat());
+        for wrong in [&secret.0[1..], &secret.0[..20], &[&secret.0[..], &[0]].concat()] {
+            assert!(use_keys_of(&description(SessionSecret(wrong.to_vec()))).is_err());
+        }
+        assert!(!domain.is_open());
+        use_keys_of(&description(secret.clone())).unwrap();
+        assert_eq!(domain.keys().unwrap().export(), exported);
+        assert!(secret_of(domain).unwrap() == secret);
+        let options = SendOptions::default();
+        assert!(
+            refuse_readable(domain, &options).is_err() && refuse_readable(Domain::SHARED, &options).is_ok()
+        );
+    }
+}
