@@ -10,15 +10,17 @@ mod connection;
 mod drive;
 mod multicast_socket;
 mod options;
+mod sink;
 mod wake;
 
 pub use drive::{receive, send};
 pub use multicast_socket::{address_towards, check_interface, has_route};
 pub use options::{
-    BUFFER_CHUNKS, ChunkSink, ChunkSource, ChunkVerdict, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions,
-    ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, SinkOutcome, SinkTimes, ToldSender,
+    BUFFER_CHUNKS, ChunkSource, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions, ReceiveSummary,
+    SendControl, SendEvent, SendOptions, SendSummary, ToldSender,
 };
 pub use platter_cast::{
     Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState,
     ReceiverStatus, Segment, SenderProgress, SessionDescription, SinkStage, Wanted,
 };
+pub use sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};

@@ -1,18 +1,17 @@
-//! The options of a cast over real sockets, and the traits for reading and consuming its chunks.
+//! The options of a cast over real sockets, the trait for reading its chunks, and its reports.
 //!
 //! Must never do I/O. It reads the clock in one place: to decide whether a cast that is kept may end.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_cast::{
-    CastFilter, Hold, JoinKey, ReceiverStatus, SenderProgress, SessionDescription, SinkStage, Wanted,
-};
+use platter_cast::{CastFilter, Hold, JoinKey, ReceiverStatus, SenderProgress, Wanted};
 use platter_image::{Result, Score};
+
+use crate::sink::SinkOutcome;
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
 pub const DISCOVERY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 76), 7580);
@@ -193,80 +192,6 @@ pub trait ChunkSource: Sync {
     /// # Errors
     /// Any error ends the cast.
     fn read(&self, index: u32) -> Result<Arc<[u8]>>;
-}
-
-/// A sink's verdict on a chunk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChunkVerdict {
-    /// Verified and accepted.
-    Accepted,
-    /// Verified and accepted; the recipe shows that these content chunks are wanted, too.
-    AcceptedWant(Vec<Range<u32>>),
-    /// Not valid: it is fetched from the sender by unicast. If that fails several times, the receiver fails.
-    Bad(String),
-    /// Verified and accepted, but it proves that some of these content chunks, accepted earlier, did not come
-    /// from the sender. They are fetched from the sender by unicast and passed to the sink again.
-    Contradicts(Vec<Range<u32>>),
-}
-
-/// The result of a receiver, for the sender's screen and log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SinkOutcome {
-    /// The verified score.
-    pub score: Score,
-    /// Bytes written to the target.
-    pub bytes_written: u64,
-}
-
-/// How long the stages of a sink have worked, in sum. Shared between their threads and the network's.
-#[derive(Debug, Default)]
-pub struct SinkTimes {
-    decoding_ns: AtomicU64,
-    disk_ns: AtomicU64,
-}
-
-impl SinkTimes {
-    /// Adds the time since `start` to a stage.
-    pub fn add(&self, stage: SinkStage, start: Instant) {
-        let sum = match stage {
-            SinkStage::Decoding => &self.decoding_ns,
-            SinkStage::Disk => &self.disk_ns,
-        };
-        sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the sums of decoding and disk, in nanoseconds.
-    pub(crate) fn sums(&self) -> [u64; 2] {
-        [&self.decoding_ns, &self.disk_ns].map(|sum| sum.load(Ordering::Relaxed))
-    }
-}
-
-/// The consumer of a receiver's chunks. It is called on its own thread, so the network never waits for it.
-pub trait ChunkSink: Send {
-    /// The times of its stages, if it measures them.
-    fn times(&self) -> Arc<SinkTimes> {
-        Arc::default()
-    }
-
-    /// A session begins, or begins again because the sender came back with another table. Returns the content
-    /// chunks that are wanted; more may follow with [`ChunkVerdict::AcceptedWant`].
-    ///
-    /// # Errors
-    /// Any error ends receiving; the sender is told.
-    fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>>;
-
-    /// A wanted chunk has arrived; chunks come in any order. Nothing in it is verified yet.
-    ///
-    /// # Errors
-    /// Any error (such as a full disk) ends receiving; the sender is told. An invalid chunk is not an error
-    /// but [`ChunkVerdict::Bad`].
-    fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict>;
-
-    /// All wanted chunks were accepted: makes everything durable and returns what was verified.
-    ///
-    /// # Errors
-    /// Those of [`ChunkSink::chunk`].
-    fn finish(&mut self) -> Result<SinkOutcome>;
 }
 
 /// Reports of a sender.

@@ -1,6 +1,8 @@
 //! Receives a cast onto a device or a file.
 
+mod flusher;
 mod origin_cast;
+mod pipeline;
 mod read_back;
 mod sink;
 #[cfg(test)]
@@ -25,6 +27,7 @@ use crate::grow::GrownPlace;
 use crate::target::TargetRequest;
 use crate::{Compared, DeltaReport, Progress, ReceiveReport, Silent};
 pub use origin_cast::OriginCastRequest;
+use pipeline::Pipeline;
 pub(crate) use sink::Frames;
 use sink::{DiskSink, Opened, ReceivedDisk, SegmentRecipe};
 
@@ -83,7 +86,8 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
     let mut network = ReceiveOptions { everything, ..request.network.clone() };
     let signatures = must_be_signed.then(|| request.signatures.clone());
     let opener = opener(request.target.clone(), agreed, signatures, offered.clone(), ended.clone());
-    let mut sink = DiskSink::new(opener, request.target.part, request.target.free, request.target.read_back)?;
+    let sink = DiskSink::new(opener, request.target.part, request.target.free, request.target.read_back)?;
+    let mut sink = Pipeline::start(sink)?;
     if is_trusted {
         progress.note(TRUSTED);
     }
@@ -96,7 +100,12 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
     let summary = platter_net::receive(&network, &mut sink, |event| heard.hear(event));
     let summary = summary.map_err(|error| request.target.explain(error))?;
     let ended = ended.lock().take().ok_or_else(|| Error::bug("received a disk without a target"))?;
-    let received = Received { name: heard.name, ignored: heard.ignored, summary, delta: sink.delta.take() };
+    let received = Received {
+        name: heard.name,
+        ignored: heard.ignored,
+        summary,
+        delta: sink.with_sink(|sink| sink.delta.take()),
+    };
     // The tool of the file system needs the target for itself.
     drop(sink);
     Ok(report(request, received, ended, (is_proved, is_trusted), started))
@@ -181,7 +190,7 @@ fn opener(
         let delta = is_delta.then(find).transpose()?;
         let target = request.begin(target, root)?;
         let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
-        Ok((Box::new(Receiving { target, disk_length, is_delta, request, ended }), delta))
+        Ok((Arc::new(Receiving { target, disk_length, is_delta, request, ended }), delta))
     }
 }
 

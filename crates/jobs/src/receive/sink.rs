@@ -15,6 +15,7 @@ use platter_image::{
 };
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome, SinkStage, SinkTimes};
 
+use super::pipeline::Piece;
 use super::table::{Search, TableChunks};
 use super::writer::{Writer, make_zeros};
 use crate::cast_keys::use_keys_of;
@@ -49,7 +50,7 @@ pub(super) trait ReceivedDisk: DiskRead + DiskWrite {
 pub(super) type SegmentRecipe<'a> = Recipe<&'a (dyn PageSource + Sync)>;
 
 /// An opened target, and what this machine already has of the first segment.
-pub(super) type Opened = (Box<dyn ReceivedDisk>, Option<Delta>);
+pub(super) type Opened = (Arc<dyn ReceivedDisk>, Option<Delta>);
 
 /// Opens the target once the recipe shows the disk's length.
 pub(super) trait OpenTarget: Send {
@@ -78,15 +79,13 @@ pub(super) struct DiskSink<O> {
     /// The compared bytes of earlier segments.
     compared: Compared,
     decoder: FrameDecoder,
-    /// Decoded blocks that are written together. Reused, because a new buffer for each chunk would cause page faults.
-    raw: Vec<u8>,
     /// How long decoding and writing have taken.
     times: Arc<SinkTimes>,
     /// The session's description, and which of its chunks were accepted.
     description: Option<SessionDescription>,
     taken: Vec<bool>,
     /// Opened when the first recipe is verified.
-    target: Option<Box<dyn ReceivedDisk>>,
+    target: Option<Arc<dyn ReceivedDisk>>,
     /// The current segment; equal to their number after the last one.
     segment: usize,
     /// Its chunks of the recipe and of data.
@@ -151,7 +150,6 @@ impl<O: OpenTarget> DiskSink<O> {
             read_back,
             compared: Compared::default(),
             decoder: FrameDecoder::new()?,
-            raw: Vec::new(),
             times: Arc::default(),
             description: None,
             taken: Vec::new(),
@@ -194,41 +192,69 @@ impl<O: OpenTarget> DiskSink<O> {
         Ok(())
     }
 
+    /// Decodes and writes a chunk of data that was kept until its place was known.
     fn take_data_frames(&mut self, bytes: &[u8]) -> Result<()> {
-        let (Some(part), Some(target)) = (&mut self.part, &self.target) else {
-            return Err(Error::bug("a chunk of data before the recipe"));
-        };
-        let before = part.writer.bytes;
-        let mut headers: Vec<FrameHeader> = Vec::new();
-        self.raw.clear();
         for stored in Frames(bytes) {
             let started = Instant::now();
             let (header, contents) = self.decoder.decode(stored?, Verify::Hashes)?;
-            self.times.add(SinkStage::Decoding, started);
-            if header.kind != Kind::Data {
-                return Err(Error::corrupt(format!("a frame of {:?} instead of data", header.kind)));
+            let piece = Piece { raw: contents.to_vec(), headers: vec![header] };
+            self.times.add(SinkStage::Decoding, started.elapsed());
+            if piece.headers.iter().any(|header| header.kind != Kind::Data) {
+                return Err(Error::corrupt("a frame of another kind instead of data"));
             }
-            // The sender would not send such a frame: it is forged. A chunk with blocks of a partition may have others.
-            let is_whole = self.number.is_none();
-            if is_whole && !header.blocks.iter().any(|block| part.writer.names(&block.id)) {
-                return Err(Error::corrupt("a frame without a block of the recipe"));
-            }
-            self.raw.extend_from_slice(contents);
-            headers.push(header);
-            // A few frames at a time, because the expansion limit applies to frames, not to chunks.
-            if self.raw.len() >= RAW_TOGETHER {
-                let started = Instant::now();
-                part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
-                self.times.add(SinkStage::Disk, started);
-                headers.clear();
-                self.raw.clear();
-            }
+            self.write_piece(&piece)?;
         }
-        let started = Instant::now();
-        part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
-        self.times.add(SinkStage::Disk, started);
+        Ok(())
+    }
+
+    /// Writes verified frames of a chunk of data.
+    ///
+    /// # Errors
+    /// `Corrupt` when a frame is not of the recipe; errors of the target.
+    pub(super) fn write_piece(&mut self, piece: &Piece) -> Result<()> {
+        let (Some(part), Some(target)) = (&mut self.part, &self.target) else {
+            return Err(Error::bug("a chunk of data before the recipe"));
+        };
+        // The sender would not send such a frame: it is forged. A chunk with blocks of a partition may have others.
+        let is_foreign = |header: &FrameHeader| !header.blocks.iter().any(|it| part.writer.names(&it.id));
+        if self.number.is_none() && piece.headers.iter().any(is_foreign) {
+            return Err(Error::corrupt("a frame without a block of the recipe"));
+        }
+        let before = part.writer.bytes;
+        part.writer.write(&piece.headers, &piece.raw).map_err(fatal)?;
         target.advance(part.writer.bytes - before);
         Ok(())
+    }
+
+    /// The chunks of data that may be decoded in any order now.
+    pub(super) fn data_chunks(&self) -> Range<u32> {
+        if self.part.is_some() { self.chunks[1].clone() } else { 0..0 }
+    }
+
+    /// Accepts a chunk of data of which all pieces were written.
+    ///
+    /// # Errors
+    /// Those of [`ChunkSink::chunk`].
+    pub(super) fn chunk_written(&mut self, index: u32) -> Result<ChunkVerdict> {
+        if !self.data_chunks().contains(&index) {
+            return Err(Error::bug(format!("chunk {index} is not of segment {}", self.segment)));
+        }
+        self.with_description(|sink, description| {
+            sink.taken[index as usize] = true;
+            sink.after(description)
+        })
+    }
+
+    fn with_description(
+        &mut self,
+        act: impl FnOnce(&mut Self, &SessionDescription) -> Result<ChunkVerdict>,
+    ) -> Result<ChunkVerdict> {
+        let Some(description) = self.description.take() else {
+            return Err(Error::bug("a chunk before its session"));
+        };
+        let verdict = act(self, &description);
+        self.description = Some(description);
+        verdict
     }
 
     /// The segment's recipe is complete: determines all places, and opens the target before the first write.
@@ -297,9 +323,14 @@ impl<O: OpenTarget> DiskSink<O> {
             found
         };
         self.asked_again = false;
-        let mut part = Part { writer: Writer::new(places, self.read_back)?, free };
-        if let (Some(delta), Some(target)) = (&delta, &self.target) {
-            part.writer.take_delta(&**target, &Local::new(delta, &**target)).map_err(fatal)?;
+        let Some(target) = self.target.clone() else {
+            return Err(Error::bug("a target that was not opened"));
+        };
+        let writer = Writer::new(places, self.read_back, Arc::clone(&target), Arc::clone(&self.times))?;
+        let mut part = Part { writer, free };
+        if let Some(delta) = &delta {
+            let local = Local::new(delta, &*target);
+            part.writer.take_delta(&*target, &local).map_err(fatal)?;
             part.free = part.free.subtract(delta.held());
             let report = delta_report(delta);
             let known = self.delta.get_or_insert_default();
@@ -355,7 +386,7 @@ impl<O: OpenTarget> DiskSink<O> {
 
     fn end_part(&mut self, part: &mut Part) -> Result<()> {
         if let Some(target) = &self.target {
-            part.writer.write_zeros(&**target)?;
+            part.writer.write_rest(&**target).map_err(fatal)?;
             part.free.iter().try_for_each(|extent| make_zeros(&**target, extent))?;
             if self.read_back {
                 target.flush().context(|| "making the target durable".to_owned())?;
@@ -471,7 +502,7 @@ impl<O: OpenTarget> DiskSink<O> {
 }
 
 /// Decoded bytes that are collected before they are written.
-const RAW_TOGETHER: usize = 6 << 20;
+pub(super) const RAW_TOGETHER: usize = 6 << 20;
 
 /// Marks an error as one of this machine, not of the chunk: receiving the chunk again would not help.
 fn fatal(error: Error) -> Error {
@@ -514,12 +545,7 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     }
 
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
-        let Some(description) = self.description.take() else {
-            return Err(Error::bug("a chunk before its session"));
-        };
-        let taken = self.take(index, bytes, &description);
-        self.description = Some(description);
-        match taken {
+        match self.with_description(|sink, description| sink.take(index, bytes, description)) {
             Ok(verdict) => Ok(verdict),
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ChunkVerdict::Bad(error.to_string())),
             Err(error) => Err(error),

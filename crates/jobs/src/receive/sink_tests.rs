@@ -2,13 +2,15 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use platter_disk::install::{Delta, FreeSpace};
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, Extent, Kind, Result};
-use platter_net::{ChunkSink, ChunkSource, ChunkVerdict};
+use platter_net::{ChunkSink, ChunkSource, ChunkVerdict, ReceivedChunk};
 use platter_store::{Store, StorePlace};
 
+use super::pipeline::Pipeline;
 use super::sink::{DiskSink, Opened, ReceivedDisk, SegmentRecipe};
 use crate::cast::describe;
 use crate::tests::capture_bytes;
@@ -100,7 +102,7 @@ fn chunks_forged_from_valid_frames_are_detected() {
     let target = Memory(Arc::new(Mutex::new(vec![0xaa; disk.len()])));
     let opened = target.clone();
     let opener =
-        move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> { Ok((Box::new(opened.clone()), None)) };
+        move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> { Ok((Arc::new(opened.clone()), None)) };
     let mut sink = DiskSink::new(opener, None, FreeSpace::Skip, false).unwrap();
     sink.session(&description).unwrap();
     let ranges = |range: &std::ops::Range<u32>| vec![range.clone()];
@@ -173,7 +175,7 @@ fn only_chunks_with_lacking_blocks_are_wanted() {
             let opener = move |recipe: &SegmentRecipe<'_>, range: Extent| -> Result<Opened> {
                 let mut delta = Delta::of_target(recipe, range, FreeSpace::Skip, &opened, false, &|_| {})?;
                 delta.search_target(recipe, &opened);
-                Ok((Box::new(opened.clone()), Some(delta)))
+                Ok((Arc::new(opened.clone()), Some(delta)))
             };
             let mut sink = DiskSink::new(opener, None, FreeSpace::Skip, read_back).unwrap();
             sink.session(&description).unwrap();
@@ -197,6 +199,116 @@ fn only_chunks_with_lacking_blocks_are_wanted() {
             assert!(*target.0.lock() == disk);
             let kept = sink.delta.unwrap();
             assert!(kept.kept_bytes > 5 << 20 && kept.copied_bytes >= 32 << 10, "{kept:?}");
+        }
+    }
+}
+
+/// A disk in memory that fails from this write on.
+struct Failing(Memory, Mutex<usize>);
+
+impl DiskRead for Failing {
+    fn length(&self) -> u64 {
+        DiskRead::length(&self.0)
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+}
+
+impl ReceivedDisk for Failing {
+    fn advance(&self, _bytes: u64) {}
+
+    fn finish(&self, _compared: Option<Compared>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl DiskWrite for Failing {
+    fn length(&self) -> u64 {
+        DiskWrite::length(&self.0)
+    }
+
+    fn alignment(&self) -> usize {
+        512
+    }
+
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> std::io::Result<()> {
+        let mut left = self.1.lock();
+        *left = left.checked_sub(1).ok_or_else(|| std::io::Error::other("the cable is out"))?;
+        self.0.write_all_at(buffer, offset)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.0.write_zeroes(offset, length)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+type Verdicts = Receiver<(u32, Result<ChunkVerdict>)>;
+
+/// Passes chunks to a sink, and returns their verdicts as they come.
+fn pass(sink: &mut dyn ChunkSink, chunks: Vec<(u32, Vec<u8>)>) -> Verdicts {
+    let (answers, verdicts) = channel();
+    for (index, bytes) in chunks {
+        let answers = answers.clone();
+        sink.receive(ReceivedChunk::new(index, bytes, move |_, verdict| {
+            let _ = answers.send((index, verdict));
+        }));
+    }
+    verdicts
+}
+
+#[test]
+fn several_threads_write_exactly_the_verified_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let disk = noise(9, 24 << 20);
+    capture_bytes(&place, "a", &disk);
+    let store = Store::open_reader(&place).unwrap();
+    let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
+    let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
+    let contents = |index: u32| (index, source.read(index).unwrap().to_vec());
+    for writes in [usize::MAX, 3] {
+        let memory = Memory(Arc::new(Mutex::new(vec![0xaa; disk.len()])));
+        let opened = memory.clone();
+        let opener = move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> {
+            Ok((Arc::new(Failing(opened.clone(), Mutex::new(writes))), None))
+        };
+        let sink = DiskSink::new(opener, None, FreeSpace::Skip, false).unwrap();
+        let mut sink = Pipeline::start(sink).unwrap();
+        sink.session(&description).unwrap();
+        let verdicts = pass(&mut sink, recipe.clone().map(contents).collect());
+        assert_eq!(verdicts.iter().filter(|(_, verdict)| verdict.is_ok()).count(), recipe.len());
+        // Two chunks are forged: from frames of other blocks, and with a changed byte in the middle.
+        let mut chunks: Vec<_> = data.clone().rev().map(contents).collect();
+        let mut changed = chunks[3].1.clone();
+        let middle = changed.len() / 2;
+        changed[middle] ^= 1;
+        let again = chunks[3].0;
+        chunks[0] = (chunks[0].0, forged(Kind::Data, Domain::SHARED));
+        chunks.swap(0, 5);
+        chunks.push((again, changed));
+        let verdicts: Vec<_> = pass(&mut sink, chunks).iter().collect();
+        assert_eq!(verdicts.len(), data.len() + 1);
+        if writes == usize::MAX {
+            let bad = verdicts.iter().filter(|(_, it)| matches!(it, Ok(ChunkVerdict::Bad(_)))).count();
+            assert_eq!(bad, 2, "{verdicts:?}");
+            let only_right =
+                memory.0.lock().iter().zip(&disk).all(|(got, right)| got == right || *got == 0xaa);
+            assert!(only_right, "an unverified byte was written");
+            let last: Vec<_> = pass(&mut sink, vec![contents(data.end - 1)]).iter().collect();
+            assert!(matches!(last[..], [(_, Ok(ChunkVerdict::Accepted))]), "{last:?}");
+            assert_eq!(sink.finish().unwrap().bytes_written, disk.len() as u64);
+            assert!(*memory.0.lock() == disk);
+        } else {
+            let failed = verdicts.iter().filter_map(|(_, it)| it.as_ref().err());
+            assert!(failed.clone().count() > 0 && sink.finish().is_err());
+            assert!(failed.map(platter_image::Error::with_causes).any(|it| it.contains("the cable is out")));
         }
     }
 }

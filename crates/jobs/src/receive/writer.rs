@@ -2,18 +2,20 @@
 //!
 //! Owns the record of written places. Writes nothing that a recipe, verified from the score down, does not contain.
 
-use platter_disk::AlignedBuffer;
+use std::sync::Arc;
+
 use platter_disk::install::Local;
 use platter_image::frame::FrameHeader;
 use platter_image::plan::Places;
 use platter_image::{BlockId, DiskRead, DiskWrite, Extent, Extents, IoContext, Result};
 
+use platter_net::SinkTimes;
+
+use super::flusher::{Flusher, WRITE_LENGTH, write};
 use super::read_back::Fingerprints;
 use super::sink::ReceivedDisk;
 use crate::Compared;
 
-/// Bytes that are collected for one write.
-const WRITE_LENGTH: usize = 4 << 20;
 /// Zeros up to this length are written, together with preceding data if there is some; longer ones are requested from
 /// the device, in bytes.
 const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
@@ -26,7 +28,7 @@ pub(super) struct Writer {
     /// Ranges that must read as zeros, ascending and separate, and which of them are done.
     zero: Vec<Extent>,
     zero_written: Vec<bool>,
-    buffer: AlignedBuffer,
+    flusher: Flusher,
     /// Fingerprints of the written data, if it is to be read back.
     fingerprints: Option<Fingerprints>,
     /// Bytes written.
@@ -40,7 +42,16 @@ struct Move {
 }
 
 impl Writer {
-    pub(super) fn new(places: Places, read_back: bool) -> Result<Self> {
+    /// Makes a writer of this target.
+    ///
+    /// # Errors
+    /// `Io` when the system has no more memory or threads.
+    pub(super) fn new(
+        places: Places,
+        read_back: bool,
+        target: Arc<dyn ReceivedDisk>,
+        times: Arc<SinkTimes>,
+    ) -> Result<Self> {
         let count = places.len();
         let zero: Vec<Extent> = places.zero().iter().copied().collect::<Extents>().iter().copied().collect();
         Ok(Self {
@@ -50,7 +61,7 @@ impl Writer {
             places,
             written: vec![false; count],
             left: count,
-            buffer: AlignedBuffer::zeroed(WRITE_LENGTH).context(|| "allocating a write buffer".to_owned())?,
+            flusher: Flusher::start(target, times)?,
             bytes: 0,
         })
     }
@@ -95,10 +106,11 @@ impl Writer {
             *written = local.holds(*zero);
         }
         for id in local.found() {
-            let written = local.copy(&id, |bytes| {
-                self.write_blocks(target, std::iter::once((id, bytes.len() as u32)), bytes)
-            });
+            let written =
+                local.copy(&id, |bytes| self.write_blocks(std::iter::once((id, bytes.len() as u32)), bytes));
             written?;
+            // What is found on the target itself may be read again.
+            self.flusher.drain()?;
         }
         Ok(())
     }
@@ -109,14 +121,18 @@ impl Writer {
         missing.map(|(position, _)| self.places.block_at(position).0)
     }
 
-    /// Writes the zeros that were not written with data.
-    pub(super) fn write_zeros(&mut self, target: &dyn DiskWrite) -> Result<()> {
+    /// Waits until all data is written, and writes the zeros that were not written with it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn write_rest(&mut self, target: &dyn DiskWrite) -> Result<()> {
+        self.flusher.drain()?;
+        let mut zeros = Vec::new();
         let rest = self.zero.iter().zip(&self.zero_written).filter(|(_, written)| !**written);
         for extent in rest.map(|(extent, _)| extent) {
             if extent.length <= ZEROS_WRITTEN_MAX {
-                let zeros = &mut self.buffer[..extent.length as usize];
-                zeros.fill(0);
-                flush(target, zeros, extent.offset)?;
+                zeros.resize(extent.length as usize, 0);
+                write(target, &zeros, extent.offset)?;
             } else {
                 make_zeros(target, extent)?;
             }
@@ -147,23 +163,13 @@ impl Writer {
     }
 
     /// Writes the blocks of decoded, verified frames, whose contents are consecutive in `raw`.
-    pub(super) fn write(
-        &mut self,
-        target: &dyn DiskWrite,
-        headers: &[FrameHeader],
-        raw: &[u8],
-    ) -> Result<()> {
+    pub(super) fn write(&mut self, headers: &[FrameHeader], raw: &[u8]) -> Result<()> {
         let blocks = headers.iter().flat_map(|header| &header.blocks);
-        self.write_blocks(target, blocks.map(|block| (block.id, block.length)), raw)
+        self.write_blocks(blocks.map(|block| (block.id, block.length)), raw)
     }
 
     /// Writes verified blocks with these lengths, whose contents are consecutive in `raw`.
-    fn write_blocks(
-        &mut self,
-        target: &dyn DiskWrite,
-        blocks: impl Iterator<Item = (BlockId, u32)>,
-        raw: &[u8],
-    ) -> Result<()> {
+    fn write_blocks(&mut self, blocks: impl Iterator<Item = (BlockId, u32)>, raw: &[u8]) -> Result<()> {
         let mut moves = Vec::new();
         let mut start = 0;
         for (id, length) in blocks {
@@ -187,20 +193,22 @@ impl Writer {
         moves.extend(ends.into_iter().filter_map(|end| self.zeros_after(end)));
         moves.sort_unstable_by_key(|one| one.to.offset);
         for run in moves.chunk_by(|a, b| a.to.end() == b.to.offset) {
-            self.write_run(target, run, raw)?;
+            self.write_run(run, raw)?;
         }
         Ok(())
     }
 
-    fn write_run(&mut self, target: &dyn DiskWrite, run: &[Move], raw: &[u8]) -> Result<()> {
+    fn write_run(&mut self, run: &[Move], raw: &[u8]) -> Result<()> {
         let (mut filled, mut offset) = (0, run[0].to.offset);
+        let mut buffer = self.flusher.buffer()?;
         for one in run {
             let length = one.to.length as usize;
             if filled + length > WRITE_LENGTH {
-                flush(target, &self.buffer[..filled], offset)?;
+                self.flusher.write(buffer, filled, offset)?;
+                buffer = self.flusher.buffer()?;
                 (offset, filled) = (one.to.offset, 0);
             }
-            let bytes = &mut self.buffer[filled..filled + length];
+            let bytes = &mut buffer[filled..filled + length];
             match one.from {
                 Some(from) => {
                     bytes.copy_from_slice(&raw[from..from + length]);
@@ -210,7 +218,7 @@ impl Writer {
             }
             filled += length;
         }
-        flush(target, &self.buffer[..filled], offset)
+        self.flusher.write(buffer, filled, offset)
     }
 }
 
@@ -219,10 +227,4 @@ pub(super) fn make_zeros(target: &dyn DiskWrite, extent: &Extent) -> Result<()> 
     target
         .write_zeroes(extent.offset, extent.length)
         .context(|| format!("zeroing {} bytes at {} of the target", extent.length, extent.offset))
-}
-
-fn flush(target: &dyn DiskWrite, bytes: &[u8], offset: u64) -> Result<()> {
-    target
-        .write_all_at(bytes, offset)
-        .context(|| format!("writing {} bytes at {offset} of the target", bytes.len()))
 }

@@ -14,9 +14,8 @@ use platter_image::{Error, IoContext, Result};
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
 use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
-use crate::options::{
-    ChunkSink, ChunkVerdict, ReceiveEvent, ReceiveOptions, ReceiveSummary, SinkOutcome, SinkTimes,
-};
+use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary};
+use crate::sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};
 use crate::wake::{Bell, Interest, wait};
 
 /// Timeout for connecting to the sender.
@@ -79,8 +78,13 @@ fn run_sink(sink: &mut dyn ChunkSink, jobs: &Queue<SinkJob>, answers: &QueueEnd<
         let answer = match job {
             SinkJob::Session(description) => SinkAnswer::Wanted(sink.session(&description)),
             SinkJob::Chunk { generation, index, bytes } => {
-                let verdict = sink.chunk(index, &bytes);
-                SinkAnswer::Verdict { generation, index, bytes, verdict }
+                let (answers, bell) = (answers.clone(), bell.clone());
+                sink.receive(ReceivedChunk::new(index, bytes, move |bytes, verdict| {
+                    // The network's thread may have ended.
+                    let _ = answers.send(SinkAnswer::Verdict { generation, index, bytes, verdict });
+                    bell.ring();
+                }));
+                continue;
             }
             SinkJob::Finish => SinkAnswer::Finished(sink.finish()),
         };
