@@ -58,11 +58,11 @@ struct Judged<R>(R);
 
 impl<R: Read> Read for Judged<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+        use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
         self.0.read(buffer).map_err(|error| {
             let is_carried = matches!(error.get_ref(), Some(inner) if inner.is::<Error>());
             let is_system = error.raw_os_error().is_some();
-            match matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof) {
+            match matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof) {
                 true if !is_carried && !is_system => {
                     io::Error::other(Error::corrupt("the compressed stream is damaged").with_source(error))
                 }
