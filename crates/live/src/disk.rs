@@ -53,6 +53,8 @@ struct Layers {
 pub(super) struct Base {
     pub(super) score: Score,
     pub(super) device: Arc<dyn BlockDevice>,
+    /// The identity domain of its blocks.
+    domain: Domain,
     /// Detects its boots, if enabled; part of `device`.
     watch: Option<Arc<BootWatch>>,
 }
@@ -79,10 +81,12 @@ pub(super) struct Frozen {
 
 impl Base {
     pub(super) fn open(sources: &Sources, score: Score) -> Result<Self> {
-        let disk: Arc<dyn BlockDevice> = Arc::new(sources.disk(score)?);
+        let disk = sources.disk(score)?;
+        let domain = disk.domain();
+        let disk: Arc<dyn BlockDevice> = Arc::new(disk);
         let watch = sources.boots().and_then(|boots| boots.watch(score, &disk));
         let device = watch.clone().map_or(disk, |watch| watch);
-        Ok(Self { score, device, watch })
+        Ok(Self { score, device, domain, watch })
     }
 }
 
@@ -139,8 +143,8 @@ impl LiveDisk {
         (image, edit_lock): (ImageName, EditLock),
         score: Score,
     ) -> Result<Self> {
-        let domain = sources.store.domain()?;
         let layers = open_layers(&overlays, sources, edit_lock.number, score)?;
+        let domain = layers.base.domain;
         Ok(Self {
             name,
             length: layers.base.device.length(),
@@ -356,8 +360,8 @@ fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Sc
         overlays.remove(number)?;
         numbers.remove(0);
     }
-    let options = overlay_options(score, edit_lock, sources.store.domain()?)?;
     let mut layers = Layers { base: Base::open(sources, score)?, overlays: Vec::new() };
+    let options = overlay_options(score, edit_lock, layers.base.domain)?;
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;
         layers.overlays.push((1, Arc::new(overlay)));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use platter_image::page::{Entry, State};
 use platter_image::recipe::check_piece;
-use platter_image::{BlockId, Error, Extent, Result, Score, lease};
+use platter_image::{BlockId, Domain, Error, Extent, Result, Score, lease};
 
 use crate::block_device::{Allocation, BlockDevice};
 use crate::cache::{Block, BlockCache, Pattern, Shared};
@@ -44,6 +44,11 @@ impl RecipeDisk {
     pub fn open(score: Score, source: Arc<dyn Source>, cache: Arc<BlockCache>) -> Result<Self> {
         let tree = Arc::new(Tree::open(score, source)?);
         Ok(Self { tree, cache, streams: Mutex::default() })
+    }
+
+    /// Returns the identity domain of its blocks.
+    pub fn domain(&self) -> Domain {
+        self.tree.domain()
     }
 
     fn check(&self, range: Extent) -> Result<()> {

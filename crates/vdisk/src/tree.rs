@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use platter_image::page::{Child, Contents, Entry, State};
 use platter_image::recipe::{Recipe, Root};
-use platter_image::{BlockId, Extent, Result, Score};
+use platter_image::{BlockId, Domain, Extent, Result, Score};
 
 use crate::cache::PageCache;
 use crate::source::{Source, retried};
@@ -34,6 +34,11 @@ impl Tree {
     /// Length of the disk in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.root.disk_length
+    }
+
+    /// The identity domain of its blocks.
+    pub(crate) fn domain(&self) -> Domain {
+        self.root.domain
     }
 
     /// The source of pages and frames.
