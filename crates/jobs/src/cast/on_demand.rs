@@ -370,7 +370,9 @@ mod tests {
     fn who_asks_again_is_told_why_a_cast_failed() {
         let folder = tempfile::tempdir().unwrap();
         let (store, [a, _]) = store_of_two(folder.path());
-        let desk = desk("none-such", folder.path());
+        let mut desk = desk("lo", folder.path());
+        // As if the interface had been removed after the start.
+        Arc::get_mut(&mut desk).unwrap().options.interface = "none-such".into();
         let error = asked(&desk, &store, &a).unwrap_err();
         assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("none-such"), "{error}");
         let options = CastDeskOptions { rate_bits_per_second: 1000, ..desk.options.clone() };
