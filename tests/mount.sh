@@ -287,6 +287,7 @@ STORE=$WORK/encrypted
 PLATTER_UNLOCK_FILE=$WORK/key platter init --encrypt --unlock-file "$WORK/key" >/dev/null
 ext4_image "$WORK/disk" 64 "$WORK/files"
 platter capture --unlock-file "$WORK/key" "$WORK/disk" secret >/dev/null
+check_exit "$EXIT_REFUSED" "an encrypted store without its key is not mounted" platter mount "$MNT"
 check "an image of an encrypted store is mounted" shows --unlock-file "$WORK/key" secret:
 check "and has its files" diff -r "$WORK/files" "$SEEN" -x lost+found
 check "and is unmounted" unmount

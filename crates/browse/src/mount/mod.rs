@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use platter_export::fuse::{FilesServer, FuseEvent, FuseOptions};
-use platter_fetch::StoreLocation;
+use platter_fetch::{OpenStore, StoreLocation};
 use platter_image::{Error, Result};
 use platter_records::VersionRecord;
 
@@ -46,7 +46,7 @@ use view::MountedFiles;
 /// Further messages about damage are not printed.
 const MESSAGES_MAX: usize = 1000;
 /// At the end, programs have this long to stop using the mount.
-const FAREWELL_TIME: Duration = Duration::from_secs(5);
+const FAREWELL_TIME: Duration = Duration::from_secs(2);
 
 /// Decides whether a version may be used: by its record, `None` for a score that no version has.
 pub type Admit = Box<dyn Fn(Option<&VersionRecord>) -> Result<()> + Send + Sync>;
@@ -95,6 +95,8 @@ pub fn mount(
     let MountRequest { location, memory_bytes, admit, mount_point, allow_other, stop } = request;
     let messages = Arc::new(Messages { on_event: Box::new(on_event), count: AtomicUsize::new(0) });
     let tell = messages.clone();
+    // Without the key, nothing could be read.
+    OpenStore::open_reader(store)?.domain()?.check_open()?;
     let view = MountedFiles::open(store, location, memory_bytes, admit, allow_other, move |error| {
         tell.error(error);
     })?;

@@ -1,13 +1,16 @@
 //! `platter mount`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use platter_browse::{MountEvent, MountRequest, mount};
-use platter_jobs::StoreLocation;
+use platter_jobs::{Error, Result, StoreLocation};
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::Outcome;
-use super::attach::stop_at_signals;
 use crate::arguments::Mount;
 use crate::output::Output;
 use crate::server::with_cache;
@@ -33,4 +36,16 @@ pub(crate) fn run(store: &StoreLocation, options: &Mount, output: &Output) -> Ou
         MountEvent::Note(note) => output.note(note),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes true at the first signal. The second one ends the process: a program may still use the mount, or a request wait for an origin.
+fn stop_at_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order, so that the first signal does not count as the second.
+        flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| flag::register(signal, stop.clone()))
+            .map_err(|error| Error::io("listening for signals", error))?;
+    }
+    Ok(stop)
 }
