@@ -348,4 +348,19 @@ check_said "is an error" 'input/output error'
 check "with a message" until_true 60 grep -q 'disk@1' "$WORK/mount.log"
 check "the others are read" diff -r -x middle -x lost+found "$WORK/tree" "$SEEN"
 check "and it is unmounted" unmount
+# A mount that has met damage sees the repair of another process.
+STORE=$WORK/repaired
+platter init >/dev/null
+random 5000000 repaired >"$WORK/files/repaired"
+ext4_image "$WORK/disk" 64 "$WORK/files"
+platter capture "$WORK/disk" repaired >/dev/null
+check "a mount of a store that is damaged meanwhile" shows repaired:
+pack=$(find "$STORE/packs" -name '*.pack' -size +4M)
+printf XXXX | dd of="$pack" bs=1 seek=2000000 conv=notrunc status=none
+is_same() { diff -r "$WORK/files" "$SEEN" -x lost+found; }
+check "shows the damage" eval '! is_same'
+check_exit "$EXIT_CORRUPT" "which a check finds" platter check --read-data
+check "the disk is captured again" platter capture "$WORK/disk" repaired
+check "and the mount shows its files" is_same
+check "and ends" unmount
 finish

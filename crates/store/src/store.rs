@@ -417,12 +417,26 @@ impl Shared {
     /// As [`Store::catalog`].
     fn fresh_catalog(&self) -> Result<CatalogGuard<'_>> {
         let mut seen = self.catalog.lock();
+        self.renew(&mut seen)?;
+        Ok(CatalogGuard(seen))
+    }
+
+    /// Opens packs that are new in the catalog.
+    fn renew(&self, seen: &mut CatalogView) -> Result<()> {
         let data_version = Some(seen.catalog.data_version()?);
         if seen.data_version != data_version {
             self.open_packs(&seen.catalog.packs()?)?;
             seen.data_version = data_version;
         }
-        Ok(CatalogGuard(seen))
+        Ok(())
+    }
+
+    /// Looks for packs that another process has added since, which may have a sound copy of a block. Skipped while this process reads the
+    /// catalog, and if that fails: the block is then damaged as before.
+    fn look_for_repair(&self) {
+        if let Some(mut seen) = self.catalog.try_lock() {
+            let _ = self.renew(&mut seen);
+        }
     }
 
     /// Returns the catalog's packs.
@@ -439,6 +453,10 @@ impl Shared {
         let listed = || Ok(self.asked(|index| index.locate(id))?.filter(is_there));
         match listed()? {
             None if self.refer_to_interrupted_with(id) => listed(),
+            Some(place) if self.is_bad(place.frame) => {
+                self.look_for_repair();
+                listed()
+            }
             found => Ok(found),
         }
     }
