@@ -45,6 +45,7 @@ mod session;
 mod sign;
 mod standing;
 mod store;
+mod suitable;
 
 pub use catalog::{
     ChangeLogContents, ChangePosition, PackState, ReplicatedChange, RowChange, RowKey, decode_change_log,

@@ -5,7 +5,6 @@
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -28,6 +27,7 @@ use crate::place::{Format, StorePlace};
 use crate::readers::Registration;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::{Session, SessionsUnderWay};
+use crate::suitable::{refuse_others, refuse_strangers};
 use platter_collection::{LookupAnswer, lookup};
 use platter_encryption::KeyFile;
 use platter_index::{Directories, Index};
@@ -721,67 +721,6 @@ fn lock_holder(place: &StorePlace) -> String {
         Some(pid) => format!("process {pid}"),
         None => "another process".into(),
     }
-}
-
-/// Returns an error if a directory belongs to another user.
-fn refuse_others(place: &StorePlace, dir: &Path) -> Result<()> {
-    let dir_name = dir.display();
-    if place.vfs().is_ours(dir).context(|| format!("looking at {dir_name}"))? {
-        return Ok(());
-    }
-    Err(Error::refused(format!(
-        "{dir_name} belongs to another user, who could replace what is in it: choose a directory of your own"
-    )))
-}
-
-/// Returns an error if a directory holds anything that an interrupted init does not leave.
-fn refuse_strangers(place: &StorePlace) -> Result<()> {
-    const OURS: [&str; 11] = [
-        "keys.json",
-        "keys.json.new",
-        "lock",
-        "reserve",
-        "readers",
-        "packs",
-        "store.json.new",
-        "changes.log",
-        "catalog.sqlite",
-        "catalog.sqlite-journal",
-        "catalog.sqlite-wal",
-    ];
-    let dir = place.dir().display();
-    let entries = place.vfs().list(place.dir()).context(|| format!("listing {dir}"))?;
-    if let Some(stranger) = entries.iter().find(|entry| !OURS.contains(&entry.name.as_str())) {
-        return Err(Error::refused(format!(
-            "{dir} contains {}: a store needs a directory of its own",
-            stranger.name
-        )));
-    }
-    refuse_links(place, place.dir())?;
-    if place.vfs().exists(&place.packs_dir()).context(|| format!("looking into {dir}"))? {
-        refuse_links(place, &place.packs_dir())?;
-        let packs = place.list_packs()?.len();
-        if packs > 0 {
-            return Err(Error::refused(format!(
-                "{dir} contains {packs} packs but no store.json: `platter rebuild` restores it"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a directory with a symbolic link, through which files elsewhere would be changed.
-fn refuse_links(place: &StorePlace, dir: &Path) -> Result<()> {
-    for entry in place.vfs().list(dir).context(|| format!("listing {}", dir.display()))? {
-        let path = dir.join(entry.name);
-        if place.vfs().is_link(&path).context(|| format!("looking at {}", path.display()))? {
-            return Err(Error::refused(format!(
-                "{} is a symbolic link, and a store has none inside: remove it, or choose another directory",
-                path.display()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Returns an error if the catalog belongs to another store, or to the same store with another key.
