@@ -66,3 +66,19 @@ make_image() {
 	done
 	umount "$MNT"
 }
+
+# hostile_image FILE: an ext4 filesystem with directories that contain each other, a name that leads away, and a damaged inode
+hostile_image() {
+	truncate -s 16M "$1"
+	mke2fs -q -t ext4 -O '^metadata_csum,^dir_index,^has_journal' "$1"
+	mount -o loop "$1" "$MNT"
+	mkdir -p "$MNT/a/b" "$MNT/evil"
+	echo good >"$MNT/good"
+	echo bad >"$MNT/bad"
+	touch "$MNT/evil/xx_yy"
+	umount "$MNT"
+	debugfs -w -R 'link /a /a/b/again' "$1" 2>/dev/null
+	debugfs -w -R 'set_inode_field /bad mode 0' "$1" 2>/dev/null
+	# The kernel creates no such name.
+	sed -i 's#xx_yy#../yy#' "$1"
+}

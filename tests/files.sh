@@ -211,19 +211,8 @@ check_exit "$EXIT_MISSING" "a partition that does not exist" platter ls parted:7
 check_exit "$EXIT_USAGE" "a number that is none" platter ls parted:x/
 check_exit "$EXIT_MISSING" "an image that does not exist" platter ls absent:/
 
-# Directories that contain each other, names that lead away, a damaged inode: an error for the file, and the others are copied.
-truncate -s 16M "$WORK/hostile"
-mke2fs -q -t ext4 -O '^metadata_csum,^dir_index,^has_journal' "$WORK/hostile"
-mount -o loop "$WORK/hostile" "$MNT"
-mkdir -p "$MNT/a/b" "$MNT/evil"
-echo good >"$MNT/good"
-echo bad >"$MNT/bad"
-touch "$MNT/evil/xx_yy"
-umount "$MNT"
-debugfs -w -R 'link /a /a/b/again' "$WORK/hostile" 2>/dev/null
-debugfs -w -R 'set_inode_field /bad mode 0' "$WORK/hostile" 2>/dev/null
-# The kernel creates no such name.
-sed -i 's#xx_yy#../yy#' "$WORK/hostile"
+# An error for each file that cannot be read, and the others are copied.
+hostile_image "$WORK/hostile"
 check "a hostile disk is captured" platter capture "$WORK/hostile" hostile
 check_exit "$EXIT_CORRUPT" "its files are copied as far as possible" timeout 60 "$PLATTER" --store "$STORE" cp -r hostile:/ "$WORK/hostile-copy"
 check_said "what failed is named" 'FAILED .*bad'

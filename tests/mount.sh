@@ -308,18 +308,7 @@ check "and the message says why" until_true 60 grep -q 'not signed' "$WORK/mount
 check "and is unmounted" unmount
 rm -r "$PLATTER_TRUSTED_KEYS"
 
-# Directories that contain each other, names that lead away, a damaged inode.
-truncate -s 16M "$WORK/hostile"
-mke2fs -q -t ext4 -O '^metadata_csum,^dir_index,^has_journal' "$WORK/hostile"
-mount -o loop "$WORK/hostile" "$MNT"
-mkdir -p "$MNT/a/b" "$MNT/evil"
-echo good >"$MNT/good"
-echo bad >"$MNT/bad"
-touch "$MNT/evil/xx_yy"
-umount "$MNT"
-debugfs -w -R 'link /a /a/b/again' "$WORK/hostile" 2>/dev/null
-debugfs -w -R 'set_inode_field /bad mode 0' "$WORK/hostile" 2>/dev/null
-sed -i 's#xx_yy#../yy#' "$WORK/hostile"
+hostile_image "$WORK/hostile"
 platter capture "$WORK/hostile" hostile >/dev/null
 check "a hostile disk is mounted" shows hostile:
 find_all() { timeout -s KILL 60 find "$SEEN" >"$WORK/found" 2>"$WORK/find-errors"; [ $? -lt 124 ]; }

@@ -59,6 +59,8 @@ check "origin: the same bytes as one after the other" is_small "$STORE"
 stop_origin TERM
 check "origin: every disk is right" has_all
 
+check_exit "$EXIT_USAGE" "an origin waits by itself" env PLATTER_SERVER="unix:$SOCKET" "$PLATTER" --retry-lock 1m images
+
 STORE=$WORK/killed
 platter init >/dev/null
 start_origin

@@ -35,6 +35,9 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
         let place = StorePlace::on_system(dir).with_actor(local_actor()).with_lock_wait(wait);
         return Ok(place.with_index_memory(u64::from(arguments.index_memory) << 20).into());
     };
+    if arguments.retry_lock.is_some() {
+        return Err(Error::refused("--retry-lock: an origin waits for the lock of its store by itself"));
+    }
     Ok(server_at(&address, server)?.into())
 }
 
