@@ -12,7 +12,8 @@ lines() {
 	output=$("$@") && jq -cs . <<<"$output"
 }
 
-# store_facts STORE: names, records, contents, locks, hoard, access tokens, history and verdict
+# store_facts STORE: names, records, contents, locks, hoard, access tokens, history and verdict. Sockets are named without the
+# directory in which they were when the corpus was written.
 store_facts() {
 	local store=$1 images histories=[] contents={} sets={} image version score boot_sets
 	local -A sums=()
@@ -36,7 +37,7 @@ store_facts() {
 		--argjson check "$(at "$store" check | jq -c '{verdict, versions, packs, trash_packs, quarantined_blocks, role, findings}')" \
 		--argjson hoard "$(at "$store" hoard status | jq -c '{revision, epoch, unique_bytes}')" \
 		--argjson disks "$(lines at "$store" disks | jq -c 'map({disk, edit_lock, holder, writable, written_bytes})')" \
-		'$ARGS.named'
+		'$ARGS.named | walk(if type == "string" then gsub("unix:/[^ ]*/"; "unix:") else . end)'
 }
 
 # same_facts OLD NEW: every fact of OLD is in NEW with the same value. Later binaries may print more keys, and may add entries to
