@@ -16,6 +16,6 @@ pub struct ChangesReply {
     pub up_to: u64,
     /// Number of the store's last change.
     pub last: u64,
-    /// Whether all logs are undamaged. If not, changes may be missing.
+    /// Whether the logs are undamaged where they were read. If not, changes may be missing.
     pub is_whole: bool,
 }

@@ -411,13 +411,14 @@ impl OriginStore {
 
     /// The log of changes, of one image or of all.
     pub fn changes(&self, image: Option<&ImageName>) -> Result<History> {
-        let mut history = History { changes: Vec::new(), is_whole: true };
+        let mut history = History { changes: Vec::new(), last: 0, is_whole: true };
         let mut after = 0;
         loop {
             let of_image = image.map_or(String::new(), |image| format!("&image={image}"));
             let path = format!("/api/v1/changes?after={after}{of_image}");
             let reply: ChangesReply = self.client.get(&path)?;
             history.is_whole &= reply.is_whole;
+            history.last = reply.last;
             history.changes.extend(reply.changes);
             if reply.up_to >= reply.last || reply.up_to <= after {
                 return Ok(history);

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use platter_image::Result;
-use platter_store::ChangePosition;
+use platter_records::History;
 
 use crate::config::{UPLOAD_IDLE_MAX, WATCH_PAUSE, WRITER_IDLE_MAX};
 use crate::events::events_of;
@@ -14,7 +14,8 @@ use crate::origin::Origin;
 #[derive(Debug)]
 struct Seen {
     generation: i64,
-    position: ChangePosition,
+    /// Number of the last change.
+    last: u64,
     /// Epoch and revision of the hoard.
     hoard: (String, u64),
 }
@@ -53,19 +54,19 @@ fn look_at_catalog(origin: &Origin, seen: Option<&Seen>) -> Result<Option<Seen>>
     let generation = store.generation()?;
     let Some(before) = seen else {
         // Changes before the origin began are no events.
-        let (position, hoard) = (store.change_position()?, store.hoard_revision()?);
+        let (last, hoard) = (store.last_change()?, store.hoard_revision()?);
         count(origin)?;
-        return Ok(Some(Seen { generation, position, hoard }));
+        return Ok(Some(Seen { generation, last, hoard }));
     };
     if generation == before.generation {
         return Ok(None);
     }
-    let (changes, position) = store.changes_since(&before.position)?;
+    let History { changes, last, .. } = store.changes_after(before.last, usize::MAX)?;
     let hoard = store.hoard_revision()?;
     let revision = (hoard != before.hoard).then_some(hoard.1);
     events_of(store, &changes, revision)?.into_iter().for_each(|what| origin.events.add(what));
     count(origin)?;
-    Ok(Some(Seen { generation, position, hoard }))
+    Ok(Some(Seen { generation, last, hoard }))
 }
 
 fn count(origin: &Origin) -> Result<()> {

@@ -261,7 +261,7 @@ mod tests {
     use platter_image::frame::{Compressor, FrameBuilder};
     use platter_image::recipe::{CutPolicy, Root};
     use platter_image::{Domain, FrameStore, Kind};
-    use platter_records::VersionRecord;
+    use platter_records::{History, VersionRecord};
     use platter_store::StorePlace;
 
     use super::*;
@@ -312,13 +312,13 @@ mod tests {
         };
         publish("lab/a");
         let reader = Store::open_reader(&place).unwrap();
-        let position = reader.change_position().unwrap();
+        let before = reader.last_change().unwrap();
         publish("lab/b");
         store.forget(&name("lab/a"), None).unwrap();
         let lock = store.take_edit_lock(&name("lab/b"), "me", 5).unwrap();
         store.release_edit_lock(&lock).unwrap();
         store.rename(&name("lab/b"), &name("lab/c")).unwrap();
-        let (changes, after) = reader.changes_since(&position).unwrap();
+        let History { changes, last, .. } = reader.changes_after(before, usize::MAX).unwrap();
         assert_eq!(
             events_of(&reader, &changes, Some(3)).unwrap(),
             [
@@ -329,7 +329,7 @@ mod tests {
                 What::Hoard { revision: 3, images: vec![name("lab/a"), name("lab/b"), name("lab/c")] },
             ]
         );
-        assert_eq!(reader.changes_since(&after).unwrap(), (Vec::new(), after));
+        assert_eq!(reader.changes_after(last, usize::MAX).unwrap().changes, []);
     }
 
     #[test]

@@ -56,7 +56,9 @@ pub struct ChangeRecord {
 pub struct History {
     /// The changes, ordered by number.
     pub changes: Vec<ChangeRecord>,
-    /// Whether all logs are undamaged. If not, changes may be missing.
+    /// Number of the store's last change.
+    pub last: u64,
+    /// Whether the logs are undamaged where they were read. If not, changes may be missing.
     pub is_whole: bool,
 }
 

@@ -112,9 +112,9 @@ impl Store {
         let followers = self.followers()?;
         let live = followers.iter().filter(|it| now_unix_ms - it.seen_unix_ms <= LEASE_MS);
         let Some(after) = live.map(|follower| follower.number).min() else { return Ok(BTreeSet::new()) };
-        let changes = self.history_of_changes()?.changes;
+        let changes = self.changes_after(after, usize::MAX)?.changes;
         let mut names = BTreeSet::new();
-        for change in changes.into_iter().filter(|change| change.number > after) {
+        for change in changes {
             if let Action::Forget { versions } = change.action {
                 names.extend(versions);
             }

@@ -1,45 +1,29 @@
-//! The history of a store: all changes that its logs contain.
+//! The history of a store: the changes that its logs contain.
 
 use platter_image::Result;
 
-use crate::catalog::{ChangePosition, read_history, read_since};
+use crate::catalog::read_after;
 use crate::store::Store;
-use platter_records::{ChangeRecord, History};
+use platter_records::History;
 
 impl Store {
-    /// Returns all changes that the store's logs contain.
+    /// Returns up to `count` changes with numbers above `after`, ordered by number, from the present log and earlier ones. Reads
+    /// little more than these from the logs.
     ///
     /// # Errors
     /// When catalog or logs cannot be read.
-    pub fn history_of_changes(&self) -> Result<History> {
+    pub fn changes_after(&self, after: u64, count: usize) -> Result<History> {
         let head = self.catalog()?.head()?;
-        let (changes, is_whole) = read_history(self.place(), &head)?;
-        Ok(History { changes, is_whole })
+        let (entries, is_whole) = read_after(self.place(), &head, after, count)?;
+        let changes = entries.into_iter().map(|entry| entry.change).collect();
+        Ok(History { changes, last: head.number(), is_whole })
     }
 
-    /// Returns the position after the last change.
+    /// Returns the number of the last change.
     ///
     /// # Errors
     /// When the catalog cannot be read.
-    pub fn change_position(&self) -> Result<ChangePosition> {
-        Ok(self.catalog()?.head()?.position())
-    }
-
-    /// Returns the changes after `position` in order, and the position after them. Reads no more than these, unless a new log has
-    /// replaced the one of `position`.
-    ///
-    /// # Errors
-    /// When catalog or log cannot be read.
-    pub fn changes_since(&self, position: &ChangePosition) -> Result<(Vec<ChangeRecord>, ChangePosition)> {
-        let head = self.catalog()?.head()?;
-        let changes = match read_since(self.place(), &head, position)? {
-            Some(changes) => changes,
-            None => {
-                let (mut changes, _) = read_history(self.place(), &head)?;
-                changes.retain(|change| change.number > position.number());
-                changes
-            }
-        };
-        Ok((changes, head.position()))
+    pub fn last_change(&self) -> Result<u64> {
+        Ok(self.catalog()?.head()?.number())
     }
 }

@@ -4,8 +4,8 @@ use platter_image::{Error, Result};
 use platter_records::{Action, ReplicaPosition, Standing};
 
 use crate::catalog::{
-    ChangePosition, ReplicatedChange, RowChange, entry_end, first_position, hash_of_change, read_all_texts,
-    read_log, read_texts,
+    ChangePosition, ReplicatedChange, RowChange, entry_end, first_position, hash_of_change, read_after,
+    read_texts,
 };
 use crate::session::Session;
 use crate::standing::StandingChange;
@@ -64,7 +64,7 @@ impl Store {
             Some(position) if is_same_log => ChangePosition::of(position),
             _ => first_position(&head),
         };
-        let texts = read_texts(place, &head, Some(&start))?;
+        let texts = read_texts(place, &head, Some(&start), bytes_max)?;
         let first = texts.as_ref().and_then(|texts| texts.first());
         let first = first.map(|text| ReplicatedChange::parse(text)).transpose()?;
         if let Some(position) = position {
@@ -89,12 +89,8 @@ impl Store {
     /// Whether the logs have the change at that position.
     fn has_change(&self, position: &ReplicaPosition) -> Result<bool> {
         let head = self.catalog()?.head()?;
-        let present = read_log(self.place(), Some(&head))?;
-        if present.has_change(position.number, &position.hash) {
-            return Ok(true);
-        }
-        let texts = read_all_texts(self.place(), &head)?;
-        Ok(texts.iter().any(|text| hash_of_change(text) == position.hash))
+        let (found, _) = read_after(self.place(), &head, position.number.saturating_sub(1), 1)?;
+        Ok(found.iter().any(|entry| entry.change.number == position.number && entry.hash == position.hash))
     }
 
     /// Returns all rows that followers have.

@@ -298,7 +298,7 @@ impl Session {
         let mut blocks = Vec::new();
         if state.open.is_some() {
             // A damaged log is reported by `check`, and does not keep a version from being published.
-            let texts = read_texts(place, &head, change.packed()?.as_ref())?;
+            let texts = read_texts(place, &head, change.packed()?.as_ref(), usize::MAX)?;
             blocks.extend(texts.unwrap_or_default().iter().flat_map(|text| change_blocks(text)));
             change.set_packed(&head.position())?;
         }

@@ -34,20 +34,15 @@ pub(super) async fn list(
         Problem::bad_request(&Error::refused("image must be an image's name, and after a number"))
     })?;
     let shared = Arc::clone(&origin);
-    let history = origin.pool.run(move || shared.store.history_of_changes()).await?;
-    let last = history.changes.last().map_or(0, |change| change.number);
-    let mut reply = ChangesReply { changes: Vec::new(), up_to: last, last, is_whole: history.is_whole };
-    for change in history.changes.into_iter().filter(|change| change.number > after) {
-        if reply.changes.len() == CHANGES_MAX {
-            break;
-        }
-        reply.up_to = change.number;
-        let Some(action) = visible(&asker, &change) else { continue };
+    let history = origin.pool.run(move || shared.store.changes_after(after, CHANGES_MAX)).await?;
+    let up_to = history.changes.last().map_or(history.last, |change| change.number);
+    let (last, is_whole) = (history.last, history.is_whole);
+    let seen = history.changes.into_iter().filter_map(|change| {
+        let action = visible(&asker, &change)?;
         let is_wanted = image.as_ref().is_none_or(|image| action.images().contains(&image));
-        if is_wanted {
-            reply.changes.push(ChangeRecord { action, ..change });
-        }
-    }
+        is_wanted.then_some(ChangeRecord { action, ..change })
+    });
+    let reply = ChangesReply { changes: seen.collect(), up_to, last, is_whole };
     json(&reply)
 }
 

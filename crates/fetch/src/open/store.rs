@@ -307,7 +307,7 @@ impl OpenStore {
     pub fn changes(&self, image: Option<&ImageName>) -> Result<History> {
         match &self.0 {
             Opened::Local(store) => {
-                let mut history = store.history_of_changes()?;
+                let mut history = store.changes_after(0, usize::MAX)?;
                 let is_wanted = |images: Vec<&ImageName>| image.is_none_or(|image| images.contains(&image));
                 history.changes.retain(|change| is_wanted(change.action.images()));
                 Ok(history)

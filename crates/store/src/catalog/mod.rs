@@ -37,11 +37,11 @@ pub use platter_records::PackState;
 pub(crate) use collect::CatalogRoots;
 pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
-    Beginning, PackedChanges, State, blocks as change_blocks, create as create_log,
+    Beginning, ChangePosition, PackedChanges, State, blocks as change_blocks, create as create_log,
     create_new as create_new_log, encode_frames as encode_changes, entry_end, first_position, hash_of_change,
-    read as read_log, read_all_texts, read_history, read_since, read_texts,
+    read as read_log, read_after, read_all_texts, read_texts,
 };
-pub use log::{ChangeLogContents, ChangePosition, decode_change_log};
+pub use log::{ChangeLogContents, decode_change_log};
 pub(crate) use old::Sources;
 pub(crate) use removal::{remove_catalog, remove_journals};
 pub use replica::{ReplicatedChange, RowKey};

@@ -105,7 +105,7 @@ fn a_rebuild_restores_every_field_after_any_changes() {
             }
             random_change(&store, &mut dice, step);
         }
-        let changes = store.history_of_changes().unwrap();
+        let changes = store.changes_after(0, usize::MAX).unwrap();
         assert!(changes.is_whole, "seed {seed}");
         let numbers: Vec<u64> = changes.changes.iter().map(|change| change.number).collect();
         assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "seed {seed}: {numbers:?}");
@@ -124,7 +124,7 @@ fn a_rebuild_restores_every_field_after_any_changes() {
         }
         // The history continues in the new log.
         let store = Store::open_reader(&machine.place).unwrap();
-        let after = store.history_of_changes().unwrap().changes;
+        let after = store.changes_after(0, usize::MAX).unwrap().changes;
         assert_eq!(after.last().unwrap().number, numbers.len() as u64 + 3, "seed {seed}");
     }
 }
@@ -213,7 +213,7 @@ fn interrupt_at_every_call(kind_of_fault: FaultKind) {
                 Store::open_writer(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
             let found = answers(&store);
             assert!(found == after || (done.is_err() && found == before), "{context}: {done:?}: {found}");
-            let history = store.history_of_changes().unwrap();
+            let history = store.changes_after(0, usize::MAX).unwrap();
             assert!(history.is_whole, "{context}: {history:?}");
             clone(&store, "lab/d", "and/more").unwrap_or_else(|error| panic!("{context}: {error:?}"));
         }

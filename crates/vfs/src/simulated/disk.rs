@@ -42,6 +42,7 @@ struct State {
     faults: Faults,
     calls: u64,
     syncs: u64,
+    bytes_read: u64,
     /// The most bytes of all files together.
     capacity: u64,
     /// Incremented by each crash; files opened before are stale.
@@ -66,6 +67,7 @@ impl SimulatedDisk {
             faults: Faults::default(),
             calls: 0,
             syncs: 0,
+            bytes_read: 0,
             capacity: u64::MAX,
             boot: 0,
             random: Random::new(seed),
@@ -100,6 +102,11 @@ impl SimulatedDisk {
     /// Number of syncs of files and directories so far.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
+    }
+
+    /// Number of bytes read so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.state().bytes_read
     }
 
     /// Cuts the power and restarts the machine: pending operations survive as profile and seed decide;
@@ -158,6 +165,7 @@ impl SimulatedDisk {
             faults: Faults::default(),
             calls: 0,
             syncs: 0,
+            bytes_read: 0,
             capacity: state.capacity,
             boot: 0,
             random: state.random.clone(),
@@ -379,6 +387,7 @@ impl VfsFile for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let (mut state, fault) = self.begin(Operation::Read)?;
         let count = state.files[self.file].read(buffer, offset);
+        state.bytes_read += count as u64;
         if fault == Some(FaultKind::FlippedBit) && count > 0 {
             let at = state.random.next() as usize % count;
             buffer[at] ^= 1 << (state.random.next() % 8);

@@ -1,13 +1,12 @@
 //! The file of the change log: creating, opening, appending, replacing and reading it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use platter_image::{Error, IoContext, Result};
 use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole};
 use serde::{Deserialize, Serialize};
 
-use super::format::{ENTRY_HEAD, HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
+use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
 use super::{ChangeLogContents, Entry, State, decode_change_log, encode};
 use crate::place::StorePlace;
 use platter_records::{Action, Actor, ChangeRecord, ReplicaPosition};
@@ -42,7 +41,23 @@ impl Head {
         hash(&self.text)
     }
 
-    fn end(&self) -> u64 {
+    /// The id of the log that has this entry last.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Offset and text of the last entry.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// See [`Head::offset`].
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The offset after the last entry.
+    pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(entry_length(&self.text))
     }
 
@@ -89,7 +104,7 @@ impl Head {
 
 /// A position between two changes of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangePosition {
+pub(crate) struct ChangePosition {
     /// The log's random id, in hexadecimal.
     log: String,
     /// Number of the change before it.
@@ -110,11 +125,6 @@ impl ChangePosition {
 
     pub(crate) fn offset(&self) -> u64 {
         self.offset
-    }
-
-    /// Returns the number of the change before this position.
-    pub fn number(&self) -> u64 {
-        self.number
     }
 }
 
@@ -318,69 +328,6 @@ fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {
     decode_change_log(&bytes.unwrap_or_default())
 }
 
-/// Reads all changes of a store that its logs still contain, ordered by number: those of earlier logs, and those of the present
-/// one up to the catalog's last change. Skips damaged entries, and reports whether there are any.
-///
-/// # Errors
-/// `Io`; `Refused` when a newer Platter wrote a log.
-pub(crate) fn read_history(place: &StorePlace, head: &Head) -> Result<(Vec<ChangeRecord>, bool)> {
-    let mut changes = BTreeMap::new();
-    let mut is_whole = true;
-    let earlier = place.earlier_logs();
-    let context = || format!("reading {}", earlier.display());
-    if place.vfs().exists(&earlier).context(context)? {
-        for entry in place.vfs().list(&earlier).context(context)? {
-            let contents = read_file(place, &earlier.join(&entry.name))?;
-            is_whole &= contents.id.is_some() && !contents.has_holes;
-            changes.extend(contents.entries.into_iter().map(|entry| (entry.change.number, entry.change)));
-        }
-    }
-    let contents = read(place, Some(head))?;
-    is_whole &= head.is_of(&contents) && !contents.has_holes;
-    // A writer may have committed more changes since the head was read.
-    let present = contents.entries.into_iter().filter(|entry| entry.change.number <= head.number);
-    changes.extend(present.map(|entry| (entry.change.number, entry.change)));
-    Ok((changes.into_values().collect(), is_whole))
-}
-
-/// Reads the changes after `position` up to `head`, without reading the rest of the log. `None` if the log is another one, or
-/// damaged there.
-///
-/// # Errors
-/// `Io`.
-pub(crate) fn read_since(
-    place: &StorePlace,
-    head: &Head,
-    position: &ChangePosition,
-) -> Result<Option<Vec<ChangeRecord>>> {
-    if head.id != position.log || head.number < position.number {
-        return Ok(None);
-    }
-    let (mut changes, mut number) = (Vec::new(), position.number);
-    let is_whole = visit(place, head, position.offset, |_, entry| {
-        number += 1;
-        changes.push(entry.change);
-    })?;
-    Ok((is_whole && number == head.number).then_some(changes))
-}
-
-/// Reads the texts of the entries after `position` up to `head`; of all entries in the log if `position` is in another one.
-/// `None` if the log is damaged there.
-///
-/// # Errors
-/// `Io`.
-pub(crate) fn read_texts(
-    place: &StorePlace,
-    head: &Head,
-    position: Option<&ChangePosition>,
-) -> Result<Option<Vec<String>>> {
-    let known = position.filter(|position| position.log == head.id);
-    let from = known.map_or(HEADER_LENGTH as u64, |position| position.offset);
-    let mut texts = Vec::new();
-    let is_whole = visit(place, head, from, |text, _| texts.push(text.to_owned()))?;
-    Ok(is_whole.then_some(texts))
-}
-
 /// Returns the texts of all valid entries in the present log and in earlier ones.
 ///
 /// # Errors
@@ -403,33 +350,4 @@ pub(crate) fn read_all_texts(place: &StorePlace, head: &Head) -> Result<Vec<Stri
         }
     }
     Ok(texts)
-}
-
-/// Calls `take` for the entries from `offset` up to `head`. Returns false if something else is there.
-fn visit(place: &StorePlace, head: &Head, offset: u64, mut take: impl FnMut(&str, Entry)) -> Result<bool> {
-    if offset == head.end() {
-        return Ok(true);
-    }
-    let path = place.change_log();
-    let context = || format!("reading {}", path.display());
-    let file = match place.vfs().open(&path, OpenMode::Read) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        opened => opened.context(context)?,
-    };
-    // The last entry comes from the catalog: the log may not have it yet.
-    let Some(length) = head.offset.checked_sub(offset) else { return Ok(false) };
-    if head.offset > file.length().context(context)? {
-        return Ok(false);
-    }
-    let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, offset).context(context)?;
-    let mut from = 0;
-    while let Some((at, found)) = find_entry(&bytes, offset, &head.id, from) {
-        let text = bytes.get(at + ENTRY_HEAD..at + found.length).map(std::str::from_utf8);
-        let Some(Ok(text)) = text.filter(|_| at == from) else { return Ok(false) };
-        from = at + found.length;
-        take(text, found.entry);
-    }
-    take(&head.text, head.entry()?);
-    Ok(from == bytes.len())
 }

@@ -98,11 +98,6 @@ pub struct ChangeLogContents {
 }
 
 impl ChangeLogContents {
-    /// Returns whether the log has a change with that number and hash.
-    pub(crate) fn has_change(&self, number: u64, hash: &str) -> bool {
-        self.entries.iter().any(|entry| entry.change.number == number && entry.hash == hash)
-    }
-
     /// Returns the number of valid entries.
     pub fn entries(&self) -> usize {
         self.entries.len()

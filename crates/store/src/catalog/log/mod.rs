@@ -21,18 +21,21 @@ mod chain;
 mod file;
 mod format;
 mod packed;
+mod reader;
+#[cfg(test)]
+mod reader_tests;
 mod state;
 #[cfg(test)]
 mod tests;
 
 pub(super) use chain::{Proven, prove};
 pub(super) use file::ChangeLog;
-pub use file::ChangePosition;
 pub(crate) use file::{
-    Beginning, Head, create, create_new, entry_end, first_position, hash_of_change, read, read_all_texts,
-    read_history, read_since, read_texts, settle,
+    Beginning, ChangePosition, Head, create, create_new, entry_end, first_position, hash_of_change, read,
+    read_all_texts, settle,
 };
 pub use format::{ChangeLogContents, decode_change_log};
 pub(super) use format::{Entry, encode};
 pub(crate) use packed::{PackedChanges, blocks, encode_frames};
+pub(crate) use reader::{read_after, read_texts};
 pub(crate) use state::State;
