@@ -1,5 +1,6 @@
 //! Every argument of the command line with its help text: the single source of usage, completions and documentation.
 
+mod analyze;
 mod collect;
 mod copies;
 mod encryption;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use analyze::Analyze;
 pub(crate) use collect::{Gc, Images};
 pub(crate) use copies::{Copies, Follow, OtherArguments, Promote, Push};
 pub(crate) use encryption::{Encryption, Init, NewSecret, UnlockArguments};
@@ -131,6 +133,19 @@ pub(crate) enum Command {
     /// that only moved on the disk is equal. Filesystems that Platter does not understand, or that need recovery, are compared
     /// block by block. Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
+    /// Show what images share, and how well they deduplicate and compress
+    ///
+    /// Analyzes the named versions, or the newest version of each image, by the blocks that the store has for them. Reads only
+    /// recipes, no data of disks, unless one of the options needs it. For each image: the disk, the space IN USE, its DISTINCT data,
+    /// how much of that is SHARED with other images of the analysis, what it takes compressed (STORED), and what of that no other
+    /// one needs (UNIQUE). Then the ratios for all images together, and a matrix: how much of the row's distinct data the
+    /// column's image has, in percent.
+    ///
+    /// Predictions add the images to an empty store in their order, and write nothing. STORED is what blocks take with their ids and
+    /// headers; --json also has what each image adds, and the recipes of --cut files.
+    ///
+    /// With --json, one object with all figures in bytes. Exit code 4 if something is damaged; it is then not counted.
+    Analyze(Analyze),
     /// List the partitions of an image, or the files in a directory of it
     ///
     /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. The number may be

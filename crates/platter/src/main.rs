@@ -52,6 +52,7 @@ fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCod
         Command::History(options) => command::history::run(store, options, output),
         Command::Log(options) => command::log::run(store, options, output),
         Command::Diff(options) => command::diff::run(store, options, output),
+        Command::Analyze(options) => command::analyze::run(store, options, output),
         Command::Ls(options) => command::ls::run(store, options, output),
         Command::Find(options) => command::find::run(store, options, output),
         Command::Cat(options) => command::cat::run(store, options),

@@ -31,6 +31,10 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
             Ok(_) => Ok(arguments),
             Err(error) => Err(wrong("receive", ErrorKind::ValueValidation, &error.to_string())),
         },
+        Command::Analyze(options) => match options.what_if() {
+            Ok(_) => Ok(arguments),
+            Err(error) => Err(wrong("analyze", ErrorKind::ValueValidation, &error.to_string())),
+        },
         Command::Mount(options) => match options.parts() {
             Ok(_) => Ok(arguments),
             Err(error) => Err(wrong("mount", ErrorKind::ValueValidation, &error.to_string())),

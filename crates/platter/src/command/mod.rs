@@ -6,6 +6,7 @@ use platter_jobs::Result;
 
 use crate::arguments::{Free, Then};
 
+pub(crate) mod analyze;
 pub(crate) mod attach;
 pub(crate) mod capture;
 pub(crate) mod cast;

@@ -9,7 +9,7 @@ use super::mark::Marking;
 use crate::catalog::PackState;
 use crate::store::Store;
 use platter_collection::merge_owners;
-use platter_pack::read_directory;
+use platter_pack::{PackDirectory, read_directory};
 use platter_records::ImageName;
 
 /// What an image costs.
@@ -45,15 +45,9 @@ impl Store {
             owners = merge_owners(owners, marking.live(), number as u32);
         }
         let mut bytes = vec![0_u64; images.len()];
-        let rows = self.catalog()?.packs()?;
         let mut counted = vec![false; owners.len()];
-        for (ordinal, pack) in self.0.packs.all().iter().enumerate() {
-            let is_listed = rows.iter().any(|row| row.id == pack.id && row.state == PackState::Live);
-            if !is_listed {
-                continue;
-            }
-            let directory = read_directory(&*self.0.packs.file(ordinal as u32)?, pack.id, self.id())?;
-            for (row, ids) in directory.iter() {
+        self.visit_directories(&mut |directory| {
+            for (row, ids) in directory?.iter() {
                 let share = u64::from(row.packed_length) / ids.len().max(1) as u64;
                 for id in ids {
                     let Ok(at) = owners.binary_search_by_key(id, |(id, _)| *id) else { continue };
@@ -64,12 +58,32 @@ impl Store {
                     }
                 }
             }
-        }
+            Ok(())
+        })?;
         let costs = images.iter().zip(bytes).map(|((image, versions), exclusive_bytes)| ImageCost {
             image: image.to_string(),
             versions: versions.len(),
             exclusive_bytes,
         });
         Ok(costs.collect())
+    }
+
+    /// Calls `visit` with the directory of each live pack: its frames, each with the ids of its blocks. A pack whose directory
+    /// cannot be read is an error for `visit`, which decides whether to go on.
+    ///
+    /// # Errors
+    /// Those of `visit`; an error when the catalog cannot be read.
+    pub fn visit_directories(
+        &self,
+        visit: &mut dyn FnMut(Result<PackDirectory>) -> Result<()>,
+    ) -> Result<()> {
+        let rows = self.catalog()?.packs()?;
+        for (ordinal, pack) in self.0.packs.all().iter().enumerate() {
+            if rows.iter().any(|row| row.id == pack.id && row.state == PackState::Live) {
+                let file = self.0.packs.file(ordinal as u32);
+                visit(file.and_then(|file| read_directory(&*file, pack.id, self.id())))?;
+            }
+        }
+        Ok(())
     }
 }

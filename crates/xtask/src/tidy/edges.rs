@@ -140,6 +140,11 @@ const RULES: &[Rule] = &[
         foreign: None,
     },
     Rule {
+        name: "platter-analyze",
+        own: &["platter-disk", "platter-fetch", "platter-filesystem", "platter-image", "platter-vdisk"],
+        foreign: None,
+    },
+    Rule {
         name: "platter-browse",
         own: &[
             "platter-disk",
@@ -210,7 +215,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "platter",
-        own: &["platter-browse", "platter-jobs", "platter-live", "platter-daemon"],
+        own: &["platter-analyze", "platter-browse", "platter-jobs", "platter-live", "platter-daemon"],
         foreign: None,
     },
     // What tests of fetch, jobs and live share. It knows none of them.
