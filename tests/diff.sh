@@ -4,6 +4,7 @@
 # path. Then single changes that keep size and time, equal contents at other places, other filesystems, different
 # partition tables. Needs root to mount.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/file-trees.sh"
 
 need_root "comparing with mounted trees" || { finish; exit; }
 
@@ -249,5 +250,14 @@ platter clone lab/dirty lab/dirty --next >/dev/null
 printf X | dd of="$WORK/one" bs=1 seek=9000000 conv=notrunc status=none
 platter capture --force "$WORK/one" lab/dirty >/dev/null
 check_exit "$EXIT_DIFFERENT" "two that need recovery" platter diff lab/dirty@1 lab/dirty@3
-check_said "are compared by blocks, and the reason is reported" 'compared by blocks only: it was not unmounted'
+check_said "are compared by blocks, and the reason is reported" 'compared by blocks only: lab/dirty@1: it was not unmounted'
+
+# A damaged partition: the others are compared.
+STORE=$WORK/damaged-partition
+platter init >/dev/null
+check "a disk is captured twice, and one of its partitions damaged" damaged_partition
+check_exit "$EXIT_CORRUPT" "the versions are compared" platter diff lab/multi@1 lab/multi@2
+check_said "the damaged partition by blocks" '^# partition 2: .* differ .*1 unreadable; its files cannot be compared: partition 2 is damaged: lab/multi@1: '
+check_said "with what to do" 'platter heal'
+check_said "the next one by files" '^A 3:/new$'
 finish

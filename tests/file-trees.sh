@@ -82,3 +82,45 @@ hostile_image() {
 	# The kernel creates no such name.
 	sed -i 's#xx_yy#../yy#' "$1"
 }
+
+# damaged_partition: captures lab/multi twice, with partitions of ext4, FAT and ext4. In the second version, /new is added to the
+# last two. Then the store's data of the second partition is damaged where a filesystem is searched for.
+damaged_partition() {
+	local number start=1
+	mkdir -p "$WORK/multi-tree/etc"
+	echo multi >"$WORK/multi-tree/etc/hostname"
+	echo new >"$WORK/new"
+	truncate -s 60M "$WORK/multi"
+	sfdisk -q --no-tell-kernel "$WORK/multi" <<<$'label: gpt\nsize=16M\nsize=16M\nsize=16M\n'
+	ext4_image "$WORK/part-1" 16 "$WORK/multi-tree"
+	ext4_image "$WORK/part-3" 16 "$WORK/multi-tree"
+	truncate -s 0 "$WORK/part-2" && truncate -s 16M "$WORK/part-2"
+	mkfs.vfat -R 2000 "$WORK/part-2" >/dev/null
+	# In the reserved sectors, which are captured: incompressible, so it can be found in a pack.
+	random 900000 reserved >"$WORK/reserved"
+	dd if="$WORK/reserved" of="$WORK/part-2" bs=1K seek=64 conv=notrunc status=none
+	for number in 1 2 3; do
+		dd if="$WORK/part-$number" of="$WORK/multi" bs=1M seek="$start" conv=notrunc status=none
+		start=$((start + 16))
+	done
+	platter capture "$WORK/multi" lab/multi >/dev/null
+	mcopy -i "$WORK/part-2" "$WORK/new" ::
+	debugfs -w -R "write $WORK/new new" "$WORK/part-3" >/dev/null 2>&1
+	dd if="$WORK/part-2" of="$WORK/multi" bs=1M seek=17 conv=notrunc status=none
+	dd if="$WORK/part-3" of="$WORK/multi" bs=1M seek=33 conv=notrunc status=none
+	platter capture "$WORK/multi" lab/multi >/dev/null
+	python3 - "$STORE/packs" "$WORK/reserved" <<-'END'
+		import pathlib, sys
+		wanted = open(sys.argv[2], 'rb').read()[140000:140064]
+		damaged = 0
+		for pack in pathlib.Path(sys.argv[1]).rglob('*.pack'):
+		    place = pack.read_bytes().find(wanted)
+		    if place >= 0:
+		        pack.chmod(0o600)
+		        with pack.open('r+b') as file:
+		            file.seek(place)
+		            file.write(b'damaged!')
+		        damaged += 1
+		assert damaged == 1, damaged
+	END
+}

@@ -240,4 +240,26 @@ check "leaves nothing that could pass for it" test ! -e "$WORK/middle"
 check_exit "$EXIT_CORRUPT" "cp of the tree" platter cp -r disk:/ "$WORK/damaged-copy"
 check_said "names it" 'FAILED .*middle'
 check "and copies the others" diff -r -x middle -x lost+found "$WORK/tree" "$WORK/damaged-copy"
+
+# A damaged partition: the others are read.
+STORE=$WORK/damaged-partition
+platter init >/dev/null
+check "a disk is captured, and one of its partitions damaged" damaged_partition
+check_exit "$EXIT_CORRUPT" "the partitions are listed" platter ls lab/multi@1
+check_said "the damaged one as such" '^ +2 .* damaged$'
+check_said "the one after it" '^ +3 .* ext4 .* yes$'
+check_said "with image and partition" 'partition 2 of lab/multi@1 is damaged: '
+check_said "and with what to do" 'capture the same disk again or use .platter heal.; .platter export --holes'
+partitions=$(platter_json ls lab/multi@1 2>/dev/null | jq -s -c '[.[] | [.number, .is_readable, has("damage")]]' || true)
+check "JSON has the damage, too" test "$partitions" = '[[1,true,false],[2,false,true],[3,true,false]]'
+check "a directory of another" test "$(platter ls lab/multi@1:3/etc)" = hostname
+check "a file of another" test "$(platter cat lab/multi@1:3/etc/hostname)" = multi
+check "a copy of another" platter cp -r lab/multi@1:3/etc "$WORK/multi-etc"
+check "find in another" test "$(platter find lab/multi@1:1/etc | paste -sd ' ')" = '/etc /etc/hostname'
+check_exit "$EXIT_CORRUPT" "the damaged one itself" platter ls lab/multi@1:2/
+check_said "is named" 'partition 2 of lab/multi@1 is damaged: .*checksum.*platter heal'
+check_exit "$EXIT_REFUSED" "without a number it is not clear which" platter cat lab/multi@1:/etc/hostname
+check_said "the message lists them" '1 \(ext4\), 2 \(damaged\), 3 \(ext4\)'
+check "the disk is captured again" platter capture "$WORK/multi" lab/multi
+check_exit 0 "which repairs it" platter ls lab/multi@2:2/new
 finish

@@ -352,4 +352,20 @@ check_exit "$EXIT_CORRUPT" "which a check finds" platter check --read-data
 check "the disk is captured again" platter capture "$WORK/disk" repaired
 check "and the mount shows its files" is_same
 check "and ends" unmount
+
+# A damaged partition: the others are shown.
+STORE=$WORK/damaged-partition
+platter init >/dev/null
+check "a disk is captured, and one of its partitions damaged" damaged_partition
+check "all images are mounted" shows
+check "another partition is read" test "$(cat "$SEEN/lab/multi/1/3/etc/hostname")" = multi
+check "all are listed" test "$(names "$SEEN/lab/multi/1")" = '1 2 3'
+check_exit 2 "the damaged one" ls "$SEEN/lab/multi/1/2/"
+check_said "is an error" 'input/output error'
+check "with its name and what to do" until_true 60 grep -q 'partition 2 of lab/multi@1 is damaged: .*platter heal' "$WORK/mount.log"
+check "and is unmounted" unmount
+check "one partition is mounted" shows lab/multi@1:3
+check "and has its files" test "$(cat "$SEEN/etc/hostname")" = multi
+check "and is unmounted" unmount
+check_exit "$EXIT_CORRUPT" "the damaged one is not mounted" platter mount lab/multi@1:2 "$SEEN"
 finish

@@ -111,4 +111,7 @@ pub struct PartitionEntry {
     pub label: Option<String>,
     /// Whether the files in it can be read.
     pub is_readable: bool,
+    /// If the store damaged or lost data that is needed to recognize the filesystem: what, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }

@@ -12,6 +12,7 @@ mod entry;
 mod location;
 mod mount;
 mod opened;
+mod partitions;
 mod path;
 mod read;
 

@@ -1,16 +1,16 @@
-//! A version opened for looking into it: its partitions, and the names in its filesystems.
+//! A version opened for looking into it: the names in its filesystems.
 
 use std::collections::HashSet;
 
-use platter_disk::survey::read_table;
 use platter_fetch::{OpenStore, StoreLocation};
-use platter_filesystem::{FileInode, FileKind, FileTree, Found, Listing, READABLE, label, open_files, probe};
+use platter_filesystem::{FileInode, FileKind, FileTree, Listing};
 use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, Error, Extent, Result};
-use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk};
+use platter_image::{DiskRead, Error, Result};
+use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, advise};
 
 use crate::entry::{FileEntry, PartitionEntry};
 use crate::location::FileLocation;
+use crate::partitions::Partitions;
 use crate::path::{resolve, shown};
 
 /// Memory for decoded blocks, in bytes.
@@ -40,96 +40,20 @@ pub(crate) fn with_files<T>(
     work: impl FnOnce(&mut dyn FileTree, &str) -> Result<T>,
 ) -> Result<T> {
     with_disk(store, &location.version, |disk| {
-        let extent = choose(&read_partitions(disk)?, location)?;
-        let files = open_files(&probe(disk, extent)?, disk, extent);
-        let mut files =
-            files.ok_or_else(|| Error::bug("a filesystem is no longer readable"))?.map_err(|error| {
-                error.within(format!("the filesystem at offset {} of the image", extent.offset))
-            })?;
-        work(&mut *files, location.path.as_deref().unwrap_or("/"))
+        let partition = Partitions::read(disk, &location.version)?.choose(location)?;
+        let done = partition
+            .open(disk)
+            .and_then(|mut files| work(&mut *files, location.path.as_deref().unwrap_or("/")));
+        done.map_err(|error| advise(error, || partition.of(&location.version)))
     })
 }
 
 /// Returns the partitions of a version.
 ///
 /// # Errors
-/// `Missing` if there is no such version; those of reading.
+/// `Missing` if there is no such version; those of reading, except that a damaged partition is an entry.
 pub fn partitions(store: &StoreLocation, version: &str) -> Result<Vec<PartitionEntry>> {
-    with_disk(store, version, |disk| read_partitions(disk))
-}
-
-pub(crate) fn read_partitions(disk: &dyn DiskRead) -> Result<Vec<PartitionEntry>> {
-    let table = read_table(disk)?;
-    let listed = table.partitions.iter().filter(|partition| !partition.container);
-    let mut places: Vec<(Option<u32>, Extent, &str)> =
-        listed.map(|partition| (Some(partition.number), partition.extent, partition.type_name)).collect();
-    if places.is_empty() {
-        places.push((None, Extent::new(0, disk.length()), ""));
-    }
-    places.into_iter().map(|(number, extent, type_name)| describe(disk, number, extent, type_name)).collect()
-}
-
-fn describe(
-    disk: &dyn DiskRead,
-    number: Option<u32>,
-    extent: Extent,
-    type_name: &str,
-) -> Result<PartitionEntry> {
-    let is_inside = extent.end() <= disk.length();
-    let found = if is_inside { probe(disk, extent)? } else { Found::Nothing };
-    let (mut filesystem, label) = match &found {
-        Found::Filesystem(name) => ((*name).to_owned(), label(disk, extent, name)),
-        Found::Swap(_) => ("swap".to_owned(), None),
-        Found::Ambiguous(names) => (names.join(" or "), None),
-        Found::Nothing => (type_name.to_owned(), None),
-    };
-    let mut label = label;
-    let opened = if is_inside { open_files(&found, disk, extent) } else { None };
-    let is_readable = opened.is_some();
-    if let Some(Ok(files)) = opened {
-        filesystem = files.filesystem().to_owned();
-        label = files.names().0.map(str::to_owned);
-    }
-    let (offset, length) = (extent.offset, extent.length);
-    Ok(PartitionEntry { number, offset, length, filesystem, label, is_readable })
-}
-
-/// Returns the place of the filesystem that a location names.
-pub(crate) fn choose(partitions: &[PartitionEntry], location: &FileLocation) -> Result<Extent> {
-    let place = |found: &PartitionEntry| Extent::new(found.offset, found.length);
-    let listed = || {
-        let shown = partitions.iter().map(|found| {
-            let number = found.number.map_or("the whole disk".into(), |number| number.to_string());
-            format!("{number} ({})", if found.filesystem.is_empty() { "unknown" } else { &found.filesystem })
-        });
-        shown.collect::<Vec<_>>().join(", ")
-    };
-    let version = &location.version;
-    if let Some(number) = location.partition {
-        let found = partitions.iter().find(|found| found.number == Some(number));
-        let found = found.ok_or_else(|| {
-            Error::missing(format!("{version} has no partition {number}; it has {}", listed()))
-        })?;
-        if !found.is_readable {
-            return Err(Error::refused(format!(
-                "partition {number} of {version} contains {}: only files of {READABLE} can be read",
-                if found.filesystem.is_empty() { "nothing known" } else { &found.filesystem }
-            )));
-        }
-        return Ok(place(found));
-    }
-    let readable: Vec<&PartitionEntry> = partitions.iter().filter(|found| found.is_readable).collect();
-    match readable[..] {
-        [only] => Ok(place(only)),
-        [] => Err(Error::refused(format!(
-            "{version} has no filesystem whose files can be read ({READABLE}); it has {}",
-            listed()
-        ))),
-        _ => Err(Error::refused(format!(
-            "{version} has several filesystems: write {version}:NUMBER/PATH; it has {}",
-            listed()
-        ))),
-    }
+    with_disk(store, version, |disk| Partitions::read(disk, version)?.describe())
 }
 
 /// Receives each file that is found, or the reason why one cannot be read.

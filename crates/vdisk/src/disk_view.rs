@@ -3,6 +3,7 @@
 use platter_image::DiskRead;
 
 use crate::BlockDevice;
+use crate::damage::disk_error;
 
 /// A virtual disk as surveys and captures see disks.
 pub struct DiskView<'a> {
@@ -22,6 +23,6 @@ impl DiskRead for DiskView<'_> {
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.device.read(buffer, offset).map_err(std::io::Error::other)
+        self.device.read(buffer, offset).map_err(disk_error)
     }
 }

@@ -9,6 +9,7 @@ mod block_device;
 mod boot;
 mod cache;
 mod count;
+mod damage;
 mod disk_view;
 mod fault;
 mod overlay;
@@ -25,6 +26,7 @@ pub use boot::{
 };
 pub use cache::{BlockCache, CacheCounters, CacheOptions};
 pub use count::{Count, RequestCounts};
+pub use damage::{advise, disk_error, is_store_damage, with_advice};
 pub use disk_view::DiskView;
 pub use fault::Fault;
 pub use overlay::{Overlay, OverlayCounters, OverlayHeader, OverlayOptions};

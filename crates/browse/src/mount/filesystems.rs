@@ -13,7 +13,7 @@ use platter_fetch::{OpenStore, SourceOptions};
 use platter_filesystem::{FileTree, open_files, probe};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Extent, Result, Score};
-use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk};
+use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk, disk_error};
 use self_cell::self_cell;
 
 /// How long requests to an origin that is down are retried. Programs wait this long.
@@ -50,7 +50,7 @@ impl DiskRead for VersionDisk {
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.device.read(buffer, offset).map_err(io::Error::other)
+        self.device.read(buffer, offset).map_err(disk_error)
     }
 }
 

@@ -39,6 +39,7 @@ use platter_export::fuse::{FilesServer, FuseEvent, FuseOptions};
 use platter_fetch::{OpenStore, StoreLocation};
 use platter_image::{Error, Result};
 use platter_records::VersionRecord;
+use platter_vdisk::with_advice;
 
 use crate::location::FileLocation;
 use view::MountedFiles;
@@ -123,7 +124,7 @@ impl Messages {
     fn error(&self, error: &Error) {
         match self.count.fetch_add(1, Ordering::Relaxed) {
             MESSAGES_MAX => self.note("there were many errors; further ones are not shown".to_owned()),
-            count if count < MESSAGES_MAX => self.note(error.with_causes().to_string()),
+            count if count < MESSAGES_MAX => self.note(with_advice(error)),
             _ => {}
         }
     }

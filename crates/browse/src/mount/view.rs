@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_disk::survey::read_table;
 use platter_export::file_view::{FileView, ViewAttribute, ViewKind, ViewNode, VisitNames};
 use platter_export::tree::NodeId;
 use platter_fetch::{Catalog, OpenStore, StoreLocation, memory_cache};
-use platter_filesystem::{FileInode, FileKind, FileTree, Listing, is_readable, probe};
-use platter_image::{DiskRead, Error, Extent, Result, Score};
-use platter_vdisk::BlockCache;
+use platter_filesystem::{FileInode, FileKind, FileTree, Listing};
+use platter_image::{Error, Result, Score};
+use platter_vdisk::{BlockCache, advise, is_store_damage};
 use rustix::process::{getegid, geteuid};
 
 use super::Admit;
@@ -20,7 +19,8 @@ use super::numbers::{Numbered, Numbers};
 use super::recent::Recent;
 use crate::copy::is_of_the_system;
 use crate::location::FileLocation;
-use crate::opened::{choose, open_directory, read_partitions};
+use crate::opened::open_directory;
+use crate::partitions::Partitions;
 use crate::path::{resolve, shown};
 
 /// Limits of memory in bytes: inodes, names in directories, places of contents.
@@ -31,8 +31,6 @@ const CONTENTS_BYTES_MAX: usize = 64 << 20;
 const VERSIONS_MAX: usize = 4096;
 /// Bytes that an inode takes besides those that are stored.
 const INODE_BYTES: usize = 256;
-/// The directory of a disk without partitions.
-const WHOLE_DISK: &str = "disk";
 
 /// A directory or link that is not in a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +56,7 @@ enum VersionKey {
 }
 
 /// The names of partitions whose files can be read, and the indexes of their filesystems.
-type Partitions = Arc<Vec<(String, usize)>>;
+type ReadablePartitions = Arc<Vec<(String, usize)>>;
 
 /// What is mounted.
 enum Source {
@@ -79,7 +77,7 @@ pub(super) struct MountedFiles {
     mode: u16,
     filesystems: Filesystems,
     numbers: Mutex<Numbers<Place>>,
-    partitions: Mutex<Recent<VersionKey, Partitions>>,
+    partitions: Mutex<Recent<VersionKey, ReadablePartitions>>,
     inodes: Mutex<Recent<(usize, u64), Arc<FileInode>>>,
     listings: Mutex<Recent<(usize, u64), Arc<Listing>>>,
     contents: Mutex<Recent<NodeId, Arc<Contents>>>,
@@ -152,8 +150,9 @@ impl MountedFiles {
     fn directory(&self, location: &FileLocation, path: &str) -> Result<Place> {
         let version = self.version(&VersionKey::Only)?;
         let disk = VersionDisk::open(&self.store, &self.memory, version.score)?;
-        let extent = choose(&read_partitions(&disk)?, location)?;
-        let filesystem = self.filesystems.index(version.score, extent, || location.to_string());
+        let partition = Partitions::read(&disk, &version.shown)?.choose(location)?;
+        let shown = || format!("{}:{}", version.shown, partition.name());
+        let filesystem = self.filesystems.index(version.score, partition.extent(), shown);
         let inode = self.open_filesystem(filesystem)?.1.with(|files| resolve(files, path, true))?;
         if inode.metadata().kind != FileKind::Directory {
             return Err(Error::refused(format!("{location} is no directory: `platter cat` prints files")));
@@ -186,7 +185,7 @@ impl MountedFiles {
     }
 
     /// The partitions of a version whose files can be read. The version may be used, or this is an error.
-    fn partitions(&self, key: &VersionKey) -> Result<Partitions> {
+    fn partitions(&self, key: &VersionKey) -> Result<ReadablePartitions> {
         if let Some(known) = self.partitions.lock().get(key) {
             return Ok(known);
         }
@@ -194,22 +193,23 @@ impl MountedFiles {
         (self.admit)(version.record.as_ref())?;
         let disk = VersionDisk::open(&self.store, &self.memory, version.score);
         let disk = disk.map_err(|error| error.within(version.shown.clone()))?;
-        let table = read_table(&disk)?;
-        let listed = table.partitions.iter().filter(|partition| !partition.container);
-        let mut places: Vec<(String, Extent)> =
-            listed.map(|partition| (partition.number.to_string(), partition.extent)).collect();
-        if places.is_empty() {
-            places.push((WHOLE_DISK.to_owned(), Extent::new(0, disk.length())));
-        }
         let mut found = Vec::new();
-        for (name, extent) in places {
-            if extent.end() <= disk.length() && is_readable(&probe(&disk, extent)?) {
-                let shown = || format!("{}:{name}", version.shown);
-                let index = self.filesystems.index(version.score, extent, shown);
-                found.push((name, index));
+        for partition in Partitions::read(&disk, &version.shown)?.list() {
+            match partition.is_readable(&disk) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                // The others can be read. This one is shown, and an error for those who enter it.
+                Err(error) if is_store_damage(&error) => {
+                    (self.tell)(&advise(error, || partition.of(&version.shown)));
+                }
+                Err(error) => return Err(error.within(version.shown)),
             }
+            let name = partition.name();
+            let shown = || format!("{}:{name}", version.shown);
+            let index = self.filesystems.index(version.score, partition.extent(), shown);
+            found.push((name, index));
         }
-        let found: Partitions = Arc::new(found);
+        let found: ReadablePartitions = Arc::new(found);
         self.partitions.lock().insert(key.clone(), found.clone(), 1);
         Ok(found)
     }

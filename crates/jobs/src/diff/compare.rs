@@ -7,7 +7,7 @@ use platter_filesystem::{FileTree, Found, open_files, probe};
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
-use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk, Source};
+use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, Source, advise, is_store_damage};
 
 use super::contents::Side;
 use super::report::{DiffEvent, DiffReport, PartitionDifference};
@@ -15,7 +15,6 @@ use super::table::{self, Pair};
 use super::walk::Walk;
 use crate::install::title;
 use platter_fetch::{OpenStore, StoreLocation};
-use platter_vdisk::DiskView;
 
 /// Memory for decoded blocks, in bytes.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -60,7 +59,8 @@ pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Resu
         let disk_b = RecipeDisk::open(b.score(), source_b.clone(), cache)?;
         let view_a = DiskView { device: &disk_a, sector_size: a.root().sector_size };
         let view_b = DiskView { device: &disk_b, sector_size: b.root().sector_size };
-        let disks = Disks { a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
+        let titles = [title(&resolved_a), title(&resolved_b)];
+        let disks = Disks { titles, a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
         let pairs;
         (pairs, notes) = disks.tables()?;
         notes.iter().for_each(|note| on_event(&DiffEvent::Note { note: note.clone() }));
@@ -171,6 +171,8 @@ impl Areas {
 
 /// Two versions, as disks.
 struct Disks<'a> {
+    /// Their names, for errors.
+    titles: [String; 2],
     a: &'a dyn DiskRead,
     b: &'a dyn DiskRead,
     recipe_a: &'a Recipe<&'a dyn Source>,
@@ -193,7 +195,7 @@ impl<'a> Disks<'a> {
         let mut reports = Vec::new();
         for pair in pairs {
             let sums = areas.inside.iter().find(|(inside, _)| inside == pair).map(|(_, sums)| *sums);
-            let report = self.partition(pair, sums, &changed, on_event)?;
+            let report = self.partition_or_damage(pair, sums, &changed, on_event)?;
             on_event(&DiffEvent::Partition(report.clone()));
             reports.push(report);
         }
@@ -210,6 +212,32 @@ impl<'a> Disks<'a> {
         Ok(reports)
     }
 
+    /// Compares a partition. If the store damaged it, the others are compared anyway.
+    fn partition_or_damage(
+        &self,
+        pair: &Pair,
+        sums: Option<Differences>,
+        changed: &Extents,
+        on_event: &mut dyn FnMut(&DiffEvent),
+    ) -> Result<PartitionDifference> {
+        let error = match self.partition(pair, sums, changed, on_event) {
+            Err(error) if is_store_damage(&error) => error,
+            compared => return compared,
+        };
+        let what =
+            || pair.number.map_or_else(|| "the disk".to_owned(), |number| format!("partition {number}"));
+        let changed_bytes = sums.map(|sums| sums.data());
+        Ok(PartitionDifference {
+            partition: pair.number,
+            changed_bytes,
+            unreadable: 1,
+            // The same blocks are equal, also where they cannot be read.
+            differs: changed_bytes != Some(0),
+            notes: vec![format!("its files cannot be compared: {}", advise(error, what))],
+            ..PartitionDifference::default()
+        })
+    }
+
     fn partition(
         &self,
         pair: &Pair,
@@ -217,7 +245,8 @@ impl<'a> Disks<'a> {
         changed: &Extents,
         on_event: &mut dyn FnMut(&DiffEvent),
     ) -> Result<PartitionDifference> {
-        let (found_a, found_b) = (probe(self.a, pair.a)?, probe(self.b, pair.b)?);
+        let found_a = probe(self.a, pair.a).map_err(|error| error.within(&self.titles[0]))?;
+        let found_b = probe(self.b, pair.b).map_err(|error| error.within(&self.titles[1]))?;
         let (name_a, name_b) = (name(&found_a), name(&found_b));
         let mut report = PartitionDifference {
             partition: pair.number,
@@ -229,9 +258,11 @@ impl<'a> Disks<'a> {
             report.by_files = open_files(&found_a, self.a, pair.a).is_some();
             return Ok(report);
         }
-        if let (Some(a), Some(b)) =
-            (open_files(&found_a, self.a, pair.a), open_files(&found_b, self.b, pair.b))
-        {
+        let files_a = open_files(&found_a, self.a, pair.a);
+        let files_b = open_files(&found_b, self.b, pair.b);
+        if let (Some(a), Some(b)) = (files_a, files_b) {
+            let a = a.map_err(|error| error.within(&self.titles[0]));
+            let b = b.map_err(|error| error.within(&self.titles[1]));
             match (a, b) {
                 (Ok(a), Ok(b)) => return self.files(pair, (a, b), changed, report, on_event),
                 (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),
@@ -272,7 +303,10 @@ impl<'a> Disks<'a> {
 /// The reason why a filesystem is compared only by its blocks; an error if the disk itself failed.
 fn by_blocks(error: Error) -> Result<String> {
     match error.kind() {
-        ErrorKind::Corrupt | ErrorKind::Refused => Ok(format!("compared by blocks only: {error}")),
+        _ if is_store_damage(&error) => Err(error),
+        ErrorKind::Corrupt | ErrorKind::Refused => {
+            Ok(format!("compared by blocks only: {}", error.with_causes()))
+        }
         _ => Err(error),
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use platter_filesystem::{FileInode, FileKind, Listing};
 use platter_image::{Error, ErrorKind, Extents, Result};
+use platter_vdisk::is_store_damage;
 
 use super::contents::Side;
 use super::inodes::{Changes, compare};
@@ -202,7 +203,7 @@ impl<'a, 'e> Walk<'a, 'e> {
             path,
             what: changes.what,
             changed_bytes: changes.bytes,
-            reason: reason.map(ToString::to_string),
+            reason: reason.map(Error::with_causes),
         }));
     }
 }
@@ -210,9 +211,13 @@ impl<'a, 'e> Walk<'a, 'e> {
 /// Separates errors of a single file, which are reported, from others, which end the walk.
 fn told<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
-        Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused) => Err(error),
+        Err(error) if !is_of_one_file(&error) => Err(error),
         result => Ok(result),
     }
+}
+
+fn is_of_one_file(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused) || is_store_damage(error)
 }
 
 /// Returns a name as one line of text.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use platter_browse::{FileEntry, PartitionEntry, list, partitions};
-use platter_jobs::StoreLocation;
+use platter_jobs::{Error, StoreLocation};
 
 use super::Outcome;
 use super::images::time;
@@ -20,7 +20,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Ls, output: &Output) -> Outco
         } else {
             output.fact(&(), || partition_table(&found));
         }
-        return Ok(ExitCode::SUCCESS);
+        let damaged = found.iter().filter_map(|partition| partition.damage.clone());
+        return Ok(damaged.fold(ExitCode::SUCCESS, |_, damage| output.fail(&Error::corrupt(damage))));
     }
     let mut code = ExitCode::SUCCESS;
     list(store, &options.location, &mut |found| match found {
@@ -42,7 +43,11 @@ fn partition_table(partitions: &[PartitionEntry]) -> String {
             bytes(partition.length),
             if partition.filesystem.is_empty() { "unknown".into() } else { partition.filesystem.clone() },
             partition.label.clone().unwrap_or_else(|| "-".into()),
-            if partition.is_readable { "yes" } else { "no" }.to_owned(),
+            match partition {
+                PartitionEntry { damage: Some(_), .. } => "damaged".to_owned(),
+                PartitionEntry { is_readable: true, .. } => "yes".to_owned(),
+                _ => "no".to_owned(),
+            },
         ]
     }));
     table(&rows)
