@@ -23,6 +23,7 @@ trees_equal() {
 
 # A tree with everything that a filesystem can hold.
 fill() {
+	local name
 	file_tree "$1/tree" 12 files
 	mkdir -p "$1/etc/deep/er" "$1/empty" "$1/sticky"
 	echo "lab" >"$1/etc/hostname"
@@ -35,6 +36,8 @@ fill() {
 	printf end | dd of="$1/sparse" bs=1 seek=3000000 conv=notrunc status=none
 	: >"$1/nothing"
 	printf 'odd' >"$1/$(printf 'line\nbreak')"
+	mkdir "$1/odd"
+	for name in $'\xff\xfebin' $'new\nline' 'back\slash' 'new\nline'; do printf %s "$name" >"$1/odd/$name"; done
 	mknod "$1/null" c 1 3
 	mknod "$1/disk" b 259 70000
 	mkfifo "$1/pipe"

@@ -16,6 +16,26 @@ mkdir "$room"
 mount -o loop "$WORK/room.img" "$room"
 suite_cleanup() { umount "$room"; }
 
+# on_terminal LOCATION NAME...: `ls` shows these names to a person
+on_terminal() {
+	local place=$1
+	shift
+	python3 - "$PLATTER" --store "$STORE" ls "$place" >"$WORK/seen" <<-'END'
+		import os, subprocess, sys
+		here, there = os.openpty()
+		done = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=there, timeout=60)
+		os.close(there)
+		seen = b''
+		try:
+		    while more := os.read(here, 65536):
+		        seen += more
+		except OSError:
+		    pass
+		sys.stdout.buffer.write(seen.replace(b'\r', b''))
+		sys.exit(done.returncode)
+	END
+	printf '%s\n' "$@" | LC_ALL=C sort | diff - <(LC_ALL=C sort "$WORK/seen")
+}
 # check_image NAME LOCATION: compares what is copied from LOCATION with the filesystem mounted on $MNT
 check_image() {
 	local name=$1 location=$2
@@ -32,8 +52,17 @@ check_image() {
 	check "$name: ls -l" grep -q -- '^-rwsr-xr-x ' <(platter ls --long "$location/")
 	check "$name: find" diff <(platter find "$location/tree" | sort) <(cd "$MNT" && find tree -printf '/%p\n' | sort)
 	check "$name: find --name" test "$(platter find "$location/" --name 'host*e' | tr '\n' ' ')" = "/etc/hostname "
-	check "$name: a name with a line break is one line" grep -qxF 'line\nbreak' <(platter ls "$location/")
+	check "$name: names are bytes" cmp <(platter ls --print0 "$location/") <(find "$MNT" -mindepth 1 -maxdepth 1 -printf '%P\0' | LC_ALL=C sort -z)
+	check "$name: paths are bytes" cmp <(platter find "$location/" --print0 | LC_ALL=C sort -z) <(cd "$MNT" && find . -printf '/%P\0' | LC_ALL=C sort -z)
+	check "$name: a line end is not escaped either" test "$(platter find "$location/" --name 'line*')" = $'/line\nbreak'
 	check "$name: JSON has it as it is" jq -s -e 'any(.name == "line\nbreak")' <(platter --json ls "$location/")
+	check "$name: and other bytes in hexadecimal" test "$(platter --json ls "$location/odd" | jq -r 'select(.name_bytes).name_bytes')" = fffe62696e
+	check "$name: a terminal gets names that it cannot execute" on_terminal "$location/odd" 'back\\slash' 'new\nline' 'new\\nline' '\377\376bin'
+	for odd in $'\xff\xfebin' $'new\nline' 'back\slash' 'new\nline'; do
+		check "$name: cat of $(printf %q "$odd")" test "$(platter cat "$location/odd/$odd")" = "$odd"
+		rm -f "$WORK/odd"
+		check "$name: cp of it" platter cp "$location/odd/$odd" "$WORK/odd"
+	done
 	check_exit "$EXIT_REFUSED" "$name: a link to itself" platter cat "$location/loop"
 	check_exit "$EXIT_MISSING" "$name: a file that does not exist" platter cat "$location/etc/nothing"
 	check_exit "$EXIT_REFUSED" "$name: cat of a directory" platter cat "$location/etc"

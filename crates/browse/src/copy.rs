@@ -14,14 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platter_fetch::StoreLocation;
-use platter_filesystem::{Attribute, FileInode, FileKind, FileTree, Listing, Piece};
+use platter_filesystem::{Attribute, FileInode, FileKind, FileTree, Listing, Piece, escaped, resolve};
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags};
 use serde::Serialize;
 
 use crate::location::FileLocation;
 use crate::opened::{open_directory, with_files};
-use crate::path::{resolve, shown};
 
 /// Deeper directories are not copied: each level keeps a directory open.
 const DEPTH_MAX: usize = 400;
@@ -80,9 +79,9 @@ pub fn copy_out(
 }
 
 /// Returns the path to create.
-fn named_target(path: &str, target: &Path) -> Result<PathBuf> {
+fn named_target(path: &[u8], target: &Path) -> Result<PathBuf> {
     let exists = std::fs::symlink_metadata(target).is_ok();
-    let name = Path::new(path).file_name();
+    let name = Path::new(OsStr::from_bytes(path)).file_name();
     match name {
         Some(name) if target.is_dir() => Ok(target.join(name)),
         _ if exists => Err(Error::refused(format!("{} exists: nothing is overwritten", target.display()))),
@@ -117,7 +116,7 @@ impl Copy<'_> {
         if inode.metadata().kind != FileKind::Directory {
             return self
                 .file(parent.as_fd(), name.as_bytes(), &inode)
-                .map_err(|error| error.within(shown(&path)));
+                .map_err(|error| error.within(escaped(&path)));
         }
         stack.push(self.enter(parent.as_fd(), name.as_bytes(), inode, 0)?);
         self.faults(stack.last(), &path);
@@ -194,7 +193,7 @@ impl Copy<'_> {
     fn failed(&mut self, path: &[u8], error: &Error) {
         self.report.failed += 1;
         if self.report.failures.len() < MESSAGES_MAX {
-            self.report.failures.push(format!("{}: {}", shown(path), error.with_causes()));
+            self.report.failures.push(format!("{}: {}", escaped(path), error.with_causes()));
         }
     }
 
@@ -226,7 +225,7 @@ impl Copy<'_> {
             if is_of_the_system(&attribute) {
                 let Attribute { name, value } = attribute;
                 let done = sys::fsetxattr(file, name.as_slice(), &value, XattrFlags::empty());
-                self.set(&shown(&name), done);
+                self.set(&escaped(&name), done);
             }
         }
         // After the owner, whose change clears these bits. Nobody but root gives away who runs a program.
@@ -259,7 +258,7 @@ impl Copy<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = sys::openat(directory, name, flags, Mode::RUSR | Mode::WUSR);
         let file = std::fs::File::from(file.map_err(|error| created(name, error))?);
-        let context = || format!("writing {}", shown(name));
+        let context = || format!("writing {}", escaped(name));
         let written = self.files.visit_contents(inode, &mut |offset, piece| match piece {
             Piece::Zeros(_) => Ok(()),
             Piece::Bytes(bytes) => {
@@ -321,7 +320,7 @@ impl Copy<'_> {
                 if is_of_the_system(&attribute) {
                     let Attribute { name, value } = attribute;
                     let done = sys::lsetxattr(&path[..], name.as_slice(), &value, XattrFlags::empty());
-                    self.set(&shown(&name), done);
+                    self.set(&escaped(&name), done);
                 }
             }
         }
@@ -343,9 +342,9 @@ fn link(top: BorrowedFd<'_>, first: &[u8], directory: BorrowedFd<'_>, name: &[u8
 
 fn created(name: &[u8], error: rustix::io::Errno) -> Error {
     if error == rustix::io::Errno::EXIST {
-        return Error::refused(format!("{} exists: nothing is overwritten", shown(name)));
+        return Error::refused(format!("{} exists: nothing is overwritten", escaped(name)));
     }
-    let error = Err::<(), _>(io::Error::from(error)).context(|| format!("creating {}", shown(name)));
+    let error = Err::<(), _>(io::Error::from(error)).context(|| format!("creating {}", escaped(name)));
     error.err().unwrap_or_else(|| Error::bug("an error is none"))
 }
 

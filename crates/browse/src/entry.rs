@@ -1,7 +1,7 @@
 //! What is shown of a file and of a partition.
 
 use platter_filesystem::{FileInode, FileKind};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -55,8 +55,12 @@ impl From<FileKind> for FileType {
 /// A name in a directory, and the file to which it refers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileEntry {
-    /// The name (`list`), or the path from the root of the filesystem (`find`). Bytes that are not UTF-8 are replaced.
-    pub name: String,
+    /// The name (`list`), or the path from the root of the filesystem (`find`). In JSON, bytes that are not UTF-8 are replaced.
+    #[serde(serialize_with = "as_text")]
+    pub name: Vec<u8>,
+    /// The bytes of `name` in hexadecimal, if they are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name_bytes: Option<String>,
     /// The type.
     pub kind: FileType,
     /// The twelve bits of `chmod`.
@@ -74,14 +78,31 @@ pub struct FileEntry {
     /// The number of its inode, or the place of its directory entry.
     pub inode: u64,
     /// The target of a symbolic link.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_text")]
+    pub target: Option<Vec<u8>>,
+    /// The bytes of `target` in hexadecimal, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
+    pub target_bytes: Option<String>,
+}
+
+fn as_text<S: Serializer>(name: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(name))
+}
+
+fn as_optional_text<S: Serializer>(name: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    as_text(name.as_deref().unwrap_or_default(), serializer)
+}
+
+/// The hexadecimal digits of a name that is not UTF-8.
+fn unless_text(name: &[u8]) -> Option<String> {
+    str::from_utf8(name).is_err().then(|| name.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl FileEntry {
-    pub(crate) fn new(name: String, inode: &FileInode, target: Option<Vec<u8>>) -> Self {
+    pub(crate) fn new(name: Vec<u8>, inode: &FileInode, target: Option<Vec<u8>>) -> Self {
         let metadata = inode.metadata();
         Self {
+            name_bytes: unless_text(&name),
             name,
             kind: metadata.kind.into(),
             mode: metadata.mode,
@@ -91,7 +112,8 @@ impl FileEntry {
             mtime: metadata.mtime.0,
             links: metadata.links,
             inode: inode.number(),
-            target: target.map(|target| String::from_utf8_lossy(&target).into_owned()),
+            target_bytes: target.as_deref().and_then(unless_text),
+            target,
         }
     }
 }

@@ -13,7 +13,6 @@ mod location;
 mod mount;
 mod opened;
 mod partitions;
-mod path;
 mod read;
 
 pub use copy::{CopyReport, copy_out};
@@ -21,4 +20,5 @@ pub use entry::{FileEntry, FileType, PartitionEntry};
 pub use location::FileLocation;
 pub use mount::{Admit, MountEvent, MountRequest, mount};
 pub use opened::{Visit, find, list, partitions};
+pub use platter_filesystem::escaped;
 pub use read::read_file;

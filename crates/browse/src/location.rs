@@ -1,8 +1,8 @@
 //! The place of a file in an image, as typed: `lab/debian12@3:1/etc/hostname`.
 
 use std::fmt;
-use std::str::FromStr;
 
+use platter_filesystem::escaped;
 use platter_image::{Error, Result};
 
 /// A version, a partition of it, and a path in its filesystem.
@@ -12,21 +12,27 @@ pub struct FileLocation {
     pub version: String,
     /// The number of the partition; `None`: the only one with a filesystem that can be read.
     pub partition: Option<u32>,
-    /// The path; `None` if only a version was named. It begins with `/`.
-    pub path: Option<String>,
+    /// The path; `None` if only a version was named. It begins with `/`, and need not be UTF-8.
+    pub path: Option<Vec<u8>>,
 }
 
-impl FromStr for FileLocation {
-    type Err = Error;
-
-    /// `VERSION`, `VERSION:PARTITION`, `VERSION:PARTITION/PATH` or `VERSION:/PATH`.
-    fn from_str(text: &str) -> Result<Self> {
-        let Some((version, inside)) = text.split_once(':') else {
+impl FileLocation {
+    /// Reads `VERSION`, `VERSION:PARTITION`, `VERSION:PARTITION/PATH` or `VERSION:/PATH`.
+    ///
+    /// # Errors
+    /// `Refused` for anything else.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        // Only a path can contain anything but UTF-8.
+        let slash = text.iter().position(|byte| *byte == b':').and_then(|colon| {
+            let slash = text[colon..].iter().position(|byte| *byte == b'/');
+            slash.map(|slash| colon + slash)
+        });
+        let (text, path) = text.split_at(slash.unwrap_or(text.len()));
+        let path: &[u8] = if path.is_empty() { b"/" } else { path };
+        let text = str::from_utf8(text)
+            .map_err(|_| Error::refused(format!("{}: no name of an image is like this", escaped(text))))?;
+        let Some((version, number)) = text.split_once(':') else {
             return Ok(Self { version: text.to_owned(), partition: None, path: None });
-        };
-        let (number, path) = match inside.find('/') {
-            Some(slash) => inside.split_at(slash),
-            None => (inside, "/"),
         };
         let partition = match number {
             "" => None,
@@ -37,7 +43,7 @@ impl FromStr for FileLocation {
                 ))
             })?),
         };
-        Ok(Self { version: version.to_owned(), partition, path: Some(path.to_owned()) })
+        Ok(Self { version: version.to_owned(), partition, path: Some(path.to_vec()) })
     }
 }
 
@@ -46,7 +52,7 @@ impl fmt::Display for FileLocation {
         write!(f, "{}", self.version)?;
         let Some(path) = &self.path else { return Ok(()) };
         let partition = self.partition.map_or(String::new(), |number| number.to_string());
-        write!(f, ":{partition}{path}")
+        write!(f, ":{partition}{}", escaped(path))
     }
 }
 
@@ -55,8 +61,8 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> (String, Option<u32>, Option<String>) {
-        let parsed: FileLocation = text.parse().unwrap();
-        (parsed.version, parsed.partition, parsed.path)
+        let parsed = FileLocation::parse(text.as_bytes()).unwrap();
+        (parsed.version, parsed.partition, parsed.path.map(|path| String::from_utf8(path).unwrap()))
     }
 
     #[test]
@@ -67,14 +73,24 @@ mod tests {
         assert_eq!(parts("a:/"), ("a".into(), None, Some("/".into())));
         assert_eq!(parts("a:"), ("a".into(), None, Some("/".into())));
         for text in ["lab/a:2/etc", "a:/b", "a"] {
-            assert_eq!(text.parse::<FileLocation>().unwrap().to_string(), text);
+            assert_eq!(FileLocation::parse(text.as_bytes()).unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn a_wrong_partition_is_refused() {
         for text in ["a:0/etc", "a:etc", "a:-1/", "a:99999999999/"] {
-            assert!(text.parse::<FileLocation>().is_err(), "{text}");
+            assert!(FileLocation::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_any_bytes() {
+        let parsed = FileLocation::parse(b"lab/a:2/odd/\xff\xfe").unwrap();
+        assert_eq!((parsed.partition, parsed.path.as_deref()), (Some(2), Some(&b"/odd/\xff\xfe"[..])));
+        assert_eq!(parsed.to_string(), "lab/a:2/odd/\\377\\376");
+        for text in [&b"lab/\xff"[..], b"lab/\xff:2/", b"lab/a:\xff/"] {
+            assert!(FileLocation::parse(text).is_err());
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use platter_fetch::{OpenStore, StoreLocation};
-use platter_filesystem::{FileInode, FileKind, FileTree, Listing};
+use platter_filesystem::{FileInode, FileKind, FileTree, Listing, escaped, resolve};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Result};
 use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, advise};
@@ -11,7 +11,6 @@ use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, advise};
 use crate::entry::{FileEntry, PartitionEntry};
 use crate::location::FileLocation;
 use crate::partitions::Partitions;
-use crate::path::{resolve, shown};
 
 /// Memory for decoded blocks, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -37,13 +36,13 @@ fn with_disk<T>(
 pub(crate) fn with_files<T>(
     store: &StoreLocation,
     location: &FileLocation,
-    work: impl FnOnce(&mut dyn FileTree, &str) -> Result<T>,
+    work: impl FnOnce(&mut dyn FileTree, &[u8]) -> Result<T>,
 ) -> Result<T> {
     with_disk(store, &location.version, |disk| {
         let partition = Partitions::read(disk, &location.version)?.choose(location)?;
         let done = partition
             .open(disk)
-            .and_then(|mut files| work(&mut *files, location.path.as_deref().unwrap_or("/")));
+            .and_then(|mut files| work(&mut *files, location.path.as_deref().unwrap_or(b"/")));
         done.map_err(|error| advise(error, || partition.of(&location.version)))
     })
 }
@@ -74,9 +73,8 @@ pub fn list(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
         tell_faults(&listing, path, visit);
         for place in 0..listing.len() {
             let Some((name, number)) = listing.get(place) else { break };
-            let name = shown(name);
-            let child = files.inode(number).and_then(|child| entry(files, name.clone(), &child));
-            visit(child.map_err(|error| error.within(name)));
+            let child = files.inode(number).and_then(|child| entry(files, name.to_vec(), &child));
+            visit(child.map_err(|error| error.within(escaped(name))));
         }
         Ok(())
     })
@@ -90,10 +88,11 @@ pub fn list(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
 pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) -> Result<()> {
     with_files(store, location, |files, path| {
         let root = resolve(files, path, true)?;
-        let base = path.trim_end_matches('/').to_owned();
-        visit(Ok(entry(files, if base.is_empty() { "/".into() } else { base.clone() }, &root)?));
+        let length = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let base = path[..length].to_vec();
+        visit(Ok(entry(files, if base.is_empty() { b"/".to_vec() } else { base.clone() }, &root)?));
         let mut seen = HashSet::from([root.number()]);
-        let mut stack: Vec<(String, Listing, usize)> = Vec::new();
+        let mut stack: Vec<(Vec<u8>, Listing, usize)> = Vec::new();
         if root.metadata().kind == FileKind::Directory {
             let listing = open_directory(files, &root)?;
             tell_faults(&listing, &base, visit);
@@ -105,7 +104,7 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
                 continue;
             };
             *next += 1;
-            let path = format!("{directory}/{}", shown(name));
+            let path = [directory.as_slice(), b"/", name].concat();
             let found =
                 files.inode(number).and_then(|inode| Ok((entry(files, path.clone(), &inode)?, inode)));
             let inode = match found {
@@ -114,7 +113,7 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
                     inode
                 }
                 Err(error) => {
-                    visit(Err(error.within(path)));
+                    visit(Err(error.within(escaped(&path))));
                     continue;
                 }
             };
@@ -130,7 +129,7 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
                     tell_faults(&listing, &path, visit);
                     stack.push((path, listing, 0));
                 }
-                Err(error) => visit(Err(error.within(path))),
+                Err(error) => visit(Err(error.within(escaped(&path)))),
             }
         }
         Ok(())
@@ -152,14 +151,14 @@ pub(crate) fn open_directory(files: &mut dyn FileTree, inode: &FileInode) -> Res
 }
 
 /// Passes what is wrong with names in a directory, which are left out.
-fn tell_faults(listing: &Listing, directory: &str, visit: Visit<'_>) {
-    let directory = if directory.is_empty() { "/" } else { directory };
+fn tell_faults(listing: &Listing, directory: &[u8], visit: Visit<'_>) {
+    let directory = if directory.is_empty() { "/".to_owned() } else { escaped(directory) };
     for fault in listing.faults() {
-        visit(Err(Error::corrupt(fault.clone()).within(directory)));
+        visit(Err(Error::corrupt(fault.clone()).within(&directory)));
     }
 }
 
-fn entry(files: &mut dyn FileTree, name: String, inode: &FileInode) -> Result<FileEntry> {
+fn entry(files: &mut dyn FileTree, name: Vec<u8>, inode: &FileInode) -> Result<FileEntry> {
     let is_link = inode.metadata().kind == FileKind::Link && !inode.is_encrypted();
     let target = if is_link { Some(files.target(inode)?) } else { None };
     Ok(FileEntry::new(name, inode, target))

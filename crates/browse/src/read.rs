@@ -3,12 +3,11 @@
 use std::io::Write;
 
 use platter_fetch::StoreLocation;
-use platter_filesystem::{FileKind, Piece};
+use platter_filesystem::{FileKind, Piece, resolve};
 use platter_image::{Error, IoContext, Result};
 
 use crate::location::FileLocation;
 use crate::opened::with_files;
-use crate::path::resolve;
 
 /// Writes the contents of a file to `output`, and returns their length. Links are followed.
 ///

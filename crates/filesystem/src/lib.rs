@@ -21,11 +21,13 @@ mod exfat;
 pub mod ext;
 mod fat;
 pub mod fields;
+mod file_name;
 mod file_runs;
 mod files;
 mod label;
 mod ntfs;
 mod open_files;
+mod path;
 mod place;
 mod probe;
 pub mod reader;
@@ -36,11 +38,13 @@ mod xfs;
 
 pub use contents::Contents;
 pub use examine::{Trust, examine, names};
+pub use file_name::escaped;
 pub use files::{
     Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
 };
 pub use label::label;
 pub use open_files::{READABLE, is_readable, open_files};
+pub use path::resolve;
 pub use probe::{Found, Owner, Owners, probe};
 pub use reader::ExamineOptions;
 pub use signatures::TABLES_READ;

@@ -3,6 +3,7 @@
 mod agent;
 mod arguments;
 mod command;
+mod file_names;
 mod interruption;
 mod join_key;
 mod output;

@@ -47,13 +47,12 @@ impl Output {
         } else {
             visible::lines(&text()).into_owned()
         };
-        match writeln!(io::stdout().lock(), "{}", line.trim_end()) {
-            // The reader may have closed the pipe (`| head`).
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                let _ = NOT_PRINTED.set(error.to_string());
-            }
-            _ => {}
-        }
+        print(&[line.trim_end().as_bytes(), b"\n"].concat());
+    }
+
+    /// Prints one fact that contains names of files: as a line of JSON, or `bytes` as they are.
+    pub(crate) fn bytes(self, fact: &impl Serialize, bytes: impl FnOnce() -> Vec<u8>) {
+        if self.json { self.fact(fact, String::new) } else { print(&bytes()) }
     }
 
     /// The exit code of a command that succeeded with this one, unless not all of its output could be written.
@@ -120,6 +119,16 @@ impl Output {
             // The line break ends the line of a progress bar or of a question.
             writeln!(io::stderr().lock(), "\nplatter: {text}")
         };
+    }
+}
+
+fn print(bytes: &[u8]) {
+    match io::stdout().lock().write_all(bytes) {
+        // The reader may have closed the pipe (`| head`).
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let _ = NOT_PRINTED.set(error.to_string());
+        }
+        _ => {}
     }
 }
 

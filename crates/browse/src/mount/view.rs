@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use platter_export::file_view::{FileView, ViewAttribute, ViewKind, ViewNode, VisitNames};
 use platter_export::tree::NodeId;
 use platter_fetch::{Catalog, OpenStore, StoreLocation, memory_cache};
-use platter_filesystem::{FileInode, FileKind, FileTree, Listing};
+use platter_filesystem::{FileInode, FileKind, FileTree, Listing, escaped, resolve};
 use platter_image::{Error, Result, Score};
 use platter_vdisk::{BlockCache, advise, is_store_damage};
 use rustix::process::{getegid, geteuid};
@@ -21,7 +21,6 @@ use crate::copy::is_of_the_system;
 use crate::location::FileLocation;
 use crate::opened::open_directory;
 use crate::partitions::Partitions;
-use crate::path::{resolve, shown};
 
 /// Limits of memory in bytes: inodes, names in directories, places of contents.
 const INODE_BYTES_MAX: usize = 32 << 20;
@@ -147,7 +146,7 @@ impl MountedFiles {
     }
 
     /// The directory that a location names.
-    fn directory(&self, location: &FileLocation, path: &str) -> Result<Place> {
+    fn directory(&self, location: &FileLocation, path: &[u8]) -> Result<Place> {
         let version = self.version(&VersionKey::Only)?;
         let disk = VersionDisk::open(&self.store, &self.memory, version.score)?;
         let partition = Partitions::read(&disk, &version.shown)?.choose(location)?;
@@ -432,7 +431,7 @@ fn node_of(id: NodeId, inode: &FileInode, is_fixed: bool) -> Result<ViewNode> {
 
 impl FileView for MountedFiles {
     fn lookup(&self, directory: NodeId, name: &[u8]) -> Result<ViewNode> {
-        let missing = || Error::missing(format!("there is no {:?}", shown(name)));
+        let missing = || Error::missing(format!("there is no \"{}\"", escaped(name)));
         let file = match self.find(directory)? {
             Numbered::Place(place @ (Place::Images(_) | Place::Version(_) | Place::Latest(..))) => {
                 let name = str::from_utf8(name).map_err(|_| missing())?;

@@ -1,42 +1,59 @@
 //! Arguments of the commands that look into an image.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use platter_browse::FileLocation;
 use platter_jobs::{Error, Result};
 
 use super::signing::SignatureArguments;
 use super::target::CacheArguments;
 
+/// Reads a place in an image, whose path can be any bytes.
+fn location() -> impl TypedValueParser<Value = FileLocation> {
+    OsStringValueParser::new().try_map(|text| FileLocation::parse(text.as_bytes()))
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// NAME[@NUMBER], or a place in it: NAME:PARTITION/PATH
+    #[arg(value_parser = location())]
     pub(crate) location: FileLocation,
     /// Also show mode, owner, size and time
     #[arg(long, short)]
     pub(crate) long: bool,
+    /// End each name with NUL instead of a line end
+    #[arg(long)]
+    pub(crate) print0: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Find {
     /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a filesystem that can be read
+    #[arg(value_parser = location())]
     pub(crate) location: FileLocation,
     /// Only files whose name matches; `*` and `?` as in a shell
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) name: Option<String>,
+    pub(crate) name: Option<OsString>,
+    /// End each path with NUL instead of a line end
+    #[arg(long)]
+    pub(crate) print0: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
     /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a filesystem that can be read
+    #[arg(value_parser = location())]
     pub(crate) location: FileLocation,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
     /// NAME[@NUMBER]:PARTITION/PATH; without the partition if only one has a filesystem that can be read
+    #[arg(value_parser = location())]
     pub(crate) location: FileLocation,
     /// File or directory to create on this machine; an existing directory receives the copy under its own name
     pub(crate) target: PathBuf,
@@ -70,12 +87,15 @@ impl Mount {
     pub(crate) fn parts(&self) -> Result<(Option<FileLocation>, &Path)> {
         match &self.what[..] {
             [image, dir] => {
-                let text = image.to_str().filter(|text| !text.starts_with(['/', '.', '~']));
-                let text = text.ok_or_else(|| {
+                let text = image.as_bytes();
+                if text.starts_with(b"/") || text.starts_with(b".") || text.starts_with(b"~") {
                     let dir = dir.display();
-                    Error::refused(format!("the image comes first: platter mount {dir} {}", image.display()))
-                })?;
-                Ok((Some(text.parse()?), Path::new(dir)))
+                    let image = image.display();
+                    return Err(Error::refused(format!(
+                        "the image comes first: platter mount {dir} {image}"
+                    )));
+                }
+                Ok((Some(FileLocation::parse(text)?), Path::new(dir)))
             }
             [dir] => Ok((None, Path::new(dir))),
             _ => Err(Error::refused("name an empty directory, or an image and an empty directory")),

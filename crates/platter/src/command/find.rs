@@ -1,5 +1,6 @@
 //! `platter find`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use platter_browse::find;
@@ -7,11 +8,12 @@ use platter_jobs::StoreLocation;
 
 use super::Outcome;
 use crate::arguments::Find;
+use crate::file_names::FileNames;
 use crate::output::Output;
-use crate::visible;
 
 pub(crate) fn run(store: &StoreLocation, options: &Find, output: &Output) -> Outcome {
-    let pattern: Option<Vec<char>> = options.name.as_ref().map(|name| name.chars().collect());
+    let pattern = options.name.as_ref().map(|name| units(name.as_bytes()));
+    let names = FileNames::new(options.print0);
     let mut code = ExitCode::SUCCESS;
     find(store, &options.location, &mut |found| {
         let entry = match found {
@@ -21,26 +23,44 @@ pub(crate) fn run(store: &StoreLocation, options: &Find, output: &Output) -> Out
                 return;
             }
         };
-        let name: Vec<char> = entry.name.rsplit('/').next().unwrap_or_default().chars().collect();
-        if pattern.as_ref().is_none_or(|pattern| matches(pattern, &name)) {
-            output.fact(&entry, || visible::words(&entry.name).into_owned());
+        let name = entry.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if pattern.as_ref().is_none_or(|pattern| matches(pattern, &units(name))) {
+            output.bytes(&entry, || names.line(names.shown(&entry.name)));
         }
     })?;
     Ok(code)
 }
 
+/// A character of a name, or a byte that is no part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Character(char),
+    Byte(u8),
+}
+
+fn units(name: &[u8]) -> Vec<Unit> {
+    let chunks = name.utf8_chunks();
+    let units = chunks.flat_map(|chunk| {
+        let invalid = chunk.invalid().iter().map(|byte| Unit::Byte(*byte));
+        chunk.valid().chars().map(Unit::Character).chain(invalid)
+    });
+    units.collect()
+}
+
 /// Whether a name matches a pattern with `*` and `?`. Takes at most the product of both lengths.
-fn matches(pattern: &[char], name: &[char]) -> bool {
+fn matches(pattern: &[Unit], name: &[Unit]) -> bool {
+    const ANY: Unit = Unit::Character('*');
+    const ONE: Unit = Unit::Character('?');
     let (mut at, mut place) = (0, 0);
     // The last `*`, and how much of the name it has taken.
     let mut star: Option<(usize, usize)> = None;
     while place < name.len() {
         match pattern.get(at) {
-            Some('*') => {
+            Some(&ANY) => {
                 star = Some((at, place));
                 at += 1;
             }
-            Some(wanted) if *wanted == '?' || *wanted == name[place] => {
+            Some(wanted) if *wanted == ONE || *wanted == name[place] => {
                 at += 1;
                 place += 1;
             }
@@ -53,7 +73,7 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
             },
         }
     }
-    pattern[at..].iter().all(|rest| *rest == '*')
+    pattern[at..].iter().all(|rest| *rest == ANY)
 }
 
 #[cfg(test)]
@@ -62,9 +82,9 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        let check = |pattern: &str, name: &str| {
-            matches(&pattern.chars().collect::<Vec<_>>(), &name.chars().collect::<Vec<_>>())
-        };
+        let check = |pattern: &str, name: &str| matches(&units(pattern.as_bytes()), &units(name.as_bytes()));
+        assert!(matches(&units(b"?\xfeb*"), &units(b"\xff\xfebin")));
+        assert!(!matches(&units(b"\xfe"), &units(b"\xff")));
         for (pattern, name) in
             [("*", ""), ("*", "a"), ("*.conf", "a.conf"), ("a*b*c", "axxbyyc"), ("?", "ä"), ("a", "a")]
         {

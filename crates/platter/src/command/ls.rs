@@ -8,9 +8,9 @@ use platter_jobs::{Error, StoreLocation};
 use super::Outcome;
 use super::images::time;
 use crate::arguments::Ls;
+use crate::file_names::FileNames;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
-use crate::visible;
 
 pub(crate) fn run(store: &StoreLocation, options: &Ls, output: &Output) -> Outcome {
     if options.location.path.is_none() {
@@ -23,10 +23,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Ls, output: &Output) -> Outco
         let damaged = found.iter().filter_map(|partition| partition.damage.clone());
         return Ok(damaged.fold(ExitCode::SUCCESS, |_, damage| output.fail(&Error::corrupt(damage))));
     }
+    let names = FileNames::new(options.print0);
     let mut code = ExitCode::SUCCESS;
     list(store, &options.location, &mut |found| match found {
-        Ok(entry) => output.fact(&entry, || {
-            if options.long { long(&entry) } else { visible::words(&entry.name).into_owned() }
+        Ok(entry) => output.bytes(&entry, || {
+            names.line(if options.long { long(&entry, names) } else { names.shown(&entry.name) })
         }),
         Err(error) => code = output.fail(&error),
     })?;
@@ -54,20 +55,23 @@ fn partition_table(partitions: &[PartitionEntry]) -> String {
 }
 
 /// A line as `ls -ln` prints it.
-fn long(entry: &FileEntry) -> String {
+fn long(entry: &FileEntry, names: FileNames) -> Vec<u8> {
     let time = time(entry.mtime.saturating_mul(1000));
-    let target =
-        entry.target.as_ref().map_or(String::new(), |target| format!(" -> {}", visible::words(target)));
-    format!(
-        "{}{} {:>3} {:>6} {:>6} {:>12} {time} {}{target}",
+    let line = format!(
+        "{}{} {:>3} {:>6} {:>6} {:>12} {time} ",
         entry.kind.letter(),
         permissions(entry.mode),
         entry.links,
         entry.uid,
         entry.gid,
         entry.size,
-        visible::words(&entry.name),
-    )
+    );
+    let mut line = [line.as_bytes(), &names.shown(&entry.name)].concat();
+    if let Some(target) = &entry.target {
+        line.extend_from_slice(b" -> ");
+        line.extend(names.shown(target));
+    }
+    line
 }
 
 fn permissions(mode: u16) -> String {
