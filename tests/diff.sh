@@ -242,6 +242,28 @@ platter capture "$WORK/parts" lab/parts >/dev/null
 check_exit "$EXIT_DIFFERENT" "different partition tables" platter diff lab/parts@2 lab/parts@3
 check_said "are reported" '^# partition 2 is only on the first disk'
 
+# Places in versions.
+check_exit "$EXIT_DIFFERENT" "one partition" platter diff lab/parts@1:1 lab/parts@2:1
+check_said "is compared by files" '^A 1:/new$'
+check_said "the places are named" '^# lab/parts@1:1/ and lab/parts@2:1/ differ$'
+check "and no other" test "$(grep -c '^# partition' "$LOG")" = 1
+check_exit 0 "an equal one, of disks that differ" platter diff lab/parts@2:1 lab/parts@3:1
+check_exit "$EXIT_DIFFERENT" "the only one with files" platter diff lab/parts@1:/ lab/parts@2:/
+check_said "is found" '^A 1:/new$'
+check_exit "$EXIT_DIFFERENT" "the unknown one" platter diff lab/parts@1:2 lab/parts@2:2
+check_exit "$EXIT_DIFFERENT" "its blocks" platter diff --blocks lab/parts@1:2 lab/parts@2:2
+check "are in it" test "$(awk '$1 ~ /^[0-9]+$/ && ($1 < 33 * 1048576 || $1 >= 65 * 1048576)' "$LOG" | wc -l) $(grep -c -- '->' "$LOG")" = "0 $(grep -cE '^ *[0-9]+ +[0-9]+  ' "$LOG")"
+check_exit "$EXIT_DIFFERENT" "a partition and another disk's" platter diff lab/parts@1:1 lab/anew:/
+check_exit "$EXIT_DIFFERENT" "a file" platter diff lab/ext4@1:/large lab/ext4@2:/large
+check "is compared alone" test "$(grep -c '^[ADM!]' "$LOG") $(grep '^M' "$LOG")" = "1 M /large (contents: up to 4.10 kB differ)"
+check_exit 0 "an equal file" platter diff lab/ext4@1:/stays lab/ext4@2:/stays
+check_exit "$EXIT_DIFFERENT" "a directory" platter diff lab/ext4@1:/ lab/ext4@2:/
+check_exit "$EXIT_MISSING" "a path that one does not have" platter diff lab/ext4@1:/new lab/ext4@2:/new
+check_exit "$EXIT_MISSING" "a partition that does not exist" platter diff lab/parts@1:7 lab/parts@2:7
+check_exit "$EXIT_REFUSED" "a partition and a whole disk" platter diff lab/parts@1:1 lab/parts@2
+check_said "do not fit" 'name .* in both'
+check_exit "$EXIT_REFUSED" "blocks of a file" platter diff --blocks lab/ext4@1:/large lab/ext4@2:/large
+
 # A file system that was not unmounted.
 debugfs -w -R 'feature needs_recovery' "$WORK/one" 2>/dev/null >&2
 platter capture --force "$WORK/one" lab/dirty >/dev/null

@@ -46,7 +46,9 @@ pub use copies::{
     CopiesReport, FollowRequest, PromoteReport, PromoteRequest, PushReport, PushRequest, PushedVersion,
     VersionChoice, copies, follow, options_of, promote, push, remove_follower, tell_former,
 };
-pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
+pub use diff::{
+    DiffEvent, DiffPlace, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff,
+};
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{
     ExportHolesReport, ExportOptions, LostFile, LostRange, export, export_holes, export_image, export_stream,

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use platter_disk::survey::read_table;
-use platter_filesystem::{FileTree, Found, open_files, probe};
+use platter_filesystem::{FileTree, Found, READABLE, open_files, probe};
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, Source, advise, is_store_damage};
 
 use super::contents::Side;
+use super::place::{DiffPlace, Places};
 use super::report::{DiffEvent, DiffReport, PartitionDifference};
 use super::table::{self, Pair};
 use super::walk::Walk;
@@ -33,6 +34,8 @@ pub struct DiffRequest {
     pub a: String,
     /// The second.
     pub b: String,
+    /// A partition of each, or files or directories in them, instead of the whole disks.
+    pub places: Option<[DiffPlace; 2]>,
     /// Compare blocks only, and list every range that differs.
     pub blocks: bool,
 }
@@ -49,43 +52,34 @@ pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Resu
     let source_b = store.source(resolved_b.score, Default::default());
     let a = Recipe::open(resolved_a.score, &*source_a)?;
     let b = Recipe::open(resolved_b.score, &*source_b)?;
-    let mut partitions = Vec::new();
-    let mut notes = Vec::new();
-    let mut sums = Differences::default();
-    if a.score() != b.score() {
+    let titles = [title(&resolved_a), title(&resolved_b)];
+    let mut compared = Compared::default();
+    if a.score() != b.score() || request.places.is_some() {
         let cache_options = CacheOptions { block_bytes_max: CACHE_BYTES, ..CacheOptions::default() };
         let cache = BlockCache::new(cache_options)?;
         let disk_a = RecipeDisk::open(a.score(), source_a.clone(), cache.clone())?;
         let disk_b = RecipeDisk::open(b.score(), source_b.clone(), cache)?;
         let view_a = DiskView { device: &disk_a, sector_size: a.root().sector_size };
         let view_b = DiskView { device: &disk_b, sector_size: b.root().sector_size };
-        let titles = [title(&resolved_a), title(&resolved_b)];
-        let disks = Disks { titles, a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
-        let pairs;
-        (pairs, notes) = disks.tables()?;
-        notes.iter().for_each(|note| on_event(&DiffEvent::Note { note: note.clone() }));
-        let mut areas = Areas::new(&pairs);
-        sums = recipe::diff(&a, &b, &mut |difference| {
-            areas.add(difference);
-            if request.blocks {
-                on_event(&blocks_event(difference));
-            }
-            Ok(())
-        })?;
-        if !request.blocks {
-            partitions = disks.partitions(&pairs, areas, on_event)?;
-        }
+        let disks = Disks { titles: &titles, a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
+        compared = disks.compare(request, on_event)?;
     }
-    let new = recipe::new_blocks(&a, &b)?;
+    let new = match request.places {
+        Some(_) => None,
+        None => Some(recipe::new_blocks(&a, &b)?),
+    };
+    let Compared { partitions, notes, sums } = compared;
     let sum = |count: fn(&PartitionDifference) -> u64| partitions.iter().map(count).sum();
     let differs = if request.blocks {
         sums != Differences::default()
     } else {
         !notes.is_empty() || partitions.iter().any(|partition| partition.differs)
     };
+    let places = request.places.as_ref();
+    let [name_a, name_b] = titles;
     Ok(DiffReport {
-        a: title(&resolved_a),
-        b: title(&resolved_b),
+        a: places.map_or_else(|| name_a.clone(), |[place, _]| format!("{name_a}{place}")),
+        b: places.map_or_else(|| name_b.clone(), |[_, place]| format!("{name_b}{place}")),
         score_a: a.score().to_string(),
         score_b: b.score().to_string(),
         differs,
@@ -94,13 +88,21 @@ pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Resu
         only_a_bytes: sums.only_a,
         only_b_bytes: sums.only_b,
         freed_bytes: sums.freed,
-        new_blocks: new.blocks,
-        new_bytes: new.bytes,
+        new_blocks: new.map(|new| new.blocks),
+        new_bytes: new.map(|new| new.bytes),
         added: sum(|partition| partition.added),
         removed: sum(|partition| partition.removed),
         modified: sum(|partition| partition.modified),
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// What was found.
+#[derive(Default)]
+struct Compared {
+    partitions: Vec<PartitionDifference>,
+    notes: Vec<String>,
+    sums: Differences,
 }
 
 fn blocks_event(difference: &Difference) -> DiffEvent {
@@ -172,7 +174,7 @@ impl Areas {
 /// Two versions, as disks.
 struct Disks<'a> {
     /// Their names, for errors.
-    titles: [String; 2],
+    titles: &'a [String; 2],
     a: &'a dyn DiskRead,
     b: &'a dyn DiskRead,
     recipe_a: &'a Recipe<&'a dyn Source>,
@@ -180,6 +182,40 @@ struct Disks<'a> {
 }
 
 impl<'a> Disks<'a> {
+    fn compare(&self, request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Result<Compared> {
+        let places = request.places.as_ref();
+        let places = places.map(|places| Places::find(places, [self.a, self.b], self.titles)).transpose()?;
+        let (pairs, notes) = match &places {
+            Some(places) => (vec![places.pair], Vec::new()),
+            None => self.tables()?,
+        };
+        if let Some(places) = places.as_ref().filter(|_| request.blocks) {
+            places.check_blocks()?;
+        }
+        notes.iter().for_each(|note| on_event(&DiffEvent::Note { note: note.clone() }));
+        let mut areas = Areas::new(&pairs);
+        let mut sums = recipe::diff(self.recipe_a, self.recipe_b, &mut |difference| {
+            areas.add(difference);
+            let inside = match &places {
+                Some(places) => places.pair.a.intersect(&difference.extent),
+                None => Some(difference.extent),
+            };
+            if let Some(extent) = inside.filter(|_| request.blocks) {
+                on_event(&blocks_event(&Difference { extent, ..*difference }));
+            }
+            Ok(())
+        })?;
+        if places.is_some() {
+            areas.outside = Differences::default();
+            sums = areas.inside.first().map_or_else(Differences::default, |(_, sums)| *sums);
+        }
+        let partitions = match request.blocks {
+            true => Vec::new(),
+            false => self.partitions((&pairs, places.as_ref()), areas, on_event)?,
+        };
+        Ok(Compared { partitions, notes, sums })
+    }
+
     fn tables(&self) -> Result<(Vec<Pair>, Vec<String>)> {
         let (table_a, table_b) = (read_table(self.a)?, read_table(self.b)?);
         Ok(table::compare((&table_a, self.a.length()), (&table_b, self.b.length())))
@@ -187,7 +223,7 @@ impl<'a> Disks<'a> {
 
     fn partitions(
         &self,
-        pairs: &[Pair],
+        (pairs, places): (&[Pair], Option<&Places<'_>>),
         areas: Areas,
         on_event: &mut dyn FnMut(&DiffEvent),
     ) -> Result<Vec<PartitionDifference>> {
@@ -195,7 +231,7 @@ impl<'a> Disks<'a> {
         let mut reports = Vec::new();
         for pair in pairs {
             let sums = areas.inside.iter().find(|(inside, _)| inside == pair).map(|(_, sums)| *sums);
-            let report = self.partition_or_damage(pair, sums, &changed, on_event)?;
+            let report = self.partition_or_damage((pair, places), sums, &changed, on_event)?;
             on_event(&DiffEvent::Partition(report.clone()));
             reports.push(report);
         }
@@ -215,12 +251,12 @@ impl<'a> Disks<'a> {
     /// Compares a partition. If the store damaged it, the others are compared anyway.
     fn partition_or_damage(
         &self,
-        pair: &Pair,
+        (pair, places): (&Pair, Option<&Places<'_>>),
         sums: Option<Differences>,
         changed: &Extents,
         on_event: &mut dyn FnMut(&DiffEvent),
     ) -> Result<PartitionDifference> {
-        let error = match self.partition(pair, sums, changed, on_event) {
+        let error = match self.partition((pair, places), sums, changed, on_event) {
             Err(error) if is_store_damage(&error) => error,
             compared => return compared,
         };
@@ -240,7 +276,7 @@ impl<'a> Disks<'a> {
 
     fn partition(
         &self,
-        pair: &Pair,
+        (pair, places): (&Pair, Option<&Places<'_>>),
         sums: Option<Differences>,
         changed: &Extents,
         on_event: &mut dyn FnMut(&DiffEvent),
@@ -254,7 +290,7 @@ impl<'a> Disks<'a> {
             changed_bytes: sums.map(|sums| sums.data()),
             ..PartitionDifference::default()
         };
-        if report.changed_bytes == Some(0) {
+        if report.changed_bytes == Some(0) && places.is_none_or(Places::is_same_path) {
             report.by_files = open_files(&found_a, self.a, pair.a).is_some();
             return Ok(report);
         }
@@ -264,9 +300,15 @@ impl<'a> Disks<'a> {
             let a = a.map_err(|error| error.within(&self.titles[0]));
             let b = b.map_err(|error| error.within(&self.titles[1]));
             match (a, b) {
-                (Ok(a), Ok(b)) => return self.files(pair, (a, b), changed, report, on_event),
+                (Ok(a), Ok(b)) => return self.files((pair, places), (a, b), changed, report, on_event),
                 (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),
             }
+        }
+        if places.is_some_and(|places| !places.are_partitions()) {
+            return Err(Error::refused(match report.notes.pop() {
+                Some(note) => note,
+                None => format!("files can be compared only in {READABLE}: leave out the path"),
+            }));
         }
         report.differs = true;
         if report.changed_bytes.is_none() {
@@ -279,8 +321,8 @@ impl<'a> Disks<'a> {
 
     fn files(
         &self,
-        pair: &Pair,
-        (a, b): (Box<dyn FileTree + 'a>, Box<dyn FileTree + 'a>),
+        (pair, places): (&Pair, Option<&Places<'_>>),
+        (mut a, mut b): (Box<dyn FileTree + 'a>, Box<dyn FileTree + 'a>),
         changed: &Extents,
         mut report: PartitionDifference,
         on_event: &mut dyn FnMut(&DiffEvent),
@@ -292,11 +334,18 @@ impl<'a> Disks<'a> {
         let named = [("label", a.names().0 != b.names().0), ("UUID", a.names().1 != b.names().1)];
         let named = named.iter().filter(|(_, differs)| *differs);
         report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
+        if places.is_some_and(|places| !places.are_partitions()) {
+            report.notes.clear();
+        }
         report.differs = !report.notes.is_empty();
         let is_alike = kinds.0 == kinds.1 || kinds.0.starts_with("ext") && kinds.1.starts_with("ext");
         let is_unmoved = pair.a.offset == pair.b.offset && a.block_size() == b.block_size() && is_alike;
+        let start = match places {
+            Some(places) => places.start(&mut *a, &mut *b)?,
+            None => ([a.root(), b.root()], String::new()),
+        };
         let sides = (Side::new(a, self.a, self.recipe_a), Side::new(b, self.b, self.recipe_b));
-        Walk::new(sides, (changed, is_unmoved), report, on_event).run()
+        Walk::new(sides, (changed, is_unmoved), report, on_event).run(start)
     }
 }
 

@@ -11,10 +11,12 @@
 mod compare;
 mod contents;
 mod inodes;
+mod place;
 mod report;
 mod table;
 mod walk;
 
 pub use compare::{DiffRequest, diff};
+pub use place::DiffPlace;
 pub use report::{DiffEvent, DiffReport, FileChange, PartitionDifference, PathDifference};
 pub(crate) use walk::displayed;

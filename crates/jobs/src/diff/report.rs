@@ -90,7 +90,7 @@ pub enum DiffEvent {
 /// The totals.
 #[derive(Clone, Debug, Serialize)]
 pub struct DiffReport {
-    /// The first version, `lab/debian12@3`, or the score if that was asked for.
+    /// The first version, `lab/debian12@3`, or the score if that was asked for; with the place in it, `lab/debian12@3:1/etc`.
     pub a: String,
     /// The second.
     pub b: String,
@@ -110,10 +110,11 @@ pub struct DiffReport {
     pub only_b_bytes: u64,
     /// Bytes of zeros where the other has free space.
     pub freed_bytes: u64,
-    /// Blocks of the second version that the first does not have anywhere: its additional cost.
-    pub new_blocks: u64,
+    /// Blocks of the second version that the first does not have anywhere: its additional cost. `null` if only places in the
+    /// versions were compared.
+    pub new_blocks: Option<u64>,
     /// Their bytes.
-    pub new_bytes: u64,
+    pub new_bytes: Option<u64>,
     /// Paths that only the second version has.
     pub added: u64,
     /// Paths that only the first version has.

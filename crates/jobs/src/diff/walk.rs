@@ -95,14 +95,15 @@ impl<'a, 'e> Walk<'a, 'e> {
         Self { a, b, changed, is_unmoved, report, on_event, path, seen, pairs }
     }
 
-    /// Compares all files. Returns the report with the counts.
+    /// Compares two files, and everything below if these are directories. `path` is theirs in readable form, empty for the roots.
+    /// Returns the report with the counts.
     ///
     /// # Errors
     /// The errors of reading the disks. Errors of single files are reported as events.
-    pub(super) fn run(mut self) -> Result<PartitionDifference> {
+    pub(super) fn run(mut self, ([a, b], path): ([u64; 2], String)) -> Result<PartitionDifference> {
         let mut stack = Vec::new();
-        let (root_a, root_b) = (self.a.files.root(), self.b.files.root());
-        self.visit(Some(root_a), Some(root_b), &mut stack)?;
+        self.path = path;
+        self.visit(Some(a), Some(b), &mut stack)?;
         while let Some(frame) = stack.last_mut() {
             self.path.truncate(frame.path_length);
             let Some((name, inode_a, inode_b)) = frame.next() else {

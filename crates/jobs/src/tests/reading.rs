@@ -151,7 +151,8 @@ fn local_and_remote_stores_answer_alike() {
     assert_eq!(kind(afar.resolve("lab/none")), ErrorKind::Missing);
     assert_eq!(kind(afar.resolve("../x?")), ErrorKind::Refused);
     let differs = |store: StoreLocation| {
-        let request = DiffRequest { store, a: "lab/disk@1".into(), b: "lab/disk@2".into(), blocks: true };
+        let request =
+            DiffRequest { store, a: "lab/disk@1".into(), b: "lab/disk@2".into(), places: None, blocks: true };
         let mut events = Vec::new();
         let report = diff(&request, &mut |event| events.push(format!("{event:?}"))).unwrap();
         (events, report.new_blocks, report.changed_bytes)

@@ -7,10 +7,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use platter_browse::FileLocation;
-use platter_jobs::{Error, Result};
+use platter_jobs::{Error, Result, VersionQuery};
 
 use super::signing::SignatureArguments;
 use super::target::CacheArguments;
+
+/// Reads a place in an image of a valid name.
+pub(super) fn location_of_version() -> impl TypedValueParser<Value = FileLocation> {
+    OsStringValueParser::new().try_map(|text| {
+        let location = FileLocation::parse(text.as_bytes())?;
+        location.version.parse::<VersionQuery>()?;
+        Ok::<_, Error>(location)
+    })
+}
 
 /// Reads a place in an image, whose path can be any bytes.
 fn location() -> impl TypedValueParser<Value = FileLocation> {

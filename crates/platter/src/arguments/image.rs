@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use platter_browse::FileLocation;
 use platter_jobs::{BackingFile, ForgetRequest, Format, ImageName};
 
 use super::collect::Keep;
+use super::files::location_of_version;
 use super::live::OfNode;
 use super::lock::LockOptions;
 use super::version::VersionArgument;
@@ -149,10 +151,12 @@ pub(crate) struct Clone {
 
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// NAME (the latest version), NAME@NUMBER, or a score
-    pub(crate) first: VersionArgument,
-    /// Version to compare with, named in the same way
-    pub(crate) second: VersionArgument,
+    /// NAME (the latest version), NAME@NUMBER, or a score; or a partition, file or directory in it: NAME:PARTITION/PATH
+    #[arg(value_parser = location_of_version())]
+    pub(crate) first: FileLocation,
+    /// Version, or place in one, to compare with, named in the same way
+    #[arg(value_parser = location_of_version())]
+    pub(crate) second: FileLocation,
     /// Compare block ids only, and list every range that differs: offset, length, first and second state
     #[arg(long)]
     pub(crate) blocks: bool,

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
+use platter_browse::FileLocation;
 use platter_jobs::{
-    DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, StoreLocation, diff,
+    DiffEvent, DiffPlace, DiffReport, DiffRequest, Error, FileChange, PartitionDifference, PathDifference,
+    StoreLocation, diff,
 };
 
 use super::Outcome;
@@ -12,12 +14,19 @@ use crate::output::{EXIT_CORRUPT, EXIT_DIFFERENT, Output};
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Outcome {
-    let request = DiffRequest {
-        store: store.clone(),
-        a: options.first.to_string(),
-        b: options.second.to_string(),
-        blocks: options.blocks,
+    let (first, second) = (&options.first, &options.second);
+    let places = match [place(first), place(second)] {
+        [None, None] => None,
+        [Some(first), Some(second)] => Some([first, second]),
+        _ => {
+            return Err(Error::refused(format!(
+                "{first} and {second}: name a version twice, or a partition or path in both"
+            )));
+        }
     };
+    let blocks = options.blocks;
+    let (a, b) = (first.version.clone(), second.version.clone());
+    let request = DiffRequest { store: store.clone(), a, b, places, blocks };
     let report = diff(&request, &mut |event| output.fact(event, || event_text(event)))?;
     output.fact(&report, || text(&report, options.blocks));
     Ok(match () {
@@ -25,6 +34,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Out
         () if report.differs => ExitCode::from(EXIT_DIFFERENT),
         () => ExitCode::SUCCESS,
     })
+}
+
+/// A place in a version, if one is named.
+fn place(location: &FileLocation) -> Option<DiffPlace> {
+    let path = location.path.clone()?;
+    Some(DiffPlace { partition: location.partition, path })
 }
 
 fn event_text(event: &DiffEvent) -> String {
@@ -82,7 +97,7 @@ fn partition_text(partition: &PartitionDifference) -> String {
 }
 
 fn text(report: &DiffReport, blocks: bool) -> String {
-    if report.score_a == report.score_b {
+    if report.score_a == report.score_b && report.new_blocks.is_some() {
         return format!("# {} and {} are the same disk", report.a, report.b);
     }
     let verdict = match (report.differs, blocks) {
@@ -90,15 +105,14 @@ fn text(report: &DiffReport, blocks: bool) -> String {
         (false, true) => "do not differ",
         (false, false) => "do not differ in what was compared",
     };
+    let verdict = format!("# {} and {} {verdict}", report.a, report.b);
+    let (Some(new_blocks), Some(new_bytes)) = (report.new_blocks, report.new_bytes) else { return verdict };
     format!(
-        "# {} and {} {verdict}: {} of changed data, {} only in the first, {} only in the second\n# {} blocks of the \
-         second ({}) do not exist in the first",
-        report.a,
-        report.b,
+        "{verdict}: {} of changed data, {} only in the first, {} only in the second\n# {new_blocks} blocks of the second \
+         ({}) do not exist in the first",
         bytes(report.changed_bytes),
         bytes(report.only_a_bytes),
         bytes(report.only_b_bytes),
-        report.new_blocks,
-        bytes(report.new_bytes),
+        bytes(new_bytes),
     )
 }
