@@ -174,8 +174,8 @@ layout lab/packed 3000
 MAKE=(mke2fs -q -F) MOUNT=noatime
 
 check_exit "$EXIT_DIFFERENT" "two that differ" platter diff lab/ext4@1 lab/ext4@2
-check_said "a line of the table" '^M /overwritten \(contents, 200 kB, mtime\)$'
-check_said "and one for a changed byte with its time restored" '^M /large \(contents, 4.10 kB\)$'
+check_said "a line of the table" '^M /overwritten \(contents: up to 200 kB differ, mtime\)$'
+check_said "and one for a changed byte with its time restored" '^M /large \(contents: up to 4.10 kB differ\)$'
 check_exit "$EXIT_DIFFERENT" "in the opposite order" platter diff lab/ext4@2 lab/ext4@1
 check_said "added becomes removed" '^D /new/tree/file$'
 score=$(platter_json show lab/ext4@1 | jq -r .score)
@@ -194,7 +194,7 @@ place=$(debugfs -R 'blocks /stays' "$WORK/disk" 2>/dev/null | awk '{print $3}')
 printf X | dd of="$WORK/disk" bs=1 seek=$((place * 4096 + 77)) conv=notrunc status=none
 platter capture "$WORK/disk" lab/ext4 >/dev/null
 check_exit "$EXIT_DIFFERENT" "a byte changed under the file system" platter diff lab/ext4@2 lab/ext4@3
-check "is reported, and nothing else" test "$(grep -c '^[ADM!]' "$LOG") $(grep '^M' "$LOG")" = "1 M /stays (contents, 4.10 kB)"
+check "is reported, and nothing else" test "$(grep -c '^[ADM!]' "$LOG") $(grep '^M' "$LOG")" = "1 M /stays (contents: up to 4.10 kB differ)"
 # Files in other places: the same tree on a new file system.
 mkdir "$WORK/tree"
 mounted "$WORK/disk" cp -a "$MNT/." "$WORK/tree/"
@@ -241,6 +241,7 @@ sfdisk -q --no-tell-kernel --delete "$WORK/parts" 2
 platter capture "$WORK/parts" lab/parts >/dev/null
 check_exit "$EXIT_DIFFERENT" "different partition tables" platter diff lab/parts@2 lab/parts@3
 check_said "are reported" '^# partition 2 is only on the first disk'
+check_said "an equal partition has its kind of ext" '^# partition 1 \(ext4\): equal$'
 
 # Places in versions.
 check_exit "$EXIT_DIFFERENT" "one partition" platter diff lab/parts@1:1 lab/parts@2:1

@@ -4,7 +4,7 @@
 //! damaged one does not affect the others.
 
 use platter_disk::survey::read_table;
-use platter_filesystem::{FileTree, Found, READABLE, is_readable, label, open_files, probe};
+use platter_filesystem::{FileTree, Found, READABLE, filesystem_name, is_readable, label, open_files, probe};
 use platter_image::{DiskRead, Error, Extent, Result};
 use platter_vdisk::{advise, is_store_damage};
 
@@ -90,25 +90,21 @@ impl Partition {
 
     fn look(&self, disk: &dyn DiskRead, entry: &mut PartitionEntry) -> Result<()> {
         let found = self.probe(disk)?;
-        match &found {
-            Found::Filesystem(name) => {
-                entry.filesystem = (*name).to_owned();
-                entry.label = label(disk, self.extent, name);
-            }
-            Found::Swap(_) => entry.filesystem = "swap".to_owned(),
-            Found::Ambiguous(names) => entry.filesystem = names.join(" or "),
-            Found::Nothing => {}
+        if let Found::Filesystem(name) = &found {
+            entry.label = label(disk, self.extent, name);
         }
-        match open_files(&found, disk, self.extent) {
-            None => {}
-            Some(Ok(files)) => {
-                entry.is_readable = true;
-                entry.filesystem = files.filesystem().to_owned();
-                entry.label = files.names().0.map(str::to_owned);
-            }
+        let files = match open_files(&found, disk, self.extent) {
             Some(Err(error)) if is_store_damage(&error) => return Err(error),
-            // The filesystem was damaged, or in use, when it was captured: whoever reads its files is told.
-            Some(Err(_)) => entry.is_readable = true,
+            files => files,
+        };
+        // If the filesystem was damaged, or in use, when it was captured, whoever reads its files is told.
+        entry.is_readable = files.is_some();
+        let files = files.and_then(Result::ok);
+        if let Some(files) = &files {
+            entry.label = files.names().0.map(str::to_owned);
+        }
+        if found != Found::Nothing {
+            entry.filesystem = filesystem_name(&found, files.as_deref());
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ pub use files::{
     Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
 };
 pub use label::label;
-pub use open_files::{READABLE, is_readable, open_files};
+pub use open_files::{READABLE, filesystem_name, is_readable, open_files};
 pub use path::resolve;
 pub use probe::{Found, Owner, Owners, probe};
 pub use reader::ExamineOptions;

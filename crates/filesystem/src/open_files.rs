@@ -26,6 +26,17 @@ pub fn is_readable(found: &Found) -> bool {
     matches!(found, Found::Filesystem(name) if KINDS.iter().any(|(kind, _)| kind == name))
 }
 
+/// The name of what was found in an extent, for people: the kind of ext if its files are open. Empty if nothing is known.
+pub fn filesystem_name(found: &Found, files: Option<&dyn FileTree>) -> String {
+    match (files, found) {
+        (Some(files), _) => files.filesystem().to_owned(),
+        (None, Found::Swap(_)) => "swap".to_owned(),
+        (None, Found::Filesystem(name)) => (*name).to_owned(),
+        (None, Found::Ambiguous(names)) => names.join(" or "),
+        (None, Found::Nothing) => String::new(),
+    }
+}
+
 /// Opens the files of the filesystem that was found at the start of `extent`; `None` if files of this kind cannot be read.
 ///
 /// # Errors

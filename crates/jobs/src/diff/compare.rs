@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use platter_disk::survey::read_table;
-use platter_filesystem::{FileTree, Found, READABLE, open_files, probe};
+use platter_filesystem::{FileTree, READABLE, filesystem_name, open_files, probe};
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
@@ -171,6 +171,9 @@ impl Areas {
     }
 }
 
+/// The files of a filesystem, or why they cannot be read; `None` if files of its kind cannot be read.
+type OpenedFiles<'a> = Option<Result<Box<dyn FileTree + 'a>>>;
+
 /// Two versions, as disks.
 struct Disks<'a> {
     /// Their names, for errors.
@@ -281,9 +284,8 @@ impl<'a> Disks<'a> {
         changed: &Extents,
         on_event: &mut dyn FnMut(&DiffEvent),
     ) -> Result<PartitionDifference> {
-        let found_a = probe(self.a, pair.a).map_err(|error| error.within(&self.titles[0]))?;
-        let found_b = probe(self.b, pair.b).map_err(|error| error.within(&self.titles[1]))?;
-        let (name_a, name_b) = (name(&found_a), name(&found_b));
+        let (name_a, files_a) = self.open(0, pair.a)?;
+        let (name_b, files_b) = self.open(1, pair.b)?;
         let mut report = PartitionDifference {
             partition: pair.number,
             filesystem: if name_a == name_b { name_a } else { format!("{name_a}, then {name_b}") },
@@ -291,14 +293,10 @@ impl<'a> Disks<'a> {
             ..PartitionDifference::default()
         };
         if report.changed_bytes == Some(0) && places.is_none_or(Places::is_same_path) {
-            report.by_files = open_files(&found_a, self.a, pair.a).is_some();
+            report.by_files = files_a.is_some();
             return Ok(report);
         }
-        let files_a = open_files(&found_a, self.a, pair.a);
-        let files_b = open_files(&found_b, self.b, pair.b);
         if let (Some(a), Some(b)) = (files_a, files_b) {
-            let a = a.map_err(|error| error.within(&self.titles[0]));
-            let b = b.map_err(|error| error.within(&self.titles[1]));
             match (a, b) {
                 (Ok(a), Ok(b)) => return self.files((pair, places), (a, b), changed, report, on_event),
                 (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),
@@ -319,6 +317,19 @@ impl<'a> Disks<'a> {
         Ok(report)
     }
 
+    /// Opens the files in a partition of one disk, if they can be read. Returns also the name of its filesystem.
+    fn open(&self, side: usize, extent: Extent) -> Result<(String, OpenedFiles<'a>)> {
+        let disk = [self.a, self.b][side];
+        let within = |error: Error| error.within(&self.titles[side]);
+        let found = probe(disk, extent).map_err(within)?;
+        let files = match open_files(&found, disk, extent) {
+            Some(Err(error)) if is_store_damage(&error) => return Err(within(error)),
+            files => files.map(|files| files.map_err(within)),
+        };
+        let tree = files.as_ref().and_then(|files| files.as_deref().ok());
+        Ok((filesystem_name(&found, tree), files))
+    }
+
     fn files(
         &self,
         (pair, places): (&Pair, Option<&Places<'_>>),
@@ -329,8 +340,6 @@ impl<'a> Disks<'a> {
     ) -> Result<PartitionDifference> {
         report.by_files = true;
         let kinds = (a.filesystem(), b.filesystem());
-        report.filesystem =
-            if kinds.0 == kinds.1 { kinds.0.to_owned() } else { format!("{}, then {}", kinds.0, kinds.1) };
         let named = [("label", a.names().0 != b.names().0), ("UUID", a.names().1 != b.names().1)];
         let named = named.iter().filter(|(_, differs)| *differs);
         report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
@@ -352,19 +361,9 @@ impl<'a> Disks<'a> {
 /// The reason why a filesystem is compared only by its blocks; an error if the disk itself failed.
 fn by_blocks(error: Error) -> Result<String> {
     match error.kind() {
-        _ if is_store_damage(&error) => Err(error),
         ErrorKind::Corrupt | ErrorKind::Refused => {
             Ok(format!("compared by blocks only: {}", error.with_causes()))
         }
         _ => Err(error),
-    }
-}
-
-fn name(found: &Found) -> String {
-    match found {
-        Found::Swap(_) => "swap".to_owned(),
-        Found::Filesystem(name) => (*name).to_owned(),
-        Found::Ambiguous(names) => names.join(" or "),
-        Found::Nothing => String::new(),
     }
 }

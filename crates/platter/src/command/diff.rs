@@ -59,10 +59,14 @@ fn path_text(path: &PathDifference) -> String {
         FileChange::Unreadable => "!",
     };
     let partition = path.partition.map_or(String::new(), |number| format!("{number}:"));
-    let mut what: Vec<String> = path.what.iter().map(ToString::to_string).collect();
-    if path.changed_bytes > 0 {
-        what.insert(1.min(what.len()), bytes(path.changed_bytes));
-    }
+    let named = path.what.iter().map(|what| match *what {
+        // Whole pieces of a file are compared.
+        "contents" if path.changed_bytes > 0 => {
+            format!("contents: up to {} differ", bytes(path.changed_bytes))
+        }
+        what => what.to_owned(),
+    });
+    let mut what: Vec<String> = named.collect();
     what.extend(path.reason.clone());
     let what = if what.is_empty() { String::new() } else { format!(" ({})", what.join(", ")) };
     format!("{mark} {partition}{}{what}", path.path)
