@@ -124,8 +124,8 @@ check "$room: the sender creates the file" until_true 60 test -s "$WORK/new-key"
 check "$room: for its user only" test "$(stat -c %a "$WORK/new-key")" = 600
 receive 1 "$score"
 receive 2 "$score" --key-file "$WORK/other-key"
-says receive-1 "a receiver without the key is told" 'ignored the sender of lab/disk@1 at 10.78.0.200:7580: it needs a join key'
-says receive-2 "a receiver with another key is told" 'ignored the sender .*: it has another join key'
+says receive-1 "a receiver without the key is told" 'ignored the sender of lab/disk@1 at 10.78.0.200:7580: it needs a key file'
+says receive-2 "a receiver with another key is told" 'ignored the sender .*: it has another key file'
 check "$room: and both wait" kill -0 "${pids[receive-1]}" "${pids[receive-2]}"
 stopped receive-1 receive-2
 # Without announcements, the sender itself refuses.
@@ -158,7 +158,7 @@ rogue_is_ignored() { # NAME WHY OPTION...: the options of the receiver and of th
 room="a rogue, and a score"
 rogue_is_ignored "$score" ''
 room="a rogue, and a join key"
-rogue_is_ignored lab/disk 'it casts without a join key' --key-file "$WORK/key" --trust-any
+rogue_is_ignored lab/disk 'it casts without a key file' --key-file "$WORK/key" --trust-any
 room="a rogue, and a signature"
 "$PLATTER" key create "$WORK/secret" --no-password >/dev/null
 platter sign lab/disk --key "$WORK/secret" >/dev/null

@@ -20,7 +20,7 @@ random 65536 "encrypted 2" | dd of="$WORK/disk-2" bs=65536 seek=9 conv=notrunc s
 # files_with_marker DIR: the files in which the marker is
 files_with_marker() { grep -rlaF -- "$MARKER" "$1"; }
 no_marker() { ! files_with_marker "$1"; }
-locked() { env -u PLATTER_UNLOCK_FILE -u PLATTER_UNLOCK_COMMAND setsid "$PLATTER" --store "$STORE" "$@" </dev/null; }
+locked() { env -u PLATTER_UNLOCK_FILE -u PLATTER_UNLOCK_COMMAND setsid timeout -s KILL 300 "$PLATTER" --store "$STORE" "$@" </dev/null; }
 with_file() { locked --unlock-file "$1" "${@:2}"; }
 with_command() { locked --unlock-command "$1" "${@:2}"; }
 installs() { rm -f "$WORK/target" && platter install "$1" "$WORK/target" --yes && cmp "$2" "$WORK/target"; }
@@ -55,10 +55,11 @@ check "the marker is in no file of the store" no_marker "$STORE"
 
 check "names are readable without a key" locked images
 check_said "and listed" 'lab/disk'
-for words in "install lab/disk $WORK/none --yes" "export lab/disk $WORK/none" "capture --raw $WORK/disk lab/other" "gc" "rebuild" "discard-interrupted" "diff lab/disk@1 lab/disk@2"; do
+for words in "install lab/disk $WORK/none --yes" "export lab/disk $WORK/none" "capture --raw $WORK/disk lab/other" "gc" "rebuild" "discard-interrupted" "diff lab/disk@1 lab/disk@2" \
+	"ls lab/disk" "find lab/disk:/" "cat lab/disk:/none" "mount lab/disk $MNT" "attach lab/disk --nbd $WORK/none.sock" "cast lab/disk --key-file $KEY"; do
 	# shellcheck disable=SC2086  # split into arguments
 	check_exit "$EXIT_REFUSED" "without a key, ${words%% *} is refused" locked $words
-	check_said "and says what is missing" 'unlock-file'
+	check_said "and says what is missing" 'the store is encrypted: name its secret with --unlock-file or --unlock-command [(]the key of domain '
 done
 check "nothing was written" test ! -s "$WORK/none"
 check "check without a key verifies checksums" locked check --read-data

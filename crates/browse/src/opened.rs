@@ -24,6 +24,7 @@ fn with_disk<T>(
     work: impl FnOnce(&dyn DiskRead) -> Result<T>,
 ) -> Result<T> {
     let store = OpenStore::open_reader(store)?;
+    store.domain()?.check_open()?;
     let resolved = store.resolve(version)?;
     let source = store.source(resolved.score, Default::default());
     let cache = BlockCache::new(CacheOptions { block_bytes_max: CACHE_BYTES, ..CacheOptions::default() })?;

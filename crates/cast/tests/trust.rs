@@ -175,9 +175,9 @@ fn with_a_join_key_nothing_but_nonces_is_readable() {
 fn a_join_needs_the_same_key_on_both_sides() {
     let (key, other) = (JoinKey::new([5; 32]), JoinKey::new([6; 32]));
     for (of_sender, of_receiver, why) in [
-        (Some(&key), None, "needs a join key"),
-        (None, Some(&key), "without a join key"),
-        (Some(&other), Some(&key), "another join key"),
+        (Some(&key), None, "needs a key file"),
+        (None, Some(&key), "without a key file"),
+        (Some(&other), Some(&key), "another key file"),
     ] {
         let mut pair = Pair::new(of_sender.cloned(), of_receiver.cloned());
         let announcement = pair.announcement();

@@ -45,7 +45,7 @@ const RELEASE_LOOK: Duration = Duration::from_millis(20);
 pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Sync + 'static) -> Result<()> {
     // First, so that a store without its key gets no certificate and no sockets.
     if let Some(keys) = options.store.read_key_file()? {
-        options.store.need_key(keys.domain())?;
+        keys.domain().check_open()?;
     }
     let on_event: OnEvent = Arc::new(on_event);
     let (end, ending) = watch::channel(false);

@@ -112,8 +112,7 @@ impl Domain {
         let ring = KEYRING.read();
         ring.iter().find(|keys| keys.domain == self).map(Arc::clone).ok_or_else(|| {
             Error::refused(format!(
-                "the data is encrypted, and this process does not have the key of domain {self}: name its secret with \
-                 --unlock-file or --unlock-command"
+                "the store is encrypted: name its secret with --unlock-file or --unlock-command (the key of domain {self})"
             ))
         })
     }

@@ -350,7 +350,7 @@ impl StorePlace {
                     "{} is missing: the store cannot be read without it; restore it from a copy",
                     path.display()
                 );
-                return Err(Error::new(ErrorKind::Missing, what).with_source(error));
+                return Err(Error::missing(what));
             }
             opened => opened.context(|| format!("opening {}", path.display()))?,
         };
@@ -358,21 +358,6 @@ impl StorePlace {
         let mut bytes = vec![0; length.min(KEY_FILE_LENGTH_MAX + 1) as usize];
         file.read_exact_at(&mut bytes, 0).context(|| format!("reading {}", path.display()))?;
         KeyFile::decode(&bytes).map_err(|error| error.within(path.display().to_string()))
-    }
-
-    /// Refuses what needs the key of an encrypted store if this process does not have it.
-    ///
-    /// # Errors
-    /// `Refused`; as [`StorePlace::read_format`].
-    pub fn need_key(&self, domain: Domain) -> Result<()> {
-        match domain.is_open() {
-            true => Ok(()),
-            false => Err(Error::refused(format!(
-                "the store in {} is encrypted and locked: name a secret of one of its key slots with --unlock-file or \
-                 --unlock-command",
-                self.dir.display()
-            ))),
-        }
     }
 
     /// Reads `store.json`.
@@ -385,7 +370,7 @@ impl StorePlace {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let dir = self.dir.display();
                 let what = format!("there is no store in {dir}: make one with `platter init --store {dir}`");
-                return Err(Error::new(ErrorKind::Missing, what).with_source(error));
+                return Err(Error::missing(what));
             }
             opened => opened.context(|| format!("opening {}", path.display()))?,
         };

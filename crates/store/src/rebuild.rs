@@ -94,7 +94,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let (store, has_format) = store_id(place, &packs)?;
     let domain = domain_of(place, store, &packs, has_format)?;
     let format = Format { id: store, domain };
-    place.need_key(domain)?;
+    domain.check_open()?;
     finish_interrupted(place)?;
     // A cache of the footers, which are read again.
     remove_index(place, store)?;

@@ -462,7 +462,7 @@ impl Store {
     pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
         let format = place.read_format()?;
         let Format { id, domain } = format;
-        place.need_key(domain)?;
+        domain.check_open()?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
         let catalog = crate::catalog::Catalog::open_reader(place)?;
         catalog.remove_others(place)?;

@@ -188,7 +188,7 @@ impl Store {
         let catalog = Catalog::open_writer(place, |catalog| {
             check_store(catalog, format)?;
             // Interrupted sessions are proven by their contents, and what is stored is encrypted.
-            place.need_key(format.domain)
+            format.domain.check_open()
         })?;
         let writer = Writer {
             catalog: Mutex::new(catalog),
@@ -295,7 +295,7 @@ impl Store {
     /// # Errors
     /// `Refused`.
     pub fn need_key(&self) -> Result<()> {
-        self.0.place.need_key(self.0.domain)
+        self.0.domain.check_open()
     }
 
     /// Returns the number of blocks that can be read. A block that several packs have may count several times.

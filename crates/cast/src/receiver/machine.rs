@@ -218,10 +218,10 @@ impl Receiver {
     /// Checks whether a wanted session may be joined.
     fn check(&mut self, datagram: &[u8], announce: &Announce) -> Result<(), String> {
         match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
-            (None, true) => return Err("it needs a join key (--key-file FILE)".into()),
-            (Some(_), false) => return Err("it casts without a join key".into()),
+            (None, true) => return Err("it needs a key file (--key-file FILE)".into()),
+            (Some(_), false) => return Err("it casts without a key file".into()),
             (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
-                return Err("it has another join key".into());
+                return Err("it has another key file".into());
             }
             _ => {}
         }

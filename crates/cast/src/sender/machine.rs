@@ -320,7 +320,7 @@ impl Sender {
             }
             Some(_) if self.options.join_key.is_some() && !is_encrypted => {
                 self.progress.rejected += 1;
-                Some(JoinMessage::Refused { reason: "this cast needs a join key (--key-file FILE)".into() })
+                Some(JoinMessage::Refused { reason: "this cast needs a key file (--key-file FILE)".into() })
             }
             Some(JoinMessage::Join { wanted, hello, buffer_chunks }) => {
                 Some(self.handle_join(now, connection, &wanted, (hello, from), buffer_chunks))
@@ -356,7 +356,7 @@ impl Sender {
     /// Answers a receiver that has a join key. What follows on this connection is encrypted.
     fn handle_greeting(&mut self, connection: u64, receiver_nonce: &[u8; 32]) -> Option<JoinMessage> {
         let Some(join_key) = &self.options.join_key else {
-            let reason = "this cast has no join key, so it is not encrypted: join it without --key-file";
+            let reason = "this cast has no key file, so it is not encrypted: join it without --key-file";
             return Some(JoinMessage::Refused { reason: reason.into() });
         };
         self.greetings += 1;

@@ -47,6 +47,7 @@ pub struct DiffRequest {
 pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Result<DiffReport> {
     let started = Instant::now();
     let store = OpenStore::open_reader(&request.store)?;
+    store.domain()?.check_open()?;
     let (resolved_a, resolved_b) = (store.resolve(&request.a)?, store.resolve(&request.b)?);
     let source_a = store.source(resolved_a.score, Default::default());
     let source_b = store.source(resolved_b.score, Default::default());

@@ -60,13 +60,18 @@ const TRUSTED: &str = "nothing proves that this is the disk you mean: the sender
 /// sender lacks blocks; `Io`. Once something was written, the error describes the state of the target.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     match &request.origin {
-        Some(origin) => origin.receive(request, progress, &|request| receive_cast(request, progress)),
-        None => receive_cast(request, progress),
+        Some(origin) => origin
+            .receive(request, progress, &|request, version| receive_cast(request, Some(version), progress)),
+        None => receive_cast(request, None, progress),
     }
 }
 
-/// Receives a whole disk from the cast that the options of the network name.
-fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
+/// Receives a whole disk from the cast that the options of the network name. `version`: what is wanted, if that is known for certain.
+fn receive_cast(
+    request: &ReceiveRequest,
+    version: Option<&str>,
+    progress: &dyn Progress,
+) -> Result<ReceiveReport> {
     let started = Instant::now();
     let is_proved = matches!(request.network.wanted, Wanted::Score(_));
     let check = if is_proved { None } else { request.signatures.check()? };
@@ -96,7 +101,7 @@ fn receive_cast(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rec
     }
     progress.begin("waiting for a sender", 0);
     let mut heard =
-        Heard { progress, offered: &offered, name: String::new(), wanted: 0, bytes: 0, ignored: 0 };
+        Heard { progress, version, offered: &offered, name: String::new(), wanted: 0, bytes: 0, ignored: 0 };
     let summary = platter_net::receive(&network, &mut sink, |event| heard.hear(event));
     let summary = summary.map_err(|error| request.target.explain(error))?;
     let ended = ended.lock().take().ok_or_else(|| Error::bug("received a disk without a target"))?;
@@ -197,6 +202,8 @@ fn opener(
 /// What was heard from the sender, for the user.
 struct Heard<'a> {
     progress: &'a dyn Progress,
+    /// The wanted version. The casts of an origin name only its score.
+    version: Option<&'a str>,
     offered: &'a Mutex<Option<Offered>>,
     name: String,
     wanted: u32,
@@ -209,7 +216,8 @@ impl Heard<'_> {
     fn hear(&mut self, event: ReceiveEvent) {
         match event {
             ReceiveEvent::Joined { name, score, offer } => {
-                self.progress.note(&format!("joined the cast of {name}, score {score}"));
+                let version = self.version.unwrap_or(&name);
+                self.progress.note(&format!("joined the cast of {version}, score {score}"));
                 *self.offered.lock() = Some(Offered { name: name.clone(), offer });
                 self.name = name;
             }

@@ -44,7 +44,7 @@ impl OriginCastRequest {
         &self,
         request: &ReceiveRequest,
         progress: &dyn Progress,
-        receive: &dyn Fn(&ReceiveRequest) -> Result<ReceiveReport>,
+        receive: &dyn Fn(&ReceiveRequest, &str) -> Result<ReceiveReport>,
     ) -> Result<ReceiveReport> {
         let store = OriginStore::open(&self.origin)?;
         let resolved = store.resolve(&self.version)?;
@@ -67,7 +67,7 @@ impl OriginCastRequest {
         }
         let result = thread::scope(|scope| {
             scope.spawn(|| asking.ask_until_end(&store, &version, &address, progress));
-            let result = receive(&request);
+            let result = receive(&request, &version);
             asking.has_ended.store(true, Ordering::Relaxed);
             result
         });
