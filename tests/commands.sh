@@ -14,7 +14,7 @@ check_exit "$EXIT_USAGE" "an unknown option" platter images --no-such-option
 check_exit "$EXIT_USAGE" "an unknown option with --json" platter --json images --no-such-option
 check_said "is reported as JSON" '^\{"error":"unexpected argument .--no-such-option.*"exit_code":2,"kind":"usage"\}'
 check_exit "$EXIT_MISSING" "no store" platter images
-check "the advice is last" grep -qE 'there is no store in .*: make one with .platter init --store [^ ]+$' "$LOG"
+check_said "the advice is last" 'there is no store in .*: make one with .platter init --store [^ ]+$'
 check_said "and init is suggested" 'init'
 check "init" platter init
 check_exit "$EXIT_REFUSED" "init in the directory of a store" platter init

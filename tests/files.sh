@@ -90,6 +90,7 @@ while IFS='|' read -r name mount_options mkfs; do
 	check "$name: capture" platter capture "$WORK/disk" disk
 	mount -o loop,ro,noatime "$WORK/disk" "$MNT"
 	check_image "$name" disk:
+	check "$name: the whole disk has a name" test "$(platter cat disk:disk/etc/hostname) $(platter ls disk | awk 'NR == 2 { print $1 }')" = 'lab disk'
 	check "$name: ls of an image lists what it has" grep -q "${name%%[0-9 ,]*}" <(platter ls disk)
 	umount "$MNT"
 done <<-END
@@ -237,6 +238,8 @@ check_exit "$EXIT_REFUSED" "without a number it is not clear which" platter cat 
 check_said "the message lists them" '1 \(ext4\), 2 \(ext4\), 3 \(vfat\)'
 check "an empty FAT volume" test -z "$(platter ls parted:3/)"
 check_exit "$EXIT_MISSING" "a partition that does not exist" platter ls parted:7/
+check_exit "$EXIT_MISSING" "the whole disk, if it has partitions" platter ls parted:disk/
+check_said "is not meant" 'has a partition table'
 check_exit "$EXIT_USAGE" "a number that is none" platter ls parted:x/
 check_exit "$EXIT_MISSING" "an image that does not exist" platter ls absent:/
 

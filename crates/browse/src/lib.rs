@@ -17,7 +17,7 @@ mod read;
 
 pub use copy::{CopyReport, copy_out};
 pub use entry::{FileEntry, FileType, PartitionEntry};
-pub use location::FileLocation;
+pub use location::{FileLocation, PartitionName};
 pub use mount::{Admit, MountEvent, MountRequest, mount};
 pub use opened::{Visit, find, list, partitions};
 pub use platter_filesystem::escaped;

@@ -5,13 +5,43 @@ use std::fmt;
 use platter_filesystem::escaped;
 use platter_image::{Error, Result};
 
+/// A partition, or a disk without any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartitionName {
+    /// `disk`: the whole disk, which has no partition table.
+    WholeDisk,
+    /// The number of a partition.
+    Number(u32),
+}
+
+impl PartitionName {
+    const WHOLE_DISK: &str = "disk";
+
+    /// Reads `disk`, or a number from 1.
+    fn parse(text: &str) -> Option<Self> {
+        if text == Self::WHOLE_DISK {
+            return Some(Self::WholeDisk);
+        }
+        text.parse().ok().filter(|number| *number > 0).map(Self::Number)
+    }
+}
+
+impl fmt::Display for PartitionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WholeDisk => f.write_str(Self::WHOLE_DISK),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
 /// A version, a partition of it, and a path in its filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLocation {
     /// The version: `NAME`, `NAME@NUMBER` or a score.
     pub version: String,
-    /// The number of the partition; `None`: the only one with a filesystem that can be read.
-    pub partition: Option<u32>,
+    /// The partition; `None`: the only one with a filesystem that can be read.
+    pub partition: Option<PartitionName>,
     /// The path; `None` if only a version was named. It begins with `/`, and need not be UTF-8.
     pub path: Option<Vec<u8>>,
 }
@@ -36,10 +66,10 @@ impl FileLocation {
         };
         let partition = match number {
             "" => None,
-            number => Some(number.parse().ok().filter(|number| *number > 0).ok_or_else(|| {
+            name => Some(PartitionName::parse(name).ok_or_else(|| {
                 Error::refused(format!(
-                    "{text:?}: {number:?} is no partition number: write NAME:2/etc, or NAME:/etc if the image has \
-                     only one filesystem"
+                    "{text:?}: {name:?} is no partition: write NAME:2/etc, NAME:disk/etc for a disk without a partition table, \
+                     or NAME:/etc if there is only one filesystem"
                 ))
             })?),
         };
@@ -51,16 +81,17 @@ impl fmt::Display for FileLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.version)?;
         let Some(path) = &self.path else { return Ok(()) };
-        let partition = self.partition.map_or(String::new(), |number| number.to_string());
+        let partition = self.partition.map_or(String::new(), |partition| partition.to_string());
         write!(f, ":{partition}{}", escaped(path))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::PartitionName::Number;
     use super::*;
 
-    fn parts(text: &str) -> (String, Option<u32>, Option<String>) {
+    fn parts(text: &str) -> (String, Option<PartitionName>, Option<String>) {
         let parsed = FileLocation::parse(text.as_bytes()).unwrap();
         (parsed.version, parsed.partition, parsed.path.map(|path| String::from_utf8(path).unwrap()))
     }
@@ -68,18 +99,19 @@ mod tests {
     #[test]
     fn every_form_is_read() {
         assert_eq!(parts("lab/a"), ("lab/a".into(), None, None));
-        assert_eq!(parts("lab/a:2"), ("lab/a".into(), Some(2), Some("/".into())));
-        assert_eq!(parts("lab/a@3:2/etc/x:y"), ("lab/a@3".into(), Some(2), Some("/etc/x:y".into())));
+        assert_eq!(parts("lab/a:2"), ("lab/a".into(), Some(Number(2)), Some("/".into())));
+        assert_eq!(parts("lab/a@3:2/etc/x:y"), ("lab/a@3".into(), Some(Number(2)), Some("/etc/x:y".into())));
+        assert_eq!(parts("a:disk/etc"), ("a".into(), Some(PartitionName::WholeDisk), Some("/etc".into())));
         assert_eq!(parts("a:/"), ("a".into(), None, Some("/".into())));
         assert_eq!(parts("a:"), ("a".into(), None, Some("/".into())));
-        for text in ["lab/a:2/etc", "a:/b", "a"] {
+        for text in ["lab/a:2/etc", "a:/b", "a:disk/", "a"] {
             assert_eq!(FileLocation::parse(text.as_bytes()).unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn a_wrong_partition_is_refused() {
-        for text in ["a:0/etc", "a:etc", "a:-1/", "a:99999999999/"] {
+        for text in ["a:0/etc", "a:etc", "a:disks/", "a:-1/", "a:99999999999/"] {
             assert!(FileLocation::parse(text.as_bytes()).is_err(), "{text}");
         }
     }
@@ -87,7 +119,10 @@ mod tests {
     #[test]
     fn a_path_is_any_bytes() {
         let parsed = FileLocation::parse(b"lab/a:2/odd/\xff\xfe").unwrap();
-        assert_eq!((parsed.partition, parsed.path.as_deref()), (Some(2), Some(&b"/odd/\xff\xfe"[..])));
+        assert_eq!(
+            (parsed.partition, parsed.path.as_deref()),
+            (Some(Number(2)), Some(&b"/odd/\xff\xfe"[..]))
+        );
         assert_eq!(parsed.to_string(), "lab/a:2/odd/\\377\\376");
         for text in [&b"lab/\xff"[..], b"lab/\xff:2/", b"lab/a:\xff/"] {
             assert!(FileLocation::parse(text).is_err());

@@ -9,16 +9,12 @@ use platter_image::{DiskRead, Error, Extent, Result};
 use platter_vdisk::{advise, is_store_damage};
 
 use crate::entry::PartitionEntry;
-use crate::location::FileLocation;
-
-/// The name of a filesystem on a disk without a partition table, instead of a number.
-pub(crate) const WHOLE_DISK: &str = "disk";
+use crate::location::{FileLocation, PartitionName};
 
 /// A partition, as its table states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
-    /// `None` for the whole disk.
-    number: Option<u32>,
+    name: PartitionName,
     extent: Extent,
     type_name: &'static str,
     /// Whether it lies on the disk.
@@ -26,9 +22,15 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// Its number, or [`WHOLE_DISK`].
-    pub(crate) fn name(&self) -> String {
-        self.number.map_or_else(|| WHOLE_DISK.to_owned(), |number| number.to_string())
+    pub(crate) fn name(&self) -> PartitionName {
+        self.name
+    }
+
+    fn number(&self) -> Option<u32> {
+        match self.name {
+            PartitionName::WholeDisk => None,
+            PartitionName::Number(number) => Some(number),
+        }
     }
 
     pub(crate) fn extent(&self) -> Extent {
@@ -37,9 +39,9 @@ impl Partition {
 
     /// Its name in messages.
     pub(crate) fn of(&self, version: &str) -> String {
-        match self.number {
-            Some(number) => format!("partition {number} of {version}"),
-            None => format!("the disk of {version}"),
+        match self.name {
+            PartitionName::Number(number) => format!("partition {number} of {version}"),
+            PartitionName::WholeDisk => format!("the disk of {version}"),
         }
     }
 
@@ -71,7 +73,7 @@ impl Partition {
     /// Others of reading the disk.
     fn describe(&self, disk: &dyn DiskRead, version: &str) -> Result<PartitionEntry> {
         let mut entry = PartitionEntry {
-            number: self.number,
+            number: self.number(),
             offset: self.extent.offset,
             length: self.extent.length,
             filesystem: self.type_name.to_owned(),
@@ -128,7 +130,7 @@ impl<'d> Partitions<'d> {
         let listed = table.partitions.iter().filter(|partition| !partition.container);
         let mut list: Vec<Partition> = listed
             .map(|partition| Partition {
-                number: Some(partition.number),
+                name: PartitionName::Number(partition.number),
                 extent: partition.extent,
                 type_name: partition.type_name,
                 is_inside: partition.extent.end() <= disk.length(),
@@ -136,7 +138,7 @@ impl<'d> Partitions<'d> {
             .collect();
         if list.is_empty() {
             let extent = Extent::new(0, disk.length());
-            list.push(Partition { number: None, extent, type_name: "", is_inside: true });
+            list.push(Partition { name: PartitionName::WholeDisk, extent, type_name: "", is_inside: true });
         }
         Ok(Self { disk, version, list })
     }
@@ -160,17 +162,23 @@ impl<'d> Partitions<'d> {
     /// is damaged; those of reading the disk.
     pub(crate) fn choose(&self, location: &FileLocation) -> Result<Partition> {
         let version = self.version;
-        let Some(number) = location.partition else { return self.only() };
-        let Some(found) = self.list.iter().find(|found| found.number == Some(number)) else {
-            let has = self.described()?;
-            return Err(Error::missing(format!("{version} has no partition {number}; it has {has}")));
+        let Some(name) = location.partition else { return self.only() };
+        let Some(found) = self.list.iter().find(|found| found.name == name) else {
+            let has = names(&self.describe()?);
+            return Err(Error::missing(match name {
+                PartitionName::WholeDisk => {
+                    format!("{version} has a partition table: write {version}:NUMBER; it has {has}")
+                }
+                PartitionName::Number(number) => format!("{version} has no partition {number}; it has {has}"),
+            }));
         };
         let what = found.describe(self.disk, version)?;
         match what.damage {
             Some(damage) => Err(Error::corrupt(damage)),
             None if what.is_readable => Ok(*found),
             None => Err(Error::refused(format!(
-                "partition {number} of {version} contains {}: only files of {READABLE} can be read",
+                "{} contains {}: only files of {READABLE} can be read",
+                found.of(version),
                 if what.filesystem.is_empty() { "nothing known" } else { &what.filesystem }
             ))),
         }
@@ -198,22 +206,18 @@ impl<'d> Partitions<'d> {
             ))),
         }
     }
-
-    fn described(&self) -> Result<String> {
-        Ok(names(&self.describe()?))
-    }
 }
 
 /// `1 (ext4), 2 (damaged)`
 fn names(partitions: &[PartitionEntry]) -> String {
     let shown = partitions.iter().map(|found| {
-        let number = found.number.map_or_else(|| "the whole disk".to_owned(), |number| number.to_string());
+        let name = found.number.map_or(PartitionName::WholeDisk, PartitionName::Number);
         let contents = match found.filesystem.as_str() {
             _ if found.damage.is_some() => "damaged",
             "" => "unknown",
             filesystem => filesystem,
         };
-        format!("{number} ({contents})")
+        format!("{name} ({contents})")
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -47,7 +47,8 @@ pub use copies::{
     VersionChoice, copies, follow, options_of, promote, push, remove_follower, tell_former,
 };
 pub use diff::{
-    DiffEvent, DiffPlace, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff,
+    DiffEvent, DiffPartition, DiffPlace, DiffReport, DiffRequest, FileChange, PartitionDifference,
+    PathDifference, diff,
 };
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{

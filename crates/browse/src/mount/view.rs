@@ -203,7 +203,7 @@ impl MountedFiles {
                 }
                 Err(error) => return Err(error.within(version.shown)),
             }
-            let name = partition.name();
+            let name = partition.name().to_string();
             let shown = || format!("{}:{name}", version.shown);
             let index = self.filesystems.index(version.score, partition.extent(), shown);
             found.push((name, index));

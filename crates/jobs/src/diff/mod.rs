@@ -17,6 +17,6 @@ mod table;
 mod walk;
 
 pub use compare::{DiffRequest, diff};
-pub use place::DiffPlace;
+pub use place::{DiffPartition, DiffPlace};
 pub use report::{DiffEvent, DiffReport, FileChange, PartitionDifference, PathDifference};
 pub(crate) use walk::displayed;

@@ -11,11 +11,22 @@ use platter_vdisk::advise;
 use super::table::Pair;
 use super::walk::displayed;
 
+/// A partition of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiffPartition {
+    /// The only one with a filesystem whose files can be read.
+    Only,
+    /// The whole disk, which has no partition table.
+    WholeDisk,
+    /// The one with this number.
+    Number(u32),
+}
+
 /// A place in a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffPlace {
-    /// The number of the partition; `None`: the only one with a filesystem whose files can be read.
-    pub partition: Option<u32>,
+    /// The partition.
+    pub partition: DiffPartition,
     /// The path of the file or directory in its filesystem; `/` for the partition.
     pub path: Vec<u8>,
 }
@@ -23,8 +34,12 @@ pub struct DiffPlace {
 impl fmt::Display for DiffPlace {
     /// `:1/etc`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = self.partition.map_or(String::new(), |number| number.to_string());
-        write!(f, ":{number}{}", displayed(&self.path, false))
+        match self.partition {
+            DiffPartition::Only => f.write_str(":"),
+            DiffPartition::WholeDisk => f.write_str(":disk"),
+            DiffPartition::Number(number) => write!(f, ":{number}"),
+        }?;
+        f.write_str(&displayed(&self.path, false))
     }
 }
 
@@ -38,8 +53,13 @@ impl DiffPlace {
         let table = read_table(disk);
         let table = table.map_err(|error| advise(error, || format!("the partition table of {version}")))?;
         let named = match self.partition {
-            Some(number) => table.range_of(number, disk.length()).map(|extent| (Some(number), extent)),
-            None => only(disk, &table),
+            DiffPartition::Number(number) => {
+                table.range_of(number, disk.length()).map(|extent| (Some(number), extent))
+            }
+            DiffPartition::WholeDisk if !table.partitions.is_empty() => {
+                Err(Error::missing("it has a partition table: write NAME:NUMBER"))
+            }
+            DiffPartition::WholeDisk | DiffPartition::Only => only(disk, &table),
         };
         named.map_err(|error| advise(error.within(version), || format!("a partition of {version}")))
     }

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use platter_browse::FileLocation;
+use platter_browse::{FileLocation, PartitionName};
 use platter_jobs::{
-    DiffEvent, DiffPlace, DiffReport, DiffRequest, Error, FileChange, PartitionDifference, PathDifference,
-    StoreLocation, diff,
+    DiffEvent, DiffPartition, DiffPlace, DiffReport, DiffRequest, Error, FileChange, PartitionDifference,
+    PathDifference, StoreLocation, diff,
 };
 
 use super::Outcome;
@@ -39,7 +39,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Out
 /// A place in a version, if one is named.
 fn place(location: &FileLocation) -> Option<DiffPlace> {
     let path = location.path.clone()?;
-    Some(DiffPlace { partition: location.partition, path })
+    let partition = match location.partition {
+        None => DiffPartition::Only,
+        Some(PartitionName::WholeDisk) => DiffPartition::WholeDisk,
+        Some(PartitionName::Number(number)) => DiffPartition::Number(number),
+    };
+    Some(DiffPlace { partition, path })
 }
 
 fn event_text(event: &DiffEvent) -> String {
