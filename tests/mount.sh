@@ -334,7 +334,9 @@ printf 'damaged!' | dd of="$pack" bs=1 seek=$(($(stat -c %s "$pack") / 2)) conv=
 check "a damaged version is mounted" shows disk:
 check_exit 1 "a damaged file" cat "$SEEN/middle"
 check_said "is an error" 'input/output error'
-check "with a message" until_true 60 grep -q 'disk@1' "$WORK/mount.log"
+check "with a message" until_true 60 grep -q 'disk@1:disk/middle: .*platter heal' "$WORK/mount.log"
+for again in 1 2 3; do check_exit 1 "(reading it again, $again)" cat "$SEEN/middle"; done
+check "which is printed once" test "$(grep '/middle' "$WORK/mount.log" | sort | uniq -d | wc -l)" = 0
 check "the others are read" diff -r -x middle -x lost+found "$WORK/tree" "$SEEN"
 check "and it is unmounted" unmount
 # A mount that has met damage sees the repair of another process.

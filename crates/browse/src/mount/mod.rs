@@ -29,12 +29,14 @@ mod numbers;
 mod recent;
 mod view;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use platter_export::fuse::{FilesServer, FuseEvent, FuseOptions};
 use platter_fetch::{OpenStore, StoreLocation};
 use platter_image::{Error, Result};
@@ -44,7 +46,7 @@ use platter_vdisk::with_advice;
 use crate::location::FileLocation;
 use view::MountedFiles;
 
-/// Further messages about damage are not printed.
+/// Further messages about damage are not printed. Each is printed once.
 const MESSAGES_MAX: usize = 1000;
 /// At the end, programs have this long to stop using the mount.
 const FAREWELL_TIME: Duration = Duration::from_secs(2);
@@ -94,7 +96,7 @@ pub fn mount(
     on_event: impl Fn(&MountEvent<'_>) + Send + Sync + 'static,
 ) -> Result<()> {
     let MountRequest { location, memory_bytes, admit, mount_point, allow_other, stop } = request;
-    let messages = Arc::new(Messages { on_event: Box::new(on_event), count: AtomicUsize::new(0) });
+    let messages = Arc::new(Messages { on_event: Box::new(on_event), told: Mutex::default() });
     let tell = messages.clone();
     // Without the key, nothing could be read.
     OpenStore::open_reader(store)?.domain()?.check_open()?;
@@ -113,7 +115,8 @@ pub fn mount(
 /// Passes events on, and limits the messages about damage: a program can ask for the same file again and again.
 struct Messages {
     on_event: Box<dyn Fn(&MountEvent<'_>) + Send + Sync>,
-    count: AtomicUsize,
+    /// Those about damage.
+    told: Mutex<HashSet<String>>,
 }
 
 impl Messages {
@@ -122,10 +125,16 @@ impl Messages {
     }
 
     fn error(&self, error: &Error) {
-        match self.count.fetch_add(1, Ordering::Relaxed) {
+        let text = with_advice(error);
+        let mut told = self.told.lock();
+        let count = told.len();
+        if count > MESSAGES_MAX || !told.insert(text.clone()) {
+            return;
+        }
+        drop(told);
+        match count {
             MESSAGES_MAX => self.note("there were many errors; further ones are not shown".to_owned()),
-            count if count < MESSAGES_MAX => self.note(with_advice(error)),
-            _ => {}
+            _ => self.note(text),
         }
     }
 

@@ -28,6 +28,11 @@ impl<K: Eq + Hash, V: Clone> Recent<K, V> {
         Some(value)
     }
 
+    /// All that is known, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.new.iter().chain(&self.old).map(|(key, (value, _))| (key, value))
+    }
+
     pub(super) fn insert(&mut self, key: K, value: V, weight: usize) {
         if self.weight + weight > self.weight_max / 2 {
             self.old = std::mem::take(&mut self.new);
@@ -55,6 +60,7 @@ mod tests {
             assert_eq!(recent.get(&0), Some(0), "{number}");
             assert!(recent.new.len() + recent.old.len() <= 20);
         }
+        assert!(recent.iter().any(|known| known == (&999, &999)));
         assert_eq!((recent.get(&999), recent.get(&500)), (Some(999), None));
         recent.insert(7, 7, 100);
         assert_eq!(recent.get(&7), Some(7));

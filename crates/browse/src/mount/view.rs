@@ -28,6 +28,8 @@ const LISTING_BYTES_MAX: usize = 64 << 20;
 const CONTENTS_BYTES_MAX: usize = 64 << 20;
 /// So many versions whose partitions are remembered.
 const VERSIONS_MAX: usize = 4096;
+/// The path of a deeper file is not searched for.
+const SHOWN_DEPTH_MAX: usize = 64;
 /// Bytes that an inode takes besides those that are stored.
 const INODE_BYTES: usize = 256;
 
@@ -223,8 +225,32 @@ impl MountedFiles {
         (filesystem, number): (usize, u64),
         work: impl FnOnce(&mut dyn FileTree) -> Result<T>,
     ) -> Result<T> {
-        let (place, open) = self.open_filesystem(filesystem)?;
-        open.with(work).map_err(|error| error.within(format!("{}, file {number}", place.shown)))
+        let (_, open) = self.open_filesystem(filesystem)?;
+        open.with(work).map_err(|error| error.within(self.shown((filesystem, number))))
+    }
+
+    /// A file in messages: its path, if the directories above it were read lately. Nothing is remembered for this.
+    fn shown(&self, (filesystem, number): (usize, u64)) -> String {
+        let Ok((place, open)) = self.open_filesystem(filesystem) else { return format!("file {number}") };
+        let root = open.with(|files| Ok(files.root()));
+        let listings = self.listings.lock();
+        let mut path = String::new();
+        let mut at = number;
+        for _ in 0..SHOWN_DEPTH_MAX {
+            if root.as_ref().is_ok_and(|root| *root == at) {
+                return format!("{}{}", place.shown, if path.is_empty() { "/" } else { &path });
+            }
+            let parent = listings.iter().filter(|((known, _), _)| *known == filesystem).find_map(
+                |((_, directory), listing)| {
+                    let mut names = (0..listing.len()).map_while(|index| listing.get(index));
+                    names.find(|(_, inode)| *inode == at).map(|(name, _)| (*directory, escaped(name)))
+                },
+            );
+            let Some((directory, name)) = parent else { break };
+            path = format!("/{name}{path}");
+            at = directory;
+        }
+        format!("{}, file {number}", place.shown)
     }
 
     fn inode(&self, (filesystem, number): (usize, u64)) -> Result<Arc<FileInode>> {
@@ -247,9 +273,7 @@ impl MountedFiles {
         }
         let listing = Arc::new(self.with((filesystem, number), |files| open_directory(files, &inode))?);
         for fault in listing.faults() {
-            let place = self.filesystems.get(filesystem)?;
-            let error = Error::corrupt(fault.clone());
-            (self.tell)(&error.within(format!("{}, directory {number}", place.shown)));
+            (self.tell)(&Error::corrupt(fault.clone()).within(self.shown((filesystem, number))));
         }
         self.listings.lock().insert((filesystem, number), listing.clone(), listing.memory());
         Ok(listing)
@@ -272,10 +296,7 @@ impl MountedFiles {
     fn file_node(&self, (filesystem, number): (usize, u64)) -> Result<ViewNode> {
         let inode = self.inode((filesystem, number))?;
         let id = self.numbers.lock().file(filesystem, number)?;
-        node_of(id, &inode, true).map_err(|error| match self.filesystems.get(filesystem) {
-            Ok(place) => error.within(format!("{}, file {number}", place.shown)),
-            Err(error) => error,
-        })
+        node_of(id, &inode, true).map_err(|error| error.within(self.shown((filesystem, number))))
     }
 
     fn place_node(&self, place: &Place) -> Result<ViewNode> {
@@ -469,9 +490,9 @@ impl FileView for MountedFiles {
     fn read(&self, id: NodeId, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let file = self.file(id)?;
         let contents = self.contents(id, file)?;
-        let (place, open) = self.open_filesystem(file.0)?;
+        let (_, open) = self.open_filesystem(file.0)?;
         let read = contents.read((&open, id, &self.last_decoded), offset, buffer);
-        read.map_err(|error| error.within(format!("{}, file {}", place.shown, file.1)))
+        read.map_err(|error| error.within(self.shown(file)))
     }
 
     fn seek(&self, id: NodeId, offset: u64, is_hole: bool) -> Result<Option<u64>> {
