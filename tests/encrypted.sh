@@ -33,6 +33,12 @@ check "an encrypted store, with a new key file" platter init --encrypt --unlock-
 check_said "the user is told to keep a copy" 'keys.json'
 check "the key file is private" test "$(stat -c %a "$KEY")" = 600
 check "and so are the key slots" test "$(stat -c %a "$STORE/keys.json")" = 600
+check "a store with a key file named as for a further slot" "$PLATTER" --store "$WORK/new" init --encrypt --new-file "$WORK/new-key"
+check "the key file is created" test -s "$WORK/new-key"
+check "and opens it" "$PLATTER" --store "$WORK/new" --unlock-file "$WORK/new-key" capture --raw "$WORK/disk" lab/disk
+check_exit "$EXIT_REFUSED" "a key file for a store that is not encrypted" "$PLATTER" --store "$WORK/none-plain" init --new-file "$WORK/no-key"
+check_said "needs --encrypt" 'add --encrypt'
+check "and creates nothing" test ! -e "$WORK/no-key" -a ! -e "$WORK/none-plain/store.json"
 export PLATTER_UNLOCK_FILE=$KEY
 check "a disk is captured" platter capture --raw "$WORK/disk" lab/disk
 check "it is installed" installs lab/disk "$WORK/disk"

@@ -19,9 +19,11 @@ pub(crate) struct UnlockArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct Init {
-    /// Encrypt the data of the store. A key file that --unlock-file names is created if it is missing
+    /// Encrypt the data of the store, with a new key file, with what a command prints, or with a passphrase that is asked for
     #[arg(long)]
     pub(crate) encrypt: bool,
+    #[command(flatten)]
+    pub(crate) secret: NewSecret,
     /// Use the key of another encrypted store, so that the two can exchange data: FILE is its keys.json
     #[arg(long, value_name = "FILE", conflicts_with = "encrypt")]
     pub(crate) same_key_as: Option<PathBuf>,

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Outcome;
 use crate::arguments::{Init, UnlockArguments};
 use crate::output::Output;
-use crate::unlock::{first_secret, key_slots_in, master};
+use crate::unlock::{first_secret, key_slots_in, master, new_secret};
 
 pub(crate) fn run(
     store: &StoreLocation,
@@ -19,6 +19,12 @@ pub(crate) fn run(
     let place = store.local("creating a store")?;
     if place.is_store()? {
         return Err(Error::refused(format!("{} is already a store", place.dir().display())));
+    }
+    let is_secret_named = options.secret.new_file.is_some() || options.secret.new_command.is_some();
+    if is_secret_named && !options.encrypt {
+        return Err(Error::refused(
+            "--new-file and --new-command name the secret of an encrypted store: add --encrypt",
+        ));
     }
     let mut created = None;
     let keys = match &options.same_key_as {
@@ -31,7 +37,10 @@ pub(crate) fn run(
         None if options.encrypt => {
             let master = MasterKey::random()?;
             let mut keys = KeyFile::new(&master);
-            let (secret, file) = first_secret(place, unlock, output)?;
+            let (secret, file) = match is_secret_named {
+                true => new_secret(place, &options.secret, output)?,
+                false => first_secret(place, unlock, output)?,
+            };
             created = file;
             keys.add(&master, "", &secret, Cost::USUAL)?;
             Some(keys)
