@@ -130,7 +130,7 @@ pub(crate) enum Command {
     ///
     /// Lists files: A exists only in the second version, D only in the first, M in both with different
     /// contents, ! could not be read. Files are compared by block ids first, and by their bytes where the ids differ; a file
-    /// that only moved on the disk is equal. Filesystems that Platter does not understand, or that need recovery, are compared
+    /// that only moved on the disk is equal. `NAME:PARTITION/PATH` names a partition, directory or file in both versions. Filesystems that Platter does not understand, or that need recovery, are compared
     /// block by block. Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
     /// Show what images share, and how well they deduplicate and compress
@@ -150,9 +150,13 @@ pub(crate) enum Command {
     ///
     /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. The number may be
     /// left out (`lab/debian12:/etc`) if only one partition has a filesystem that can be read: ext2, ext3, ext4, XFS,
-    /// btrfs, NTFS, FAT or exFAT. Nothing is mounted. Symbolic links are followed inside the filesystem.
+    /// btrfs, NTFS, FAT or exFAT; a disk without a partition table has `disk` instead of a number. Nothing is mounted. Symbolic links
+    /// are followed inside the filesystem. A damaged partition is listed as such, with exit code 4.
+    ///
+    /// Names are printed as they are; on a terminal, with the escapes of `ls -b`. With --json, a name that is not UTF-8 has its bytes
+    /// in hexadecimal in `name_bytes`, and the target of a link in `target_bytes`.
     Ls(Ls),
-    /// List everything below a directory of an image, one path in each line
+    /// List everything below a directory of an image, one path in each line; names as `platter ls` prints them
     Find(Find),
     /// Print a file of an image
     Cat(Cat),
