@@ -192,7 +192,7 @@ plain() { # I IMAGE
 }
 room="a cast from an origin"
 plain 1 lab/one
-mkdir "$WORK/spool"
+mkdir -p "$WORK/spool/platter-cast-killed/packs" # as a cast that was killed leaves it
 check "$room: the sender ends well" as_lab cast lab/one --interface eth0 --give-up 60 --rate 100M --spool "$WORK/spool"
 ended 0 1 "machine 1 ends well"
 check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
