@@ -7,13 +7,14 @@
 //! Data that was sent but not published is not part of the store. It is kept for some days, up to a limit of bytes, for
 //! the next upload of the same token, and then discarded.
 
+mod activity;
 mod leftovers;
 mod promises;
 mod proof;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,12 @@ use platter_store::{KnownCheck, Published, Session, Store};
 use crate::access::Principal;
 use crate::clock::unix_ms;
 use crate::config::{
-    DISCARD_PAUSE, LEFTOVER_IDS_MAX, PROMISE_KEPT, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX,
-    UPLOAD_LEFT, UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
+    DISCARD_PAUSE, LEFTOVER_IDS_MAX, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOADS_MAX,
+    UPLOADS_OF_ONE_MAX,
 };
 use crate::id_sets::IdSet;
 use crate::writer::is_usable;
+use activity::Activity;
 use leftovers::{Claim, Leftovers, Usage, Usages, limit_of, owner_name};
 use platter_transport::random_hex;
 use promises::{Answer, Promises};
@@ -74,7 +76,8 @@ impl Drop for Beginning<'_> {
 pub(crate) struct Upload {
     id: String,
     owner: String,
-    touched: Mutex<Touched>,
+    /// Held by nobody else.
+    activity: Arc<Activity>,
     /// `None` after publishing.
     session: RwLock<Option<Session>>,
     pins: Mutex<PinSet>,
@@ -82,8 +85,6 @@ pub(crate) struct Upload {
     promises: Arc<Promises>,
     /// Blocks that other uploads have promised to send.
     awaited: Mutex<HashSet<BlockId>>,
-    /// It has broken a promise, so nobody relies on it any more.
-    has_failed: AtomicBool,
     /// Bytes of all unfinished uploads of the owner; `bytes` of them belong to this one.
     usage: Usage,
     bytes: AtomicU64,
@@ -92,29 +93,6 @@ pub(crate) struct Upload {
     known: Option<Known>,
     /// Declared after `session`, so it is dropped after it: it holds the store's lock.
     writer: Arc<Store>,
-}
-
-/// Time of the last request for an upload, and the connections of its requests.
-#[derive(Debug)]
-struct Touched {
-    at: Instant,
-    over: Vec<Weak<()>>,
-}
-
-impl Touched {
-    fn now() -> Self {
-        Self { at: Instant::now(), over: Vec::new() }
-    }
-
-    /// Whether its client has presumably gone: a client that was cut off or ended begins another upload.
-    fn is_left(&self) -> bool {
-        let idle = self.at.elapsed();
-        idle >= UPLOAD_STALE || self.has_hung_up() && idle >= UPLOAD_LEFT
-    }
-
-    fn has_hung_up(&self) -> bool {
-        !self.over.is_empty() && self.over.iter().all(|connection| connection.strong_count() == 0)
-    }
 }
 
 #[derive(Debug, Default)]
@@ -160,7 +138,8 @@ impl Uploads {
         writer: Arc<Store>,
         known: KnownCheck,
     ) -> Result<Arc<Upload>> {
-        self.end_where(|upload| upload.owner == who.id && lock(&upload.touched).is_left());
+        let now = Instant::now();
+        self.end_where(|upload| upload.owner == who.id && upload.activity.is_left(now));
         // Before anything is read, so a refused request costs nothing.
         let _place = self.place_for(&who.id)?;
         let owner = owner_name(&who.id);
@@ -168,8 +147,7 @@ impl Uploads {
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
-            touched: Mutex::new(Touched::now()),
-            has_failed: AtomicBool::new(false),
+            activity: Arc::new(Activity::new(now)),
             leftovers: Mutex::new(Leftovers::of(&writer, owner, LEFTOVER_IDS_MAX)?),
             promises: Arc::clone(&self.promises),
             awaited: Mutex::default(),
@@ -231,7 +209,8 @@ impl Uploads {
     /// Ends uploads without requests for this long, and those whose store accepts no more writes. Returns their ids and
     /// owners.
     pub(crate) fn end_idle(&self, idle_max: Duration) -> Vec<(String, String)> {
-        self.end_where(|upload| lock(&upload.touched).at.elapsed() >= idle_max || !is_usable(&upload.writer))
+        let now = Instant::now();
+        self.end_where(|upload| upload.activity.idle(now) >= idle_max || !is_usable(&upload.writer))
     }
 
     /// Ends all: their blocks are kept aside. Gives their ids and owners.
@@ -330,6 +309,7 @@ impl Uploads {
         }
         // The session is over, whether it was published or failed; its data belongs to the store.
         drop(held.take());
+        upload.activity.end();
         upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
         lock(&self.table).remove(&upload.id);
         Ok(done?)
@@ -344,12 +324,7 @@ impl Upload {
 
     /// Notes a request for it, with its connection if that is known.
     pub(crate) fn touch(&self, connection: Option<&Weak<()>>) {
-        let mut touched = lock(&self.touched);
-        touched.at = Instant::now();
-        if let Some(connection) = connection.filter(|new| !touched.over.iter().any(|old| old.ptr_eq(new))) {
-            touched.over.retain(|connection| connection.strong_count() > 0);
-            touched.over.push(connection.clone());
-        }
+        self.activity.note(connection, Instant::now());
     }
 
     /// The store that it writes to.
@@ -375,10 +350,10 @@ impl Upload {
     ///
     /// # Errors
     /// `Missing` when the upload has ended; the store's errors.
-    pub(crate) fn need(self: &Arc<Self>, ids: &[BlockId]) -> Result<Vec<bool>> {
+    pub(crate) fn need(&self, ids: &[BlockId]) -> Result<Vec<bool>> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
-        let mut pins = lock(&self.pins);
+        let (mut pins, now) = (lock(&self.pins), Instant::now());
         let mut is_needed = |id: &BlockId| -> Result<bool> {
             self.claim(session, id)?;
             if self.known.as_ref().is_some_and(|known| !known.has(id)) {
@@ -389,7 +364,7 @@ impl Upload {
             // A version may refer to a damaged block of its base: it is pinned, but still needed.
             let pin = if is_needed { session.pin_stored(id)? } else { sound };
             pin.into_iter().for_each(|pin| pins.insert(pin));
-            if is_needed && self.promises.ask(id, self) == Answer::Promised {
+            if is_needed && self.promises.ask(id, &self.activity, now) == Answer::Promised {
                 lock(&self.awaited).insert(*id);
                 return Ok(false);
             }
@@ -456,31 +431,19 @@ impl Upload {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let (mut awaited, mut pins) = (lock(&self.awaited), lock(&self.pins));
-        let mut arrived = HashSet::new();
+        let (mut arrived, now) = (HashSet::new(), Instant::now());
         for id in awaited.iter() {
             match session.lookup_and_pin(id)? {
                 Some(pin) => {
                     pins.insert(pin);
                     arrived.insert(*id);
                 }
-                None if self.promises.is_promised(id) => break,
+                None if self.promises.is_promised(id, now) => break,
                 None => return Ok(false),
             }
         }
         awaited.retain(|id| !arrived.contains(id));
         Ok(!awaited.is_empty())
-    }
-
-    /// Whether its client is expected to send what it promised that long ago.
-    fn keeps_promise(&self, since: Instant) -> bool {
-        if since.elapsed() >= PROMISE_KEPT {
-            self.has_failed.store(true, Ordering::Relaxed);
-        }
-        let touched = lock(&self.touched);
-        !self.has_failed.load(Ordering::Relaxed)
-            && touched.at.elapsed() < UPLOAD_STALE
-            && !touched.has_hung_up()
-            && self.session.try_read().is_none_or(|session| session.is_some())
     }
 
     /// Pages may exceed the limit a little, so data that was uploaded up to the limit can still be published.
@@ -534,10 +497,9 @@ impl Drop for Upload {
     fn drop(&mut self) {
         let session = self.session.get_mut().take();
         let Some(session) = session else { return };
-        if session.park(owner_name(&self.owner), unix_ms()).is_err() {
-            // After a failed write, no data is kept.
-            self.usage.subtract(self.bytes.load(Ordering::Relaxed));
-        }
+        // What other sessions rely on is part of the store now. After a failed write, no data is kept.
+        let kept = session.park(owner_name(&self.owner), unix_ms()).unwrap_or(0);
+        self.usage.change(self.bytes.load(Ordering::Relaxed), kept);
     }
 }
 

@@ -60,7 +60,7 @@ fn a_lender_that_is_parked_leaves_what_it_has_lent() {
     let (shared, first) = frame(1);
     lender.append(&first).unwrap();
     assert!(borrower.lookup_and_pin(&shared).unwrap().is_some());
-    lender.park("owner", 1).unwrap();
+    assert_eq!(lender.park("owner", 1).unwrap(), 0, "nothing is parked");
     assert_eq!(store.parked().unwrap(), []);
     borrower.append(&frame(2).1).unwrap();
     borrower.keep().unwrap();

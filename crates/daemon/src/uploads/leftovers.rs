@@ -106,8 +106,13 @@ impl Usage {
     }
 
     pub(super) fn subtract(&self, bytes: u64) {
-        let _ =
-            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(bytes)));
+        self.change(bytes, 0);
+    }
+
+    /// Counts `new` bytes instead of `old` ones.
+    pub(super) fn change(&self, old: u64, new: u64) {
+        let change = |now: u64| Some(now.saturating_sub(old).saturating_add(new));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 }
 

@@ -104,11 +104,11 @@ impl Store {
 
 impl Session {
     /// Ends the session without a version and parks its packs for `owner` (ASCII letters and digits). Packs on which other
-    /// sessions rely become part of the store instead.
+    /// sessions rely become part of the store instead. Returns the bytes of the parked ones.
     ///
     /// # Errors
     /// `Refused` when a write has failed before, and `Io`: the session's frames are then lost.
-    pub fn park(self, owner: &str, now_unix_ms: i64) -> Result<()> {
+    pub fn park(self, owner: &str, now_unix_ms: i64) -> Result<u64> {
         if owner.is_empty() || !owner.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(Error::bug(format!("invalid owner of parked packs: {owner:?}")));
         }
@@ -122,13 +122,14 @@ impl Session {
         state.begun.clear();
         state.index = Index::new();
         drop(state);
-        let place = &self.shared.place;
+        let (place, mut bytes) = (&self.shared.place, 0);
         for (_, pack) in packs {
+            bytes += pack.length;
             let (from, to) = (place.pack(pack.id), parked_path(place, pack.id, owner, now_unix_ms));
             place.vfs().rename(&from, &to).context(|| format!("renaming {}", from.display()))?;
             place.sync_dir(&place.pack_dir(pack.id))?;
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Makes a parked pack part of this session.
