@@ -457,16 +457,8 @@ impl FrameIndex for Session {
 
 impl FrameStore for Session {
     fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
-        while let Some((place, pin)) = self.shared.lookup_and_pin(id)? {
-            let prove = || self.shared.prove_known(place.frame);
-            if self.known.is_sound(place.frame, prove) {
-                self.pins.lock().insert(pin.clone());
-                return Ok(Some(pin));
-            }
-            if !self.shared.is_bad(place.frame) {
-                // The read failed for a reason that proves no damage. Storing the block again is safe.
-                break;
-            }
+        if let Some(pin) = self.pin_published(id)? {
+            return Ok(Some(pin));
         }
         match self.pin_own(id)? {
             None => self.borrow(id),
@@ -510,11 +502,30 @@ impl Drop for Session {
 }
 
 impl Session {
+    /// Returns a pin for a block that the store has, unless a sample of it was found damaged.
+    fn pin_published(&self, id: &BlockId) -> Result<Option<Pin>> {
+        while let Some((place, pin)) = self.shared.lookup_and_pin(id)? {
+            let prove = || self.shared.prove_known(place.frame);
+            if self.known.is_sound(place.frame, prove) {
+                self.pins.lock().insert(pin.clone());
+                return Ok(Some(pin));
+            }
+            if !self.shared.is_bad(place.frame) {
+                // The read failed for a reason that proves no damage. Storing the block again is safe.
+                break;
+            }
+        }
+        Ok(None)
+    }
+
     /// Removes the packs of a session after a failed write. On a full disk the space is worth more than blocks to which nobody
-    /// refers: taking them over would need the same space again.
+    /// refers: taking them over would need the same space again. Nothing is removed if other sessions rely on some of them.
     fn give_space_back(&self) {
         let mut state = self.state();
         state.open = None;
+        if !state.lent.is_empty() {
+            return;
+        }
         for pack in std::mem::take(&mut state.begun) {
             // The next writer takes over a pack that cannot be removed.
             let _ = self.shared.place.remove_if_there(&self.shared.place.pack(pack));

@@ -2,8 +2,8 @@
 //! that are captured at the same time share blocks like disks that are captured one after the other.
 //!
 //! A block is borrowed with its pack. Before the borrower commits, its lenders seal these packs and hand them over: they are
-//! then treated like the packs of interrupted sessions, which the next commit of anybody lists. So a borrower never waits for
-//! a lender, and a lender may be abandoned.
+//! then treated like the packs of interrupted sessions, which the next commit of anybody lists. So a borrower waits for a lender only
+//! while that writes, not until it publishes, and a lender may be abandoned.
 //!
 //! Locks: a session that looks at another one holds no lock of its own.
 
@@ -36,9 +36,10 @@ impl SessionsUnderWay {
 }
 
 impl Session {
-    /// Returns a pin for a block that another session has added.
+    /// Returns a pin for a block that another session has added, or has published since it was looked up.
     pub(super) fn borrow(&self, id: &BlockId) -> Result<Option<Pin>> {
-        for other in self.shared.writer()?.under_way.others(&self.state) {
+        let others = self.shared.writer()?.under_way.others(&self.state);
+        for other in &others {
             let mut state = other.lock();
             let Some(place) = state.index.locate_sound(id) else { continue };
             let pack = place.frame.pack;
@@ -53,7 +54,7 @@ impl Session {
             self.pins.lock().insert(pin.clone());
             return Ok(Some(pin));
         }
-        Ok(None)
+        if others.is_empty() { Ok(None) } else { self.pin_published(id) }
     }
 
     /// Makes the packs on which this session relies part of the store: the next commit of any session lists them. Called before
@@ -94,15 +95,16 @@ impl Shared {
         for (address, ids) in lent {
             index.push_frame(address, ids.iter().copied())?;
         }
-        self.absorb(index)?;
-        let bad: Vec<FrameAddress> = state.index.bad_frames().collect();
-        state.index.retain_packs(|pack| !packs.contains(&pack));
-        state.index.condemn(&bad);
         state.lent.retain(|pack| !packs.contains(pack));
+        // Before anybody finds these blocks: whoever refers to them lists their packs.
         for (ordinal, pack) in state.sealed.extract_if(.., |(ordinal, _)| packs.contains(ordinal)) {
             state.begun.retain(|begun| *begun != pack.id);
             writer.interrupted().refer(ordinal, pack);
         }
+        self.absorb(index)?;
+        let bad: Vec<FrameAddress> = state.index.bad_frames().collect();
+        state.index.retain_packs(|pack| !packs.contains(&pack));
+        state.index.condemn(&bad);
         Ok(())
     }
 }
