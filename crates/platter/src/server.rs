@@ -29,10 +29,11 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
         if arguments.retry_lock.is_some() && matches!(arguments.command, Command::Serve(_) | Command::Node(_))
         {
-            return Err(Error::refused("--retry-lock: a server waits as long as its clients do"));
+            return Err(Error::refused(
+                "--retry-lock: not for serve and node, which hold the store while they run",
+            ));
         }
-        let wait = arguments.retry_lock.unwrap_or_default();
-        let place = StorePlace::on_system(dir).with_actor(local_actor()).with_lock_wait(wait);
+        let place = StorePlace::on_system(dir).with_actor(local_actor()).with_lock_wait(arguments.retry_lock);
         return Ok(place.with_index_memory(u64::from(arguments.index_memory) << 20).into());
     };
     if arguments.retry_lock.is_some() {

@@ -35,7 +35,7 @@ pub struct StorePlace {
     sqlite_vfs: Option<String>,
     pack_length_target: u64,
     index_limits: IndexLimits,
-    lock_wait: Duration,
+    lock_wait: Option<Duration>,
     catalog: CatalogFiles,
     actor: Arc<Actor>,
 }
@@ -100,7 +100,7 @@ impl StorePlace {
             sqlite_vfs,
             pack_length_target: PACK_LENGTH_TARGET,
             index_limits,
-            lock_wait: Duration::ZERO,
+            lock_wait: None,
             catalog,
             actor,
         }
@@ -150,15 +150,15 @@ impl StorePlace {
         self
     }
 
-    /// Waits at least this long for another process that writes the store, instead of the seconds that are usual.
+    /// Waits up to this long for another process that writes the store; `None`: a time that depends on the operation.
     #[must_use]
-    pub fn with_lock_wait(mut self, time: Duration) -> Self {
+    pub fn with_lock_wait(mut self, time: Option<Duration>) -> Self {
         self.lock_wait = time;
         self
     }
 
-    /// How long to wait at least for another process that writes the store.
-    pub fn lock_wait(&self) -> Duration {
+    /// How long to wait for another process that writes the store, if that was set.
+    pub fn lock_wait(&self) -> Option<Duration> {
         self.lock_wait
     }
 

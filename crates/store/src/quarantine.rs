@@ -10,7 +10,7 @@
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
@@ -172,7 +172,7 @@ impl Shared {
         let _lock = match &self.writer {
             Some(_) => None,
             // A reader is not held up for long.
-            None => Some(take_lock(&self.place.clone().with_lock_wait(Duration::ZERO), WRITER_LOCK_TRIES)?),
+            None => Some(take_lock(&self.place.clone().with_lock_wait(None), WRITER_LOCK_TRIES)?),
         };
         Health::lift(&self.place, self.id, files, good)
     }

@@ -679,14 +679,14 @@ impl Writer {
     }
 }
 
-/// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times, and more often
-/// if the place says so ([`StorePlace::with_lock_wait`]).
+/// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times, or for the time
+/// that the place names ([`StorePlace::with_lock_wait`]).
 pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFile>> {
     let path = place.lock_file();
     let lock = || place.vfs().lock(&path).context(|| format!("locking {}", path.display()));
     let mut taken = lock()?;
-    let wanted = place.lock_wait().as_millis() / LOCK_PAUSE.as_millis();
-    for _ in 1..u128::from(tries).max(wanted) {
+    let wanted = place.lock_wait().map(|time| time.as_millis() / LOCK_PAUSE.as_millis());
+    for _ in 1..wanted.unwrap_or(tries.into()) {
         if taken.is_some() {
             break;
         }

@@ -422,19 +422,22 @@ impl OpenStore {
         Ok(OpenSession::Local { store, session: Some(Box::new(session)) })
     }
 
-    /// Runs `act` once no other process writes the store, if that happens soon. An origin waits by itself.
+    /// Runs `act` once no other process writes the store, if that happens soon. An origin waits by itself, and so does a store that was
+    /// given a time.
     ///
     /// # Errors
     /// The errors of `act`.
     pub fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        let (is_local, time) = match &self.0 {
-            Opened::Local(store) => (true, LOCK_TIME.max(store.place().lock_wait())),
-            Opened::Remote(_) => (false, LOCK_TIME),
+        let is_waiting = match &self.0 {
+            Opened::Local(store) => store.place().lock_wait().is_none(),
+            Opened::Remote(_) => false,
         };
-        let until = Instant::now() + time;
+        let until = Instant::now() + LOCK_TIME;
         loop {
             match act() {
-                Err(error) if is_local && error.kind() == ErrorKind::Transient && Instant::now() < until => {
+                Err(error)
+                    if is_waiting && error.kind() == ErrorKind::Transient && Instant::now() < until =>
+                {
                     std::thread::sleep(LOCK_INTERVAL);
                 }
                 done => return done,

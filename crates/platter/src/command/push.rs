@@ -44,7 +44,13 @@ fn located(store: &StoreLocation, options: &Push, server: &ServerArguments) -> R
     match other_store(&options.other, &options.access, server, is_remote)? {
         Some(origin) => Ok(origin.into()),
         None => {
-            let place = StorePlace::on_system(&options.other).with_actor(crate::server::local_actor());
+            let wait = match store {
+                StoreLocation::Local(place) => place.lock_wait(),
+                StoreLocation::Remote(_) => None,
+            };
+            let place = StorePlace::on_system(&options.other)
+                .with_actor(crate::server::local_actor())
+                .with_lock_wait(wait);
             match place.is_store()? {
                 true => Ok(place.into()),
                 false => Err(platter_jobs::Error::new(
