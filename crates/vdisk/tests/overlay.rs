@@ -543,6 +543,8 @@ fn a_flipped_byte_in_a_checksummed_block_is_reported_as_corrupt() {
             }
             let error = read.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt);
+            let part = overlay.read(&mut [0; 32], block * 4096 + 8);
+            assert_eq!(part.unwrap_err().kind(), ErrorKind::Corrupt, "a part of the block");
             assert!(
                 error.to_string().contains(&format!("overlay's block at offset {} ", block * 4096)),
                 "{error}"

@@ -84,20 +84,21 @@ impl Overlay {
         })
     }
 
-    /// Reads blocks from the file. Encrypted sectors are read whole.
+    /// Reads blocks from the file. They are read whole, so that all checksums are checked.
     fn read_present(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
-        if self.cipher.is_plain() {
-            return self.read_stored(bytes, offset);
-        }
-        let whole = around(offset, bytes.len() as u64, SECTOR);
-        if whole.length == bytes.len() as u64 {
+        let end = offset + bytes.len() as u64;
+        let blocks = around(offset, bytes.len() as u64, BLOCK);
+        // Encrypted are whole sectors, also past the end of a disk.
+        let unit = if self.cipher.is_plain() { 1 } else { SECTOR };
+        let whole = Extent::between(blocks.offset, blocks.end().min(self.length.next_multiple_of(unit)));
+        if whole == Extent::between(offset, end) {
             self.read_stored(bytes, offset)?;
             return self.cipher.decrypt(bytes, offset);
         }
-        let mut sectors = vec![0; whole.length as usize];
-        self.read_stored(&mut sectors, whole.offset)?;
-        self.cipher.decrypt(&mut sectors, whole.offset)?;
-        bytes.copy_from_slice(&sectors[(offset - whole.offset) as usize..][..bytes.len()]);
+        let mut stored = vec![0; whole.length as usize];
+        self.read_stored(&mut stored, whole.offset)?;
+        self.cipher.decrypt(&mut stored, whole.offset)?;
+        bytes.copy_from_slice(&stored[(offset - whole.offset) as usize..][..bytes.len()]);
         Ok(())
     }
 
@@ -105,7 +106,7 @@ impl Overlay {
     fn read_stored(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let first = offset.div_ceil(BLOCK);
         let whole = (bytes.len() as u64).saturating_sub(first * BLOCK - offset);
-        let is_to_end = offset + bytes.len() as u64 == self.length;
+        let is_to_end = offset + bytes.len() as u64 >= self.length;
         let count = if is_to_end { whole.div_ceil(BLOCK) } else { whole / BLOCK };
         let expected: Vec<Option<u32>> = {
             let states = self.states();
@@ -133,9 +134,11 @@ impl Overlay {
 
     /// Writes bytes that lie in one region.
     fn write_piece(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let _one = self.stripe(offset).write();
         let end = offset + bytes.len() as u64;
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        // It may sync the file, so it is done before readers have to wait; somebody else may have written since.
+        self.settle(&blocks)?;
+        let _one = self.stripe(offset).write();
         self.settle(&blocks)?;
         let _shared = self.gate.read();
         self.check()?;
