@@ -140,6 +140,9 @@ fn grow_ext(target: &Path, place: Extent, sector_size: u32) -> Result<(), String
     if !resized.status.success() {
         return Err(said("resize2fs", &resized));
     }
+    // The end of the device syncs it only if nobody else has it open.
+    let synced = std::fs::File::open(device.path()).and_then(|file| file.sync_all());
+    synced.map_err(|error| format!("syncing {path}: {error}"))?;
     drop(device);
     // The loop device has written to the page cache of the target.
     let file = std::fs::OpenOptions::new().write(true).open(target);

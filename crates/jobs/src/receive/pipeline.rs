@@ -40,7 +40,24 @@ pub(super) struct Piece {
 enum Work {
     Piece(u32, Piece),
     /// The end of a chunk. Without a result, it was not decoded: it is not of the data.
-    End(ReceivedChunk, Option<Result<()>>),
+    End(OpenChunk, Option<Result<()>>),
+}
+
+/// A chunk that was received and not answered. If it is dropped, even by a thread that panics, it is first answered with an error and
+/// then no longer counted.
+struct OpenChunk {
+    chunk: ReceivedChunk,
+    count: OpenCount,
+}
+
+struct OpenCount(Arc<Shared>);
+
+impl Drop for OpenCount {
+    fn drop(&mut self) {
+        let mut open = self.0.open.lock();
+        *open = open.saturating_sub(1);
+        self.0.answered.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -57,7 +74,7 @@ pub(super) struct Pipeline<O> {
     sink: Arc<Mutex<DiskSink<O>>>,
     shared: Arc<Shared>,
     /// `None` once it ends.
-    chunks: Option<QueueEnd<ReceivedChunk>>,
+    chunks: Option<QueueEnd<OpenChunk>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -127,13 +144,10 @@ impl<O: OpenTarget + 'static> ChunkSink for Pipeline<O> {
 
     fn receive(&mut self, chunk: ReceivedChunk) {
         *self.shared.open.lock() += 1;
-        let unsent = match &self.chunks {
-            Some(chunks) => chunks.send(chunk).is_err(),
-            None => true,
-        };
-        if unsent {
-            // Dropping the chunk has answered it with an error.
-            self.shared.end_chunk();
+        let open = OpenChunk { chunk, count: OpenCount(Arc::clone(&self.shared)) };
+        if let Some(chunks) = &self.chunks {
+            // A chunk that cannot be sent is dropped.
+            let _ = chunks.send(open);
         }
     }
 
@@ -146,19 +160,11 @@ impl<O: OpenTarget + 'static> ChunkSink for Pipeline<O> {
     }
 }
 
-impl Shared {
-    fn end_chunk(&self) {
-        let mut open = self.open.lock();
-        *open = open.saturating_sub(1);
-        self.answered.notify_all();
-    }
-}
-
 /// A thread that decodes.
 struct Decoder {
     decoder: FrameDecoder,
     shared: Arc<Shared>,
-    chunks: Queue<ReceivedChunk>,
+    chunks: Queue<OpenChunk>,
     work: QueueEnd<Work>,
     /// Buffers for reuse, because new ones would cause page faults.
     spares: Queue<Vec<u8>>,
@@ -169,10 +175,11 @@ struct Decoder {
 
 impl Decoder {
     fn run(mut self) {
-        while let Ok(chunk) = self.chunks.recv() {
+        while let Ok(open) = self.chunks.recv() {
+            let chunk = &open.chunk;
             let is_data = self.shared.data.lock().contains(&chunk.index());
             let decoded = is_data.then(|| self.decode(chunk.index(), chunk.bytes()));
-            if self.work.send(Work::End(chunk, decoded)).is_err() {
+            if self.work.send(Work::End(open, decoded)).is_err() {
                 return;
             }
         }
@@ -236,7 +243,7 @@ fn write<O: OpenTarget>(
                     let _ = spares.try_send(piece.raw);
                 }
             }
-            Work::End(chunk, decoded) => {
+            Work::End(OpenChunk { chunk, count }, decoded) => {
                 let verdict = match (failed.remove(&chunk.index()), decoded) {
                     (Some(error), _) | (None, Some(Err(error))) => Err(error),
                     (None, Some(Ok(()))) => sink.chunk_written(chunk.index()),
@@ -250,7 +257,7 @@ fn write<O: OpenTarget>(
                     }
                     verdict => verdict,
                 });
-                shared.end_chunk();
+                drop(count);
             }
         }
     }
