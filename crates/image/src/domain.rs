@@ -160,8 +160,8 @@ impl DomainKeys {
         Self::of(domain, std::array::from_fn(|at| &keys[at]), seed)
     }
 
-    /// The keys for a process that may read and write the domain, but does not have its master key. Other keys than these do no harm
-    /// there: no block has the id that they give it.
+    /// The keys for a process that may read and write the domain, but does not have its master key. Other keys than these are noticed when a
+    /// block is read, because no block has the id that they give it; a wrong key of overlays is not.
     pub fn export(&self) -> Zeroizing<[u8; EXPORTED_KEYS_LENGTH]> {
         let mut exported = Zeroizing::new([0; EXPORTED_KEYS_LENGTH]);
         let keys = [&self.data_id, &self.page_id, &self.frame, &self.overlays];
@@ -204,11 +204,17 @@ impl DomainKeys {
     /// Adds them to the keys of this process, for as long as it runs.
     ///
     /// # Errors
-    /// `Refused` when it has too many keys.
+    /// `Refused` when it has too many keys, or other ones of this domain.
     pub fn add_to_process(self) -> Result<()> {
         let mut ring = KEYRING.write();
-        if ring.iter().any(|keys| keys.domain == self.domain) {
-            return Ok(());
+        if let Some(keys) = ring.iter().find(|keys| keys.domain == self.domain) {
+            return match keys.export() == self.export() {
+                true => Ok(()),
+                false => Err(Error::refused(format!(
+                    "this process has other keys of domain {}: whoever sent these is not the store's origin",
+                    self.domain
+                ))),
+            };
         }
         if ring.len() == KEYS_MAX {
             return Err(Error::refused(format!("this process already has {KEYS_MAX} keys of stores")));
@@ -319,7 +325,12 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.to_string().contains(&domain.to_string()));
         assert_eq!(domain.id_of(Kind::Version, b"x").unwrap(), BlockId::of(Kind::Version, b"x"));
-        DomainKeys::derive(&[33; 32], &[1; 32]).add_to_process().unwrap();
+        for seed in 1..=2 {
+            DomainKeys::derive(&[33; 32], &[seed; 32]).add_to_process().unwrap();
+        }
+        let mut wrong = DomainKeys::derive(&[33; 32], &[1; 32]);
+        wrong.overlays = [0; 32];
+        assert_eq!(wrong.add_to_process().unwrap_err().kind(), ErrorKind::Refused);
         assert!(domain.is_open());
         assert_eq!(Domain::from_hex(&domain.to_string()), Some(domain));
         assert_eq!(Domain::from_hex("0"), None);

@@ -20,7 +20,7 @@ pub(crate) struct Cast {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
     /// Encrypt the cast, and let only receivers join that have the same key file. It is created if it is missing: copy it to the
-    /// receivers
+    /// receivers. Of an encrypted store, it is a secret: who recorded the cast can read the store with it
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// Network interface to send on: name or IPv4 address [default: from the routing table]
