@@ -47,9 +47,17 @@ fn what_a_stranger_forges_is_rejected() {
     for join_key in [None, Some(JoinKey::new([5; 32]))] {
         let options = SenderOptions { join_key, ..sender_options(1, RATE) };
         let mut times = Vec::new();
-        for forger in
-            [None, Some(Forger { every: 2, left: u64::MAX, anywhere: true, lies: true, insider: false })]
-        {
+        for forger in [
+            None,
+            Some(Forger {
+                every: 2,
+                left: u64::MAX,
+                anywhere: true,
+                lies: true,
+                outdates: false,
+                insider: false,
+            }),
+        ] {
             let mut room = Room::new(3, lengths(12), options.clone(), &[lossy(0.01); 3]);
             room.forger = forger;
             room.run(Duration::from_secs(60));
@@ -65,11 +73,27 @@ fn what_a_stranger_forges_is_rejected() {
     }
 }
 
+/// Somebody with the session key cannot make the sender's plans look old.
+#[test]
+fn a_few_forged_packet_numbers_do_not_slow_a_cast() {
+    let forger = Forger { every: 500, left: 8, anywhere: false, lies: false, outdates: true, insider: true };
+    let times = [None, Some(forger)].map(|forger| {
+        let mut room = Room::new(3, lengths(12), sender_options(1, RATE), &[lossy(0.01); 3]);
+        room.forger = forger;
+        room.run(Duration::from_secs(60));
+        room.assert_identical();
+        room.now
+    });
+    assert!(times[1] < times[0] * 21 / 20, "{times:?}");
+}
+
 #[test]
 fn forged_symbols_of_active_chunks_do_not_stop_a_cast() {
     for seed in 1..3 {
-        let fetched =
-            forged(seed, Forger { every: 40, left: 200, anywhere: false, lies: false, insider: true });
+        let fetched = forged(
+            seed,
+            Forger { every: 40, left: 200, anywhere: false, lies: false, outdates: false, insider: true },
+        );
         assert!((1..=36).contains(&fetched), "{fetched} of 3 x 12 chunks");
     }
 }
@@ -77,7 +101,10 @@ fn forged_symbols_of_active_chunks_do_not_stop_a_cast() {
 #[test]
 fn forged_symbols_of_any_chunk_do_not_stop_a_cast() {
     for seed in 1..3 {
-        forged(seed, Forger { every: 10, left: 400, anywhere: true, lies: false, insider: true });
+        forged(
+            seed,
+            Forger { every: 10, left: 400, anywhere: true, lies: false, outdates: false, insider: true },
+        );
     }
 }
 
@@ -85,14 +112,20 @@ fn forged_symbols_of_any_chunk_do_not_stop_a_cast() {
 #[test]
 fn forged_plans_and_packet_numbers_do_not_stop_a_cast() {
     for seed in 1..4 {
-        forged(seed, Forger { every: 10, left: 300, anywhere: seed == 2, lies: true, insider: true });
+        forged(
+            seed,
+            Forger { every: 10, left: 300, anywhere: seed == 2, lies: true, outdates: false, insider: true },
+        );
     }
 }
 
 /// With a permanent forger, every chunk is corrupt and is fetched over the reliable channel.
 #[test]
 fn a_permanent_forger_only_slows_a_cast() {
-    forged(5, Forger { every: 20, left: u64::MAX, anywhere: false, lies: false, insider: true });
+    forged(
+        5,
+        Forger { every: 20, left: u64::MAX, anywhere: false, lies: false, outdates: false, insider: true },
+    );
 }
 
 /// Casts 20 chunks to two normal receivers and `third`. Returns when the two had finished, and the room at its end.

@@ -8,8 +8,9 @@ use crate::wire::format::{HEADER_BYTES, Header, MessageType};
 use crate::wire::join::SessionKeys;
 use crate::wire::protection::{DatagramKey, Freshness, ReplayWindow};
 
-/// Words of the replay window: 65,536 datagrams, or more than half a second at 1 Gbit/s.
-const WINDOW_WORDS: usize = 1024;
+/// Words of the replay window: 8,388,608 datagrams, twice as many as can be ahead of the number that the sender has named. Only
+/// the parts that are used take memory.
+const WINDOW_WORDS: usize = 1 << 17;
 
 /// What protects a session.
 pub(super) struct Guard {
@@ -24,12 +25,14 @@ impl Guard {
     /// Makes the guard of a session whose sender has reached this packet number.
     pub(super) fn new(keys: &SessionKeys, join_key: Option<&JoinKey>, packet: u64) -> Self {
         let of_announcements = join_key.map_or(keys.sender, JoinKey::of_announcements);
+        let mut window = ReplayWindow::new(WINDOW_WORDS);
+        window.reached(packet);
         Self {
             session_key: keys.sender,
             sender_key: DatagramKey::of_sender(&keys.sender, join_key.is_some()),
             announce_key: DatagramKey::of_announcements(of_announcements, join_key.is_some()),
             own_key: DatagramKey::of_receiver(&keys.receiver, join_key.is_some()),
-            window: ReplayWindow::new(WINDOW_WORDS, packet),
+            window,
         }
     }
 
@@ -41,6 +44,11 @@ impl Guard {
     /// Handles that the same session was joined again.
     pub(super) fn rejoined(&mut self, keys: &SessionKeys, join_key: Option<&JoinKey>, packet: u64) {
         self.own_key = DatagramKey::of_receiver(&keys.receiver, join_key.is_some());
+        self.reached(packet);
+    }
+
+    /// Handles that the sender has reached this packet number.
+    pub(super) fn reached(&mut self, packet: u64) {
         self.window.reached(packet);
     }
 
@@ -57,7 +65,7 @@ impl Guard {
         let freshness = self.window.freshness(header.packet);
         match freshness {
             Freshness::New => {}
-            // A symbol is right whenever it arrives, so nobody who knows the key can lock out the sender by a high number.
+            // A symbol is right whenever it arrives.
             Freshness::Old if header.message == MessageType::Data => {}
             Freshness::Old | Freshness::Repeated => {
                 // An announcement is sent to two groups.

@@ -18,7 +18,7 @@ use super::assembly::{Assembly, Placed};
 use super::fetching::{Fetching, Question};
 use super::guard::Guard;
 use super::options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
-use super::senders::{DISTRUST, Senders};
+use super::senders::Senders;
 use super::session::Session;
 use super::skipped::Skipped;
 use super::wants::{ChunkState, Wants};
@@ -89,8 +89,6 @@ pub struct Receiver {
     channel: Option<Channel>,
     /// Holds a datagram while it is decrypted.
     scratch: Vec<u8>,
-    /// The address of the sender that is being joined, or is joined, if an announcement named it.
-    address: Option<SocketAddr>,
     packet: u64,
     reported_at: Duration,
     news: bool,
@@ -127,7 +125,6 @@ impl Receiver {
             nonce: [0; 32],
             channel: None,
             scratch: Vec::new(),
-            address: None,
             packet: 0,
             reported_at: Duration::ZERO,
             news: false,
@@ -210,7 +207,7 @@ impl Receiver {
             self.ignore(announce, reason);
         } else if !self.senders.avoids(now, announce.join) {
             self.phase = Phase::Connecting;
-            self.address = Some(announce.join);
+            self.senders.begin(now, announce.join);
             self.events.push_back(ReceiverEvent::Connect(announce.join));
         }
     }
@@ -407,8 +404,9 @@ impl Receiver {
 
     /// Handles that the reliable channel ended or could not be connected: searches again.
     pub fn handle_disconnected(&mut self, now: Duration) {
-        if let Some(address) = self.address.take().filter(|_| self.phase != Phase::Joined) {
-            self.senders.fail(now, address.ip());
+        match self.phase {
+            Phase::Joined => self.senders.forget(),
+            _ => self.senders.fail(now),
         }
         self.phase = Phase::Searching;
         self.channel = None;
@@ -447,6 +445,9 @@ impl Receiver {
                 self.handle_piece(now, chunk, offset, &bytes);
             }
             Some(JoinMessage::ResultOk) => self.events.push_back(ReceiverEvent::Acknowledged),
+            Some(JoinMessage::Mark { packet }) if self.phase == Phase::Joined => {
+                self.session.iter_mut().for_each(|session| session.guard.reached(packet));
+            }
             _ => {}
         }
     }
@@ -469,9 +470,7 @@ impl Receiver {
             return;
         }
         self.phase = Phase::Joined;
-        if let Some(address) = self.address {
-            self.senders.succeed(address.ip());
-        }
+        self.senders.succeed();
         self.heard_at = now;
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
@@ -645,9 +644,7 @@ impl Receiver {
             duplicates: self.statistics.duplicates,
         };
         self.say(&JoinMessage::Result { result });
-        if let Some(address) = self.address.take() {
-            self.senders.avoid(now, address, DISTRUST);
-        }
+        self.senders.distrust(now);
         self.session = None;
         self.phase = Phase::Connecting;
     }
@@ -682,7 +679,7 @@ impl Receiver {
         }
         if is_silent {
             self.phase = Phase::Connecting;
-            self.address = None;
+            self.senders.forget();
             if let Some(session) = &mut self.session {
                 session.wants.drop_filling();
                 self.assembly.clear();

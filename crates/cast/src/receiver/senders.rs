@@ -12,12 +12,16 @@ use std::time::Duration;
 use crate::session::SessionId;
 use crate::wire::announce::Announce;
 
-/// A machine whose sender could not be joined is not tried again for this long, and twice as long after each further failure, up to
-/// [`AVOID_MAX`]: it may announce any number of senders.
+/// A sender that could not be joined is not tried again for this long.
 const AVOID: Duration = Duration::from_secs(2);
+/// A join that failed after this time or later was slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// After a slow join, all senders of that machine are avoided, at first for [`AVOID`], and twice as long after each further one, up to
+/// this long: it may announce any number of senders that do not answer. Quick refusals cost nothing, and anybody can cause them by
+/// announcing closed ports of a good machine.
 const AVOID_MAX: Duration = Duration::from_secs(16);
 /// A sender whose data is corrupt is not joined again for this long.
-pub(crate) const DISTRUST: Duration = Duration::from_secs(60);
+const DISTRUST: Duration = Duration::from_secs(60);
 /// Maximum number of addresses that are avoided at once.
 const AVOIDED_MAX: usize = 64;
 /// Maximum number of ignored senders that are reported.
@@ -57,6 +61,8 @@ impl fmt::Debug for CastFilter {
 #[derive(Debug, Default)]
 pub(crate) struct Senders {
     ignored: Vec<SessionId>,
+    /// The sender that is being joined, or is joined, if an announcement named it; and since when.
+    current: Option<(SocketAddr, Duration)>,
     avoided: VecDeque<(SocketAddr, Duration)>,
     /// Machines that could not be joined, until when they are avoided, and for how long after the next failure.
     failed: VecDeque<(IpAddr, Duration, Duration)>,
@@ -78,8 +84,24 @@ impl Senders {
         self.ignored.len()
     }
 
-    /// Records that a sender of this machine could not be joined.
-    pub(crate) fn fail(&mut self, now: Duration, machine: IpAddr) {
+    /// Records that this sender is being joined.
+    pub(crate) fn begin(&mut self, now: Duration, address: SocketAddr) {
+        self.current = Some((address, now));
+    }
+
+    /// Forgets which sender is being joined, or is joined.
+    pub(crate) fn forget(&mut self) {
+        self.current = None;
+    }
+
+    /// Records that the sender could not be joined.
+    pub(crate) fn fail(&mut self, now: Duration) {
+        let Some((address, since)) = self.current.take() else { return };
+        if now.saturating_sub(since) < SLOW {
+            self.avoid(now, address, AVOID);
+            return;
+        }
+        let machine = address.ip();
         let known = self.failed.iter().position(|(failed, ..)| *failed == machine);
         let time = known.and_then(|at| self.failed.remove(at)).map_or(AVOID, |(.., time)| time);
         if self.failed.len() >= AVOIDED_MAX {
@@ -88,13 +110,22 @@ impl Senders {
         self.failed.push_back((machine, now + time, (time * 2).min(AVOID_MAX)));
     }
 
-    /// Records that a sender of this machine was joined.
-    pub(crate) fn succeed(&mut self, machine: IpAddr) {
-        self.failed.retain(|(failed, ..)| *failed != machine);
+    /// Records that the sender was joined.
+    pub(crate) fn succeed(&mut self) {
+        if let Some((address, _)) = self.current {
+            self.failed.retain(|(failed, ..)| *failed != address.ip());
+        }
+    }
+
+    /// Records that the sender's data is corrupt.
+    pub(crate) fn distrust(&mut self, now: Duration) {
+        if let Some((address, _)) = self.current.take() {
+            self.avoid(now, address, DISTRUST);
+        }
     }
 
     /// Records that this address should not be joined for some time.
-    pub(crate) fn avoid(&mut self, now: Duration, address: SocketAddr, time: Duration) {
+    fn avoid(&mut self, now: Duration, address: SocketAddr, time: Duration) {
         self.avoided.retain(|(avoided, until)| *avoided != address && now < *until);
         if self.avoided.len() >= AVOIDED_MAX {
             self.avoided.pop_front();
@@ -124,23 +155,41 @@ mod tests {
         assert_eq!(senders.ignored(), IGNORED_MAX);
     }
 
+    /// Joins this sender, which fails after a time.
+    fn fail(senders: &mut Senders, now: Duration, address: SocketAddr, time: Duration) {
+        senders.begin(now - time, address);
+        senders.fail(now);
+    }
+
     #[test]
-    fn a_machine_is_avoided_with_all_its_senders_and_longer_each_time() {
+    fn a_silent_machine_is_avoided_with_all_its_senders_and_longer_each_time() {
         let mut senders = Senders::default();
         let address = |host, port| SocketAddr::from(([10, 0, 0, host], port));
-        let (rogue, mut now) = (address(1, 1).ip(), Duration::from_secs(9));
+        let (rogue, mut now) = (address(1, 1), Duration::from_secs(9));
         for seconds in [2, 4, 8, 16, 16] {
-            senders.fail(now, rogue);
+            fail(&mut senders, now, rogue, SLOW);
             let last = now + Duration::from_millis(seconds * 1000 - 1);
             assert!(senders.avoids(last, address(1, 5)) && !senders.avoids(last, address(2, 1)), "{seconds}");
             now += Duration::from_secs(seconds);
             assert!(!senders.avoids(now, address(1, 1)));
         }
-        senders.succeed(rogue);
-        senders.fail(now, rogue);
-        assert!(!senders.avoids(now + AVOID, address(1, 1)));
-        (0..1000u32).for_each(|host| senders.fail(now, IpAddr::from(host.to_be_bytes())));
+        senders.begin(now, rogue);
+        senders.succeed();
+        fail(&mut senders, now, rogue, SLOW);
+        assert!(!senders.avoids(now + AVOID, rogue));
+        for host in 0..1000u32 {
+            fail(&mut senders, now, SocketAddr::new(IpAddr::from(host.to_be_bytes()), 1), SLOW);
+        }
         assert_eq!(senders.failed.len(), AVOIDED_MAX);
+    }
+
+    #[test]
+    fn a_quick_refusal_does_not_discredit_the_machine() {
+        let mut senders = Senders::default();
+        let (now, address) = (Duration::from_secs(9), |port| SocketAddr::from(([10, 0, 0, 1], port)));
+        (0..1000).for_each(|port| fail(&mut senders, now, address(port), SLOW - Duration::from_millis(1)));
+        assert!(senders.avoids(now, address(999)) && !senders.avoids(now, address(1000)));
+        assert!(!senders.avoids(now + AVOID, address(999)));
     }
 
     #[test]

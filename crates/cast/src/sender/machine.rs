@@ -50,6 +50,8 @@ const UNASKED_REPAIR_SHARE: u16 = 16;
 const SETTLE: Duration = Duration::from_millis(100);
 /// Interval at which an idle machine must be called, to detect silent receivers.
 const TICK: Duration = Duration::from_millis(250);
+/// After this many packets, receivers are told the number over the reliable channel: half of what may be ahead of it, at most.
+const MARK_PACKETS: u64 = 1 << 20;
 
 /// Options of a sender.
 #[derive(Clone, Debug)]
@@ -157,6 +159,8 @@ pub struct Sender {
     scratch: Vec<u8>,
     table: ChunkTable,
     packet: u64,
+    /// The last packet number that was named over all reliable channels.
+    marked_packet: u64,
     last_data_packet: u64,
     started_at: Option<Duration>,
     emptied_at: Option<Duration>,
@@ -226,6 +230,7 @@ impl Sender {
             messages: VecDeque::new(),
             progress: SenderProgress::default(),
             packet: 0,
+            marked_packet: 0,
             last_data_packet: 0,
             started_at: None,
             emptied_at: None,
@@ -607,6 +612,7 @@ impl Sender {
             // Slow receivers learn at once that their requests are answered now.
             self.herald.wake(now);
         }
+        self.mark();
         let present = self.roster.present();
         if present > 0 {
             self.emptied_at = None;
@@ -622,6 +628,18 @@ impl Sender {
             self.emptied_at = Some(now);
             self.schedule.clear();
             self.repairs.clear();
+        }
+    }
+
+    /// Names the packet number to all receivers, if it has grown much.
+    fn mark(&mut self) {
+        if self.packet < self.marked_packet + MARK_PACKETS {
+            return;
+        }
+        self.marked_packet = self.packet;
+        let mark = JoinMessage::Mark { packet: self.packet };
+        for connection in self.roster.connections() {
+            self.messages.push_back((connection, seal(&mut self.channels, connection, &mark)));
         }
     }
 

@@ -235,6 +235,7 @@ fn samples() -> Vec<(&'static str, Sample)> {
         ("fetch", Sample::Message(fetch)),
         ("piece", Sample::Message(piece)),
         ("greeting", Sample::Message(JoinMessage::Greeting { nonce: counting(0xd0) })),
+        ("mark", Sample::Message(JoinMessage::Mark { packet: SEEN_PACKET })),
         ("announce-join-key", encrypted(MessageType::Announce, Body::Announce(announce()))),
         ("data-encrypted", encrypted(MessageType::Data, data(1024, b"the end".iter().copied()))),
         ("plan-encrypted", encrypted(MessageType::Plan, Body::Plan(plan()))),

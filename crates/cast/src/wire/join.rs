@@ -1,4 +1,4 @@
-//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE. Each message follows its
+//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE, MARK. Each message follows its
 //! length (`u32`), and starts with version and type. With a join key, GREETINGs come first, and all other messages are
 //! encrypted ([`channel`](super::channel)).
 //!
@@ -30,6 +30,7 @@ const LEAVE: u8 = 6;
 const FETCH: u8 = 7;
 const PIECE: u8 = 8;
 const GREETING: u8 = 9;
+const MARK: u8 = 10;
 
 const WANTED_SCORE: u16 = 1;
 const WANTED_NAME: u16 = 2;
@@ -117,6 +118,8 @@ pub(crate) enum JoinMessage {
     Piece { chunk: u32, offset: u32, bytes: Vec<u8> },
     /// Both, if they have a join key: a random number that is never used again.
     Greeting { nonce: [u8; 32] },
+    /// Sender: has reached this packet number.
+    Mark { packet: u64 },
 }
 
 impl JoinMessage {
@@ -155,6 +158,7 @@ impl JoinMessage {
                 to.extend_from_slice(&bytes[..bytes.len().min(PIECE_BYTES_MAX)]);
             }
             Self::Greeting { nonce } => to.extend_from_slice(nonce),
+            Self::Mark { packet } => put_u48(&mut to, *packet),
         }
         let length = (to.len() - 4) as u32;
         to[..4].copy_from_slice(&length.to_le_bytes());
@@ -172,6 +176,7 @@ impl JoinMessage {
             Self::Fetch { .. } => FETCH,
             Self::Piece { .. } => PIECE,
             Self::Greeting { .. } => GREETING,
+            Self::Mark { .. } => MARK,
         }
     }
 
@@ -200,6 +205,7 @@ impl JoinMessage {
                 bytes: reader.rest().to_vec(),
             }),
             GREETING => Some(Self::Greeting { nonce: reader.array()? }),
+            MARK => Some(Self::Mark { packet: reader.u48()? }),
             _ => None,
         }
     }
@@ -314,6 +320,7 @@ mod tests {
             JoinMessage::Piece { chunk: 3, offset: 4, bytes: vec![9; PIECE_BYTES_MAX] },
             JoinMessage::Piece { chunk: 3, offset: 4, bytes: Vec::new() },
             JoinMessage::Greeting { nonce: [8; 32] },
+            JoinMessage::Mark { packet: 7 },
         ]
     }
 

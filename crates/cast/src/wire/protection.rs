@@ -12,8 +12,8 @@ use super::format::{DATAGRAM_BYTES_MAX, FLAG_JOIN_KEY, HEADER_BYTES, TAG_BYTES};
 const FLAGS_AT: usize = 2;
 /// Range of the packet number in a datagram.
 const PACKET: std::ops::Range<usize> = 8..14;
-/// Maximum difference between two numbers that follow each other: more datagrams than a sender sends before a receiver that hears
-/// nothing joins again.
+/// Maximum difference between a number and the highest one before it, or the last one that the peer has named over the reliable channel:
+/// more datagrams than a sender sends before a receiver that hears nothing joins again.
 const STEP_MAX: u64 = 1 << 22;
 /// Bytes before the encrypted part of a receiver's datagrams: the receiver's id follows the header, because it tells the key.
 pub(crate) const FEEDBACK_CLEAR_BYTES: usize = HEADER_BYTES + 4;
@@ -143,14 +143,17 @@ pub(crate) enum Freshness {
 #[derive(Debug)]
 pub(crate) struct ReplayWindow {
     highest: u64,
+    /// What the peer has named over the reliable channel, if it does. Then no accepted number is more than [`STEP_MAX`] above it, and a
+    /// window of twice as many numbers still has room for those that the peer really sends, whatever others with its key send.
+    reached: Option<u64>,
     /// A bit for each of the last numbers, at the number modulo the count of bits.
     seen: Box<[u64]>,
 }
 
 impl ReplayWindow {
-    /// Makes a window that remembers the last `words` × 64 numbers, for a peer that has reached this number.
-    pub(crate) fn new(words: usize, reached: u64) -> Self {
-        Self { highest: reached, seen: vec![0; words.max(1)].into() }
+    /// Makes a window that remembers the last `words` × 64 numbers.
+    pub(crate) fn new(words: usize) -> Self {
+        Self { highest: 0, reached: None, seen: vec![0; words.max(1)].into() }
     }
 
     fn bits(&self) -> u64 {
@@ -165,7 +168,7 @@ impl ReplayWindow {
     pub(crate) fn freshness(&self, packet: u64) -> Freshness {
         let (word, bit) = self.place(packet);
         match packet.checked_sub(self.highest) {
-            Some(ahead) if ahead > STEP_MAX => Freshness::Impossible,
+            _ if packet > self.reached.unwrap_or(self.highest) + STEP_MAX => Freshness::Impossible,
             Some(1..) => Freshness::New,
             _ if self.highest - packet >= self.bits() => Freshness::Old,
             _ if self.seen[word] & bit == 0 => Freshness::New,
@@ -183,6 +186,7 @@ impl ReplayWindow {
     /// Takes the word of the peer, over the reliable channel, that it has reached this number. If that is far from what was seen,
     /// everything seen is forgotten.
     pub(crate) fn reached(&mut self, packet: u64) {
+        self.reached = Some(packet);
         if packet > self.highest {
             self.advance(packet);
         } else if self.highest - packet >= self.bits() {
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn each_number_is_accepted_once() {
-        let mut window = ReplayWindow::new(2, 0);
+        let mut window = ReplayWindow::new(2);
         let mut judge = |packet| {
             let freshness = window.freshness(packet);
             if freshness == Freshness::New {
@@ -284,7 +288,8 @@ mod tests {
 
     #[test]
     fn the_peer_itself_can_move_the_window() {
-        let mut window = ReplayWindow::new(1, 1000);
+        let mut window = ReplayWindow::new(1);
+        window.reached(1000);
         assert_eq!(window.freshness(999), Freshness::New, "it was sent shortly before");
         window.mark(1003);
         window.reached(1002);
@@ -296,5 +301,26 @@ mod tests {
         assert_eq!(window.freshness(STEP_MAX * 9 + 1), Freshness::New);
         window.reached(2000);
         assert_eq!(window.freshness(2001), Freshness::New);
+    }
+
+    #[test]
+    fn whoever_has_the_key_cannot_outdate_the_peer() {
+        let mut window = ReplayWindow::new(2 * STEP_MAX as usize / 64);
+        window.reached(1000);
+        for step in 1..=3 {
+            let forged = 1000 + STEP_MAX * step;
+            let expected = if step == 1 { Freshness::New } else { Freshness::Impossible };
+            assert_eq!(window.freshness(forged), expected, "step {step}");
+            if expected == Freshness::New {
+                window.mark(forged);
+            }
+        }
+        assert_eq!(window.freshness(1001), Freshness::New);
+        window.mark(1001);
+        assert_eq!(window.freshness(1001), Freshness::Repeated);
+        window.reached(5000);
+        assert_eq!(window.freshness(5000 + STEP_MAX), Freshness::New);
+        assert_eq!(window.freshness(5001), Freshness::New);
+        assert_eq!(window.freshness(1001), Freshness::Repeated);
     }
 }

@@ -96,6 +96,8 @@ pub struct Forger {
     pub anywhere: bool,
     /// Forge plans and high packet numbers, too.
     pub lies: bool,
+    /// Forge nothing except plans with high packet numbers.
+    pub outdates: bool,
     /// It joined the cast, so it knows the session key. Otherwise receivers reject whatever it sends.
     pub insider: bool,
 }
@@ -432,14 +434,20 @@ impl Room {
             return;
         }
         forger.left -= 1;
-        let Forger { anywhere, lies, insider, .. } = *forger;
+        let Forger { every, anywhere, lies, outdates, insider, .. } = *forger;
         let mut forged = seen[..18].to_vec();
         // The next number, which the sender has not used yet.
-        let next = packet_of(seen) + 1 + forger.every;
+        let next = packet_of(seen) + 1 + every;
         forged[8..14].copy_from_slice(&next.to_le_bytes()[..6]);
-        let kind = if lies { self.random.next() % 3 } else { 0 };
+        let kind = match (outdates, lies) {
+            (true, _) => 2,
+            (false, true) => self.random.next() % 3,
+            (false, false) => 0,
+        };
         if kind > 0 {
-            let high = next + self.random.next() % (1 << 23);
+            let step =
+                if outdates { 4_000_000 * (self.seen / every) } else { self.random.next() % (1 << 23) };
+            let high = next + step;
             forged[8..14].copy_from_slice(&high.to_le_bytes()[..6]);
         }
         if kind > 1 {
