@@ -89,7 +89,7 @@ pub struct CastReceiver {
     pub seconds: f64,
     /// Number of symbols restored from repair symbols.
     pub repaired_symbols: u64,
-    /// What limits it, or mostly limited it: `network`, `decoding` or `disk`.
+    /// What limits it, or mostly limited it: `sender`, `network`, `decoding` or `disk`.
     #[schemars(length(max = 255))]
     pub limited_by: Option<String>,
 }

@@ -62,6 +62,11 @@ impl Pacer {
         self.rate
     }
 
+    /// Returns whether the network does not take the ceiling, or a tenth less.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.rate < self.ceiling - self.ceiling / 10
+    }
+
     /// Changes the ceiling. A sender at the old ceiling continues at the new one; the rate of any other is only cut.
     pub(crate) fn set_ceiling(&mut self, ceiling_bits_per_second: u64) {
         let ceiling = ceiling_bits_per_second.max(CEILING_MIN);

@@ -1,4 +1,4 @@
-//! What limits a receiver: its network, or one of the two stages that process its chunks.
+//! What limits a receiver: the sender, its network, or one of the two stages that process its chunks.
 //!
 //! Owns the decision, from the reports of the receiver, and the measure of the load that these contain. Must never be trusted:
 //! it is displayed, and only decides in which order receivers are served.
@@ -24,7 +24,9 @@ pub enum SinkStage {
 /// What limits a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bottleneck {
-    /// What arrives: the sender's rate, or its own link.
+    /// What is sent: it could take more.
+    Sender,
+    /// The network, which loses far more than usual, or does not take the rate that the operator has set.
     Network,
     /// Decoding and verifying.
     Decoding,
@@ -34,15 +36,22 @@ pub enum Bottleneck {
 
 /// Counts what limited a receiver in its reports.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bottlenecks([u32; 3]);
+pub(crate) struct Bottlenecks([u32; 4]);
 
 impl Bottlenecks {
-    /// Adds a report: how busy the sink is, how many chunks wait for it, and its slowest stage. Returns what limits the receiver
-    /// now.
-    pub(crate) fn add(&mut self, busy_percent: u8, waiting_chunks: u32, stage: SinkStage) -> Bottleneck {
+    /// Adds a report: how busy the sink is, how many chunks wait for it, its slowest stage, and whether the network is behind.
+    /// Returns what limits the receiver now.
+    pub(crate) fn add(
+        &mut self,
+        busy_percent: u8,
+        waiting_chunks: u32,
+        stage: SinkStage,
+        is_network_behind: bool,
+    ) -> Bottleneck {
         let is_behind = busy_percent >= BUSY_PERCENT_MIN && waiting_chunks >= WAITING_CHUNKS_MIN;
         let now = match stage {
-            _ if !is_behind => Bottleneck::Network,
+            _ if !is_behind && is_network_behind => Bottleneck::Network,
+            _ if !is_behind => Bottleneck::Sender,
             SinkStage::Decoding => Bottleneck::Decoding,
             SinkStage::Disk => Bottleneck::Disk,
         };
@@ -53,7 +62,7 @@ impl Bottlenecks {
 
     /// Returns what most reports showed.
     pub(crate) fn most(&self) -> Option<Bottleneck> {
-        let kinds = [Bottleneck::Network, Bottleneck::Decoding, Bottleneck::Disk];
+        let kinds = [Bottleneck::Sender, Bottleneck::Network, Bottleneck::Decoding, Bottleneck::Disk];
         kinds.into_iter().filter(|kind| self.0[*kind as usize] > 0).max_by_key(|kind| self.0[*kind as usize])
     }
 }
@@ -106,10 +115,10 @@ mod tests {
     fn a_receiver_is_limited_by_the_stage_that_is_behind() {
         let mut all = Bottlenecks::default();
         assert_eq!(all.most(), None);
-        assert_eq!(all.add(99, 1, SinkStage::Disk), Bottleneck::Network);
-        assert_eq!(all.add(50, 9, SinkStage::Disk), Bottleneck::Network);
-        assert_eq!(all.add(90, 9, SinkStage::Decoding), Bottleneck::Decoding);
-        (0..3).for_each(|_| assert_eq!(all.add(90, 9, SinkStage::Disk), Bottleneck::Disk));
+        assert_eq!(all.add(99, 1, SinkStage::Disk, false), Bottleneck::Sender);
+        assert_eq!(all.add(50, 9, SinkStage::Disk, true), Bottleneck::Network);
+        assert_eq!(all.add(90, 9, SinkStage::Decoding, true), Bottleneck::Decoding);
+        (0..3).for_each(|_| assert_eq!(all.add(90, 9, SinkStage::Disk, false), Bottleneck::Disk));
         assert_eq!(all.most(), Some(Bottleneck::Disk));
     }
 }

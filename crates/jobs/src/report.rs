@@ -157,7 +157,7 @@ pub struct ReceiverReport {
     pub bytes_per_second: f64,
     /// Symbols that it restored from repair symbols.
     pub repaired_symbols: u64,
-    /// What limits it, or mostly limited it: `network`, `decoding` or `disk`.
+    /// What limits it, or mostly limited it: `sender` (it could take more), `network`, `decoding` or `disk`.
     pub limited_by: Option<String>,
 }
 

@@ -20,6 +20,11 @@ impl Terminal {
         Self { quiet: output.is_quiet(), bar: Mutex::new(ProgressBar::hidden()) }
     }
 
+    /// Shows a line beside the bar of a stage without a total.
+    pub(crate) fn show(&self, line: String) {
+        self.bar().set_prefix(line);
+    }
+
     fn bar(&self) -> parking_lot::MutexGuard<'_, ProgressBar> {
         self.bar.lock()
     }
@@ -35,7 +40,7 @@ impl Progress for Terminal {
         let template = if total > 0 {
             "{msg:24} {bar:40} {decimal_bytes:>10} of {decimal_total_bytes:<10} {decimal_bytes_per_sec:>12}  {eta}"
         } else {
-            "{spinner} {msg:22} {decimal_bytes:>10}  {elapsed}"
+            "{spinner} {msg:22} {decimal_bytes:>10}  {elapsed}  {prefix}"
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         *bar = if total > 0 { ProgressBar::new(total) } else { ProgressBar::new_spinner() };

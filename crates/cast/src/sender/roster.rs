@@ -100,7 +100,7 @@ impl Roster {
         self.members.push(Member {
             status,
             key: DatagramKey::of_receiver(&key, self.has_join_key),
-            window: ReplayWindow::new(WINDOW_WORDS, 0),
+            window: ReplayWindow::new(WINDOW_WORDS),
             address,
             is_replaced: false,
             connection: connected,
@@ -162,6 +162,11 @@ impl Roster {
         Ok(opened)
     }
 
+    /// Returns the connections of all receivers that have joined.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = u64> {
+        self.by_connection.keys().copied()
+    }
+
     /// Returns the receiver that joined over this connection, if its messages count.
     pub(crate) fn admitted(&self, connection: u64) -> Option<u32> {
         let id = *self.by_connection.get(&connection)?;
@@ -204,8 +209,11 @@ impl Roster {
         member.waiting_chunks = report.waiting_chunks;
         member.busy_percent = report.busy_percent;
         if report.wanted_chunks > 0 {
+            let is_lossy =
+                pacer.is_cut() || member.loss.excess().is_some_and(|excess| excess > LOSS_TOLERATED);
+            let Report { busy_percent, waiting_chunks, stage, .. } = *report;
             member.status.bottleneck =
-                Some(member.bottlenecks.add(report.busy_percent, report.waiting_chunks, report.stage));
+                Some(member.bottlenecks.add(busy_percent, waiting_chunks, stage, is_lossy));
         }
         self.judge_loss(now, report, pacer);
         if progressed {
@@ -280,11 +288,10 @@ impl Roster {
     fn judge_waiting(&mut self, time: Duration, is_waiting: bool) {
         let (mut held, mut others) = (Vec::new(), Others::default());
         for (index, member) in self.members.iter_mut().enumerate().filter(|(_, it)| it.votes()) {
-            if !is_waiting {
-                member.slowness.waited(time, false);
-            } else if room_of(&self.begun, member) == 0 {
+            if is_waiting && room_of(&self.begun, member) == 0 {
                 held.push(index);
             } else {
+                member.slowness.waited(time, false);
                 others.add(Some(member.busy_percent <= BUSY_PERCENT_MAX));
             }
         }
@@ -654,6 +661,28 @@ mod tests {
         assert!(roster.advance(seconds(2), tick, false));
         assert!(!slow(&roster) && roster.room() == 0);
         assert!(!roster.advance(seconds(2), tick, true) && !slow(&roster), "nobody else needs anything");
+    }
+
+    #[test]
+    fn receivers_that_hold_the_others_in_turn_for_a_short_time_keep_their_votes() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=6).map(|at| join(&mut roster, at, 8).0).collect();
+        for tick in 0..1000u64 {
+            // The first two are full for 28 % of the time each, and never at once.
+            let holder = match tick % 25 {
+                0..7 => Some(ids[0]),
+                7..14 => Some(ids[1]),
+                _ => None,
+            };
+            for id in &ids {
+                let free = if Some(*id) == holder { 0 } else { 8 };
+                roster.report(Duration::from_millis(tick * 5), &load(*id, free, 8 - free, 30), &mut pacer);
+            }
+            let (now, time) = (Duration::from_millis(tick * 5), Duration::from_millis(5));
+            assert!(!roster.advance(now, time, holder.is_some()));
+            assert!(ids.iter().all(|id| !roster.is_slow(*id)), "tick {tick}");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub fn cast(
     let spool = match &request.store {
         StoreLocation::Local(_) => None,
         StoreLocation::Remote(origin) => {
-            let directory = request.spool.clone().map_or_else(|| SpoolDirectory::choose(None), Ok)?;
+            let directory = request.spool.clone().map_or_else(|| SpoolDirectory::make(None), Ok)?;
             Some(Spool::fetch(origin, &request.version, &directory, progress)?)
         }
     };
@@ -292,6 +292,7 @@ impl ChunkSource for StoreChunks<'_> {
 /// The word for what limits a receiver.
 fn bottleneck_name(bottleneck: Bottleneck) -> String {
     match bottleneck {
+        Bottleneck::Sender => "sender".into(),
         Bottleneck::Network => "network".into(),
         Bottleneck::Decoding => "decoding".into(),
         Bottleneck::Disk => "disk".into(),

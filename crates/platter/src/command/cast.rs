@@ -54,8 +54,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
         SendEvent::Status { receivers, progress } => {
             terminal.advance(progress.bytes.saturating_sub(sent));
             sent = progress.bytes;
-            for status in receivers {
-                let report = receiver_report(status);
+            let reports: Vec<ReceiverReport> = receivers.iter().map(receiver_report).collect();
+            let parts =
+                receivers.iter().map(|it| f64::from(it.done_chunks) / f64::from(it.wanted_chunks.max(1)));
+            terminal.show(overview(&reports.iter().zip(parts).collect::<Vec<_>>()));
+            for (status, report) in receivers.iter().zip(reports) {
                 if report.has_ended() && told.insert((status.id, report.state.clone())) {
                     if output.is_json() {
                         output.fact(&Line::Receiver(&report), String::new);
@@ -96,7 +99,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
 /// The directory for a copy of an origin's version, which is removed when the cast is interrupted.
 fn spool(store: &StoreLocation, options: &Cast, output: &Output) -> Result<Option<SpoolDirectory>> {
     let StoreLocation::Remote(_) = store else { return Ok(None) };
-    let spool = SpoolDirectory::choose(options.spool.as_deref())?;
+    let spool = SpoolDirectory::make(options.spool.as_deref())?;
     let interrupted = spool.clone();
     let state = move || {
         interrupted.remove();
@@ -104,6 +107,24 @@ fn spool(store: &StoreLocation, options: &Cast, output: &Output) -> Result<Optio
     };
     tell_of(state, *output)?;
     Ok(Some(spool))
+}
+
+/// The state of all receivers in a line; each comes with the part that it has received.
+fn overview(receivers: &[(&ReceiverReport, f64)]) -> String {
+    let count = |is: fn(&ReceiverReport) -> bool| receivers.iter().filter(|(report, _)| is(report)).count();
+    let mut text = format!("{} of {} done", count(|it| it.state == "done"), receivers.len());
+    let failed = count(|it| it.has_ended() && it.state != "done");
+    if failed > 0 {
+        text += &format!(", {failed} failed or lost");
+    }
+    let under_way = receivers.iter().filter(|(report, _)| !report.has_ended());
+    if let Some((last, part)) = under_way.min_by(|one, other| one.1.total_cmp(&other.1)) {
+        text += &format!("; last: {} {} {:.0} %", last.name, last.state, part * 100.0);
+        if let Some(limit) = &last.limited_by {
+            text += &format!(", limited by {limit}");
+        }
+    }
+    text
 }
 
 fn ended(report: &ReceiverReport) -> String {
@@ -154,4 +175,30 @@ pub(super) fn rejected(rejected: u64, repeated: u64) -> String {
         return String::new();
     }
     format!("\nrejected {rejected} forged or foreign datagrams and {repeated} repeated ones")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overview_names_the_last_receiver() {
+        let report = |name: &str, state: &str| ReceiverReport {
+            name: name.into(),
+            state: state.into(),
+            score: None,
+            reason: None,
+            written_bytes: 0,
+            seconds: 0.0,
+            bytes_per_second: 0.0,
+            repaired_symbols: 0,
+            limited_by: (state == "slow").then(|| "disk".into()),
+        };
+        let all = [report("a", "done"), report("b", "receiving"), report("c", "slow"), report("d", "lost")];
+        let overview =
+            |count: usize| overview(&all.iter().zip([1.0, 0.5, 0.25, 0.1]).take(count).collect::<Vec<_>>());
+        assert_eq!(overview(0), "0 of 0 done");
+        assert_eq!(overview(2), "1 of 2 done; last: b receiving 50 %");
+        assert_eq!(overview(4), "1 of 4 done, 1 failed or lost; last: c slow 25 %, limited by disk");
+    }
 }
