@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/together.sh: related disks captured at the same time, through an origin and by local processes, take no more space than
-# captured one after the other, also when one of the clients is killed. PLATTER_SEED selects the moment.
+# captured one after the other, also when one of the clients is killed.
 . "$(dirname "$0")/lib.sh"
 
 DISKS=6
