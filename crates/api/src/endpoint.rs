@@ -36,6 +36,8 @@ pub enum Endpoint {
     Sign,
     Protect,
     ProtectedVersions,
+    Quotas,
+    SetQuota,
     Changes,
     Hoard,
     HoardChanges,
@@ -75,7 +77,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 49] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -103,6 +105,8 @@ impl Endpoint {
         Self::Sign,
         Self::Protect,
         Self::ProtectedVersions,
+        Self::Quotas,
+        Self::SetQuota,
         Self::Changes,
         Self::Hoard,
         Self::HoardChanges,
@@ -155,6 +159,8 @@ impl Endpoint {
             Self::Sign => ("post", "/api/v1/sign"),
             Self::Protect => ("post", "/api/v1/protect"),
             Self::ProtectedVersions => ("get", "/api/v1/protected"),
+            Self::Quotas => ("get", "/api/v1/quotas"),
+            Self::SetQuota => ("post", "/api/v1/quotas"),
             Self::Changes => ("get", "/api/v1/changes"),
             Self::Hoard => ("get", "/api/v1/hoard"),
             Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
@@ -195,6 +201,7 @@ impl Endpoint {
             | Self::Events
             | Self::EditLocks
             | Self::ProtectedVersions
+            | Self::Quotas
             | Self::Hoard
             | Self::HoardChanges
             | Self::BootSet
@@ -223,6 +230,7 @@ impl Endpoint {
             | Self::RemoveAccessToken
             | Self::TellOfCast
             | Self::Collect
+            | Self::SetQuota
             | Self::Standing
             | Self::Fence
             | Self::Replica
@@ -241,6 +249,7 @@ impl Endpoint {
             | Self::AddAccessToken
             | Self::RemoveAccessToken
             | Self::Collect
+            | Self::SetQuota
             | Self::Standing
             | Self::Fence
             | Self::Replica
@@ -254,6 +263,7 @@ impl Endpoint {
             | Self::Events
             | Self::EditLocks
             | Self::ProtectedVersions
+            | Self::Quotas
             | Self::Changes
             | Self::Hoard
             | Self::HoardChanges

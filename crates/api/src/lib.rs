@@ -18,6 +18,7 @@ mod node;
 pub mod openapi;
 mod pattern;
 mod problem;
+mod quota;
 mod replica;
 mod role;
 mod store_facts;
@@ -42,6 +43,7 @@ pub use names::{
 pub use node::{NodeFacts, NodePeer, NodePeersReply, NodeReport, NodesReply, ReportedDisk};
 pub use pattern::NamePattern;
 pub use problem::{PROBLEM_LENGTH_MAX, Problem};
+pub use quota::{SetQuotaReport, SetQuotaRequest};
 pub use replica::{FenceRequest, ReplicaReply, ReplicaRequest, StandingReply};
 pub use role::Role;
 pub use store_facts::{StoreFacts, StoreKeys};

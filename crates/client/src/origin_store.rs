@@ -7,16 +7,16 @@ use std::time::Duration;
 use platter_api::{
     AskForCastRequest, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest, FenceRequest,
     ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport, ProtectReport, ProtectRequest,
-    RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SignRequest, StandingReply,
-    StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+    RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest,
+    SignRequest, StandingReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Domain, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
     BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, Follower, History, HoardChanges,
-    HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Registered, Resolved, Signature, StoreId, Version,
-    VersionName, VersionQuery, VersionRecord,
+    HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Quota, QuotaUse, Registered, Resolved, Signature,
+    StoreId, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -379,6 +379,18 @@ impl OriginStore {
     pub fn protected(&self) -> Result<Vec<VersionName>> {
         let (names, _): (Vec<String>, _) = self.get_or_remember("/api/v1/protected")?;
         self.version_names(&names)
+    }
+
+    /// As `Store::quotas`, restricted to readable images.
+    pub fn quotas(&self) -> Result<Vec<QuotaUse>> {
+        self.client.get("/api/v1/quotas")
+    }
+
+    /// As `Store::set_quota`.
+    pub fn set_quota(&self, prefix: &ImageName, limit_bytes: Option<u64>) -> Result<Option<Quota>> {
+        let request = SetQuotaRequest { prefix: prefix.clone(), limit_bytes };
+        let answer: SetQuotaReport = self.client.post("/api/v1/quotas", &request)?;
+        Ok(answer.before)
     }
 
     fn version_names(&self, names: &[String]) -> Result<Vec<VersionName>> {

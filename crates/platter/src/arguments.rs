@@ -9,6 +9,7 @@ mod hoard;
 mod image;
 mod live;
 mod lock;
+mod quota;
 mod room;
 mod serve;
 mod signing;
@@ -33,6 +34,7 @@ pub(crate) use live::{
     TreeArguments,
 };
 pub(crate) use lock::{Lock, LockOf};
+pub(crate) use quota::Quota;
 pub(crate) use room::{Cast, Casts, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCasts, ServeCommand};
 pub(crate) use signing::{Key, Sign, TrustedKeysArgument, Verify};
@@ -208,6 +210,13 @@ pub(crate) enum Command {
     Protect(Protect),
     /// End the protection of a version, or of all versions of an image
     Unprotect(Protect),
+    /// Limit what the images below a name may hold
+    ///
+    /// Counted is each distinct block and page of the versions, uncompressed: a clone costs nothing, a change its changed blocks, and
+    /// it does not matter what other images have. A capture, publication, clone, import or rename that would exceed the quota is
+    /// refused. Forgotten versions do not count.
+    #[command(subcommand)]
+    Quota(Quota),
     /// Manage edit locks: who may publish the next version of an image
     ///
     /// While somebody holds the edit lock of an image, nobody else can publish its next version. Each lock has a number that is

@@ -63,6 +63,7 @@ fn run(store: &StoreLocation, arguments: &Arguments, output: &Output) -> ExitCod
         Command::Rename(options) => command::rename::run(store, options, output),
         Command::Protect(options) => command::protect::run(store, options, true, output),
         Command::Unprotect(options) => command::protect::run(store, options, false, output),
+        Command::Quota(options) => command::quota::run(store, options, output),
         Command::Forget(options) => command::forget::run(store, options, output),
         Command::Key(options) => command::key::run(options, output),
         Command::Sign(options) => command::sign::run(store, options, output),

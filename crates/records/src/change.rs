@@ -186,6 +186,14 @@ pub enum Action {
         /// The versions.
         versions: Vec<VersionName>,
     },
+    /// The quota of an image and all images below it was set or removed.
+    SetQuota {
+        /// The image.
+        prefix: ImageName,
+        /// The new limit; none if it was removed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit_bytes: Option<u64>,
+    },
     /// A version got a signature.
     Sign {
         /// The version.
@@ -276,6 +284,7 @@ impl Action {
             | Self::SetOverlay { image, .. }
             | Self::ReleaseLock { image, .. }
             | Self::FollowBoots { image, .. } => vec![image],
+            Self::SetQuota { prefix, .. } => vec![prefix],
         }
     }
 
@@ -361,6 +370,10 @@ impl fmt::Display for Action {
             }
             Self::Protect { versions } => list(f, "protect", versions),
             Self::Unprotect { versions } => list(f, "unprotect", versions),
+            Self::SetQuota { prefix, limit_bytes: Some(limit) } => {
+                write!(f, "set quota of {prefix} to {limit} bytes")
+            }
+            Self::SetQuota { prefix, limit_bytes: None } => write!(f, "remove quota of {prefix}"),
             Self::Sign { version } => write!(f, "sign {version}"),
             Self::BecomeFollower { of } => write!(f, "become a follower of the store {of}"),
             Self::Follow { changes, versions, .. } if changes.is_empty() => list(f, "copy", versions),

@@ -16,6 +16,7 @@ mod missing_blocks;
 mod name;
 mod offer;
 mod pack_state;
+mod quota;
 mod record;
 mod refine;
 mod repairs;
@@ -41,6 +42,7 @@ pub use missing_blocks::MissingBlocks;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
 pub use offer::{decode_offer, encode_offer};
 pub use pack_state::PackState;
+pub use quota::{Quota, QuotaUse};
 pub use record::{
     Consistency, FilesystemRecord, Parent, RECORD_LENGTH_MAX, UnreadableOmitted, UnreadableRecord,
     VersionRecord,

@@ -7,6 +7,7 @@ use platter_image::frame::Compressor;
 use platter_image::{Error, Result};
 
 use crate::catalog::Change;
+use crate::quota::Growth;
 use crate::session::{RECORD_LEVEL, Session, encode_record};
 use platter_records::{
     Action, Imported, SIGNATURES_MAX, Version, VersionName, VersionRecord, edit_lock_refusal,
@@ -32,24 +33,29 @@ impl Session {
         self.take_borrowed()?;
         self.hold_recipe(record.score)?;
         let version = Version { name: record.name(), record_id, record: record.clone() };
-        self.commit(|change, state, session| {
-            let imported = match decide(change, &version, restore)? {
-                Ok(imported) => imported,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            match imported {
-                Imported::SignaturesAdded => add_signatures(change, &version)?,
-                Imported::Added => {
-                    if !state.is_empty() {
-                        session.append_to(state, &frame)?;
+        self.within_quotas(Growth::Version(&record.image, record.score), |check| {
+            self.commit(|change, state, session| {
+                let imported = match decide(change, &version, restore)? {
+                    Ok(imported) => imported,
+                    Err(refusal) => return Ok(Err(refusal)),
+                };
+                match imported {
+                    Imported::SignaturesAdded => add_signatures(change, &version)?,
+                    Imported::Added => {
+                        if let Some(refusal) = check.refusal(change)? {
+                            return Ok(Err(refusal));
+                        }
+                        if !state.is_empty() {
+                            session.append_to(state, &frame)?;
+                        }
+                        change.add_version(record_id, record)?;
+                        let (name, score) = (version.name.clone(), record.score.to_string());
+                        change.does(Action::Import { version: name, score });
                     }
-                    change.add_version(record_id, record)?;
-                    let (name, score) = (version.name.clone(), record.score.to_string());
-                    change.does(Action::Import { version: name, score });
+                    Imported::Present | Imported::Former => {}
                 }
-                Imported::Present | Imported::Former => {}
-            }
-            Ok(Ok(imported))
+                Ok(Ok(imported))
+            })
         })
     }
 }

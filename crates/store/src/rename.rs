@@ -6,6 +6,7 @@
 use platter_image::{BlockId, Error, Kind, Result};
 
 use crate::catalog::{Change, Fate};
+use crate::quota::Growth;
 use crate::store::Store;
 use platter_records::{
     Action, ImageName, RenamedVersion, Version, VersionName, VersionRecord, edit_lock_refusal,
@@ -27,7 +28,7 @@ impl Store {
     ///
     /// # Errors
     /// `Missing` when there is no image of that name or below it; `Refused` when the new name is invalid, exists, or was used for
-    /// other versions with the same numbers, or when one of the images is being edited; `Transient` when another process holds
+    /// other versions with the same numbers, when one of the images is being edited, or when a quota of the new name is too low; `Transient` when another process holds
     /// the writer's lock for more than a few seconds; `Io`.
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<Renamed>> {
         if from == to || is_below(to, from) {
@@ -35,38 +36,46 @@ impl Store {
                 "{from} cannot be renamed to {to}: the new name is the same or below the old one"
             )));
         }
-        self.change_catalog(|change| {
-            let versions = change.versions_below(from)?;
-            if versions.is_empty() {
-                let what = format!("there is no image {from} and no image below it");
-                return Ok(Err(Error::missing(what)));
-            }
-            let mut moves = Vec::with_capacity(versions.len());
-            for version in versions {
-                match move_of(change, version, from, to)? {
-                    Ok(planned) => moves.push(planned),
-                    Err(refusal) => return Ok(Err(refusal)),
-                }
-            }
-            let mut renamed = Vec::with_capacity(moves.len());
-            for PlannedRename { from, record_id, record } in moves {
-                let is_protected = change.is_protected(&from)?;
-                change.remove_version(&from, Fate::Renamed)?;
-                if !change.add_version(record_id, &record)? {
-                    return Err(Error::bug(format!("{} already exists", record.name())));
-                }
-                change.set_protected(&record.name(), is_protected)?;
-                // Forgotten versions under the old name have used numbers, too.
-                change.raise_last_number(&record.image, change.last_number(&from.image)?)?;
-                renamed.push(Renamed { from, to: record.name() });
-            }
-            let moved: Vec<_> =
-                renamed.iter().map(|version| (version.from.clone(), Some(version.to.clone()))).collect();
-            change.move_members(&moved)?;
-            change.does(Action::Rename { versions: renamed.clone() });
-            Ok(Ok(renamed))
+        self.within_quotas(self, Growth::Rename(from, to), &[], |check| {
+            self.change_catalog(|change| match check.refusal(change)? {
+                Some(refusal) => Ok(Err(refusal)),
+                None => rename(change, from, to),
+            })
         })
     }
+}
+
+/// Renames in a transaction. An inner error means refused.
+fn rename(change: &mut Change<'_>, from: &ImageName, to: &ImageName) -> Result<Result<Vec<Renamed>>> {
+    let versions = change.versions_below(from)?;
+    if versions.is_empty() {
+        let what = format!("there is no image {from} and no image below it");
+        return Ok(Err(Error::missing(what)));
+    }
+    let mut moves = Vec::with_capacity(versions.len());
+    for version in versions {
+        match move_of(change, version, from, to)? {
+            Ok(planned) => moves.push(planned),
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    }
+    let mut renamed = Vec::with_capacity(moves.len());
+    for PlannedRename { from, record_id, record } in moves {
+        let is_protected = change.is_protected(&from)?;
+        change.remove_version(&from, Fate::Renamed)?;
+        if !change.add_version(record_id, &record)? {
+            return Err(Error::bug(format!("{} already exists", record.name())));
+        }
+        change.set_protected(&record.name(), is_protected)?;
+        // Forgotten versions under the old name have used numbers, too.
+        change.raise_last_number(&record.image, change.last_number(&from.image)?)?;
+        renamed.push(Renamed { from, to: record.name() });
+    }
+    let moved: Vec<_> =
+        renamed.iter().map(|version| (version.from.clone(), Some(version.to.clone()))).collect();
+    change.move_members(&moved)?;
+    change.does(Action::Rename { versions: renamed.clone() });
+    Ok(Ok(renamed))
 }
 
 /// Plans the rename of one version. An inner error means refused.

@@ -28,6 +28,7 @@ use crate::known::{KnownCheck, KnownFrames};
 use crate::pack_writer::{PackWriter, SealedPack};
 use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
+use crate::quota::{Growth, Limit, QuotaCheck};
 use crate::standing::refusal;
 use crate::store::{Shared, Store, page_of};
 use platter_index::Index;
@@ -39,6 +40,7 @@ use platter_records::VersionRecord;
 use platter_records::edit_lock_refusal;
 use platter_records::{Action, Actor, PackId};
 
+pub(crate) use closure::unless_damaged;
 pub(crate) use lending::SessionsUnderWay;
 pub use parked::{ParkedPack, Resumed};
 
@@ -61,6 +63,8 @@ pub struct Session {
     known: KnownFrames,
     /// It changes no names, so a follower accepts it.
     is_upkeep: bool,
+    /// Limits besides the quotas of the store.
+    limits: Vec<Limit>,
 }
 
 /// What a session has added so far.
@@ -98,12 +102,19 @@ impl Session {
         if let Some(writer) = &shared.writer {
             writer.under_way.add(&state);
         }
-        Self { shared, actor, state, pins, borrowed, known, is_upkeep: false }
+        Self { shared, actor, state, pins, borrowed, known, is_upkeep: false, limits: Vec::new() }
     }
 
     /// The same session, for a change that a follower accepts.
     pub(crate) fn for_upkeep(mut self) -> Self {
         self.is_upkeep = true;
+        self
+    }
+
+    /// Sets limits, besides the quotas of the store, for the versions that the session adds.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Vec<Limit>) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -137,18 +148,48 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::publish`]; also `Refused` when the newest version has another number.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a draft is published once; only a check of quotas repeats"
+    )]
     pub fn publish_after(&self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
         draft.longest().encode()?;
         self.take_borrowed()?;
-        let mut compressor = Compressor::new(RECORD_LEVEL)?;
-        let has_version = !Store(Arc::clone(&self.shared), Arc::clone(&self.actor))
-            .catalog()?
-            .versions_of(draft.score)?
-            .is_empty();
+        let store = Store(Arc::clone(&self.shared), Arc::clone(&self.actor));
+        let has_version = !store.catalog()?.versions_of(draft.score)?.is_empty();
         if !has_version {
             self.hold_recipe(draft.score)?;
         }
-        let version = self.commit(|change, state, session| {
+        let growth = Growth::Version(&draft.image, draft.score);
+        let version = self.within_quotas(growth, |check| {
+            self.commit_version(VersionRecord::clone(&draft), newest, has_version, check)
+        })?;
+        let repaired = std::mem::take(&mut self.state().repaired);
+        Ok(Published { version, repaired, known_frames_read: self.known.read() })
+    }
+
+    /// Runs a change that adds a version, after the check of the quotas.
+    pub(crate) fn within_quotas<T>(
+        &self,
+        growth: Growth<'_>,
+        attempt: impl FnMut(&QuotaCheck<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let store = Store(Arc::clone(&self.shared), Arc::clone(&self.actor));
+        store.within_quotas(self, growth, &self.limits, attempt)
+    }
+
+    fn commit_version(
+        &self,
+        draft: VersionRecord,
+        newest: Option<u64>,
+        has_version: bool,
+        check: &QuotaCheck<'_>,
+    ) -> Result<Version> {
+        let mut compressor = Compressor::new(RECORD_LEVEL)?;
+        self.commit(|change, state, session| {
+            if let Some(refusal) = check.refusal(change)? {
+                return Ok(Err(refusal));
+            }
             if has_version && !change.has_score(draft.score)? {
                 let score = draft.score;
                 return Ok(Err(Error::transient(format!(
@@ -188,9 +229,7 @@ impl Session {
                 cloned_from: record.cloned_from.clone(),
             });
             Ok(Ok(Version { name: record.name(), record_id, record }))
-        })?;
-        let repaired = std::mem::take(&mut self.state().repaired);
-        Ok(Published { version, repaired, known_frames_read: self.known.read() })
+        })
     }
 
     /// Ends the session without a version and keeps its frames: the next session finds what this one stored.

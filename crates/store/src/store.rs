@@ -24,6 +24,7 @@ use crate::collect::set_aside;
 use crate::health::Health;
 use crate::pack_set::{Pack, PackSet};
 use crate::place::{Format, StorePlace};
+use crate::quota::Accounts;
 use crate::readers::Registration;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::{Session, SessionsUnderWay};
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     /// Damage that was found when packs were opened, one message each.
     damage: Mutex<Vec<String>>,
     pub(crate) health: Mutex<Health>,
+    /// What quotas count, as of the last check.
+    pub(crate) accounts: Mutex<Accounts>,
     /// What this process reads, for the collector in another one.
     pub(crate) registration: Mutex<Option<Registration>>,
     pub(crate) writer: Option<Writer>,
@@ -228,6 +231,7 @@ impl Store {
             decoders: Mutex::default(),
             damage: Mutex::default(),
             health: Mutex::default(),
+            accounts: Mutex::default(),
             registration: Mutex::default(),
             writer,
         });

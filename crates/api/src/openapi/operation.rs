@@ -2,8 +2,8 @@
 //! its own error statuses.
 
 use platter_records::{
-    CollectReport, EditLock, Follower, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord,
-    schema,
+    CollectReport, EditLock, Follower, HoardChanges, HoardSnapshot, ImageName, QuotaUse, Registered,
+    VersionRecord, schema,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use crate::{
     ChangesReply, CloneRequest, CollectRequest, Endpoint, FenceRequest, ForgetReport, ForgetRequest, Growth,
     ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply,
     ProtectReport, ProtectRequest, PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply,
-    ReplicaRequest, ResolveReply, SignRequest, StandingReply, StoreFacts, StoreKeys, TakeEditLockRequest,
-    UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
+    ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest, SignRequest, StandingReply, StoreFacts,
+    StoreKeys, TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -52,6 +52,8 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Sign => "Add a signature to a version",
         Endpoint::Protect => "Protect versions from being forgotten, or end that",
         Endpoint::ProtectedVersions => "All protected versions",
+        Endpoint::Quotas => "Quotas of readable images, and what is used of them",
+        Endpoint::SetQuota => "Set or remove the quota of an image and all images below it",
         Endpoint::Changes => "The log of changes: who did what, when and from where",
         Endpoint::AccessTokens => "All access tokens",
         Endpoint::AddAccessToken => "Make an access token",
@@ -161,6 +163,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::Rename => object::<RenameRequest>(schemas),
         Endpoint::Sign => object::<SignRequest>(schemas),
         Endpoint::Protect => object::<ProtectRequest>(schemas),
+        Endpoint::SetQuota => object::<SetQuotaRequest>(schemas),
         Endpoint::AddAccessToken => object::<AddAccessTokenRequest>(schemas),
         Endpoint::RecordBootSet => bytes(true, BYTES),
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
@@ -179,9 +182,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Health => (200, text("text/plain", "The origin runs")),
         Endpoint::Metrics => (200, text("text/plain", "docs/metrics.md explains each")),
         Endpoint::OpenApi => (200, content("application/json", "OpenAPI 3.1", json!({ "type": "object" }))),
-        Endpoint::Store => {
-            reply::<StoreFacts>(schemas, 200, "The store, restricted to what the token may read")
-        }
+        Endpoint::Store => reply::<StoreFacts>(schemas, 200, "The store, as far as the token may read"),
         Endpoint::StoreKeys => {
             reply::<StoreKeys>(schemas, 200, "For memory only. They are the same for every token")
         }
@@ -213,6 +214,8 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Sign => reply::<VersionRecord>(schemas, 200, "The version with the signature, durable"),
         Endpoint::Protect => reply::<ProtectReport>(schemas, 200, "Versions whose protection changed"),
         Endpoint::ProtectedVersions => reply::<Vec<String>>(schemas, 200, "Ordered by image and number"),
+        Endpoint::Quotas => reply::<Vec<QuotaUse>>(schemas, 200, "Ordered by prefix"),
+        Endpoint::SetQuota => reply::<SetQuotaReport>(schemas, 200, "The quota before, durable"),
         Endpoint::Changes => reply::<ChangesReply>(schemas, 200, "Ordered by number, at most 10,000"),
         Endpoint::Collect => reply::<CollectReport>(schemas, 200, "Result"),
         Endpoint::Standing => reply::<StandingReply>(schemas, 200, "Its role and epoch"),
@@ -271,6 +274,7 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::Rename
         | Endpoint::Sign
         | Endpoint::Protect
+        | Endpoint::SetQuota
         | Endpoint::RecordBootSet
         | Endpoint::UnregisterBootSet
         | Endpoint::AskForCast

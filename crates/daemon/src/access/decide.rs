@@ -80,6 +80,8 @@ mod tests {
         (Endpoint::Sign, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Protect, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::ProtectedVersions, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Quotas, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::SetQuota, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::Changes, "FFA FFA", "FFA FFA", "FFA FFA"),
         (Endpoint::Hoard, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::HoardChanges, "AAA AAA", "AAA AAA", "AAA AAA"),

@@ -20,6 +20,7 @@ mod names;
 mod nodes;
 mod path;
 mod problem;
+mod quotas;
 mod reading;
 mod replica;
 mod uploads;
@@ -130,6 +131,8 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Sign => post(names::sign),
         Endpoint::Protect => post(names::protect),
         Endpoint::ProtectedVersions => get(names::protected),
+        Endpoint::Quotas => get(quotas::list),
+        Endpoint::SetQuota => post(quotas::set),
         Endpoint::Changes => get(changes::list),
         Endpoint::Hoard => get(hoard::snapshot),
         Endpoint::HoardChanges => get(hoard::changes),

@@ -58,10 +58,11 @@ pub(super) async fn begin(
             "verify_known must be true or false, image must be an image's name, and there is no other parameter",
         ))
     })?;
-    image.map_or(Ok(()), |image| asker.check_new(&image))?;
+    image.as_ref().map_or(Ok(()), |image| asker.check_new(image))?;
     let known = if verify_known { KnownCheck::All } else { KnownCheck::Sample };
     let shared = Arc::clone(&origin);
     let begun = origin.pool.run(move || {
+        image.map_or(Ok(()), |image| shared.store.check_room(&image))?;
         let upload = shared.uploads.begin(&asker.who, &asker.by, shared.writer.lease_for_change()?, known)?;
         upload.touch(asker.connection.as_ref());
         shared.tell_of_upload(upload.id(), &asker.who.id, "begun");

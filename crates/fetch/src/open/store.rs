@@ -7,8 +7,8 @@ use platter_client::Watch;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Domain, Error, ErrorKind, Result, Score};
 use platter_records::{
-    BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Resolved, Signature, StoreId,
-    Version, VersionName, edit_lock_refusal,
+    BootSet, EditLock, History, HoardChanges, HoardSnapshot, ImageName, Quota, QuotaUse, Resolved, Signature,
+    StoreId, Version, VersionName, edit_lock_refusal,
 };
 use platter_store::{Hoard, KnownCheck, Store, missing_blocks};
 use platter_vdisk::Source;
@@ -228,6 +228,17 @@ impl OpenStore {
         edit_lock_refusal(image, number, self.edit_lock(image)?.as_ref()).map_or(Ok(()), Err)
     }
 
+    /// Checks before long work whether a quota has any room for a version of this image. An origin does that when an upload begins.
+    ///
+    /// # Errors
+    /// As [`Store::check_room`].
+    pub fn check_room(&self, image: &ImageName) -> Result<()> {
+        match &self.0 {
+            Opened::Local(store) => store.check_room(image),
+            Opened::Remote(_) => Ok(()),
+        }
+    }
+
     /// Forgets one version of an image, or all. Returns their names.
     ///
     /// # Errors
@@ -261,6 +272,28 @@ impl OpenStore {
         match &self.0 {
             Opened::Local(store) => store.protected(),
             Opened::Remote(store) => store.origin().protected(),
+        }
+    }
+
+    /// Returns the quotas and what is used of them, ordered by prefix.
+    ///
+    /// # Errors
+    /// As [`Store::quotas`].
+    pub fn quotas(&self) -> Result<Vec<QuotaUse>> {
+        match &self.0 {
+            Opened::Local(store) => store.quotas(&|_| true),
+            Opened::Remote(store) => store.origin().quotas(),
+        }
+    }
+
+    /// Sets the quota of an image and all images below it, or removes it. Returns the quota before.
+    ///
+    /// # Errors
+    /// As [`Store::set_quota`].
+    pub fn set_quota(&self, prefix: &ImageName, limit_bytes: Option<u64>) -> Result<Option<Quota>> {
+        match &self.0 {
+            Opened::Local(store) => store.set_quota(prefix, limit_bytes),
+            Opened::Remote(store) => store.origin().set_quota(prefix, limit_bytes),
         }
     }
 

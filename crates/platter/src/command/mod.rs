@@ -44,6 +44,7 @@ pub(crate) mod promote;
 pub(crate) mod protect;
 pub(crate) mod publish;
 pub(crate) mod push;
+pub(crate) mod quota;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod rename;

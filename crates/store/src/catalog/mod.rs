@@ -15,6 +15,7 @@ mod hoard;
 mod log;
 mod old;
 mod query;
+mod quota;
 mod removal;
 mod replica;
 mod row;

@@ -9,6 +9,7 @@ use super::edit_lock::LAST_EDIT_LOCK;
 use super::hoard::is_hoard_key;
 use super::log::{Entry, State};
 use super::query::{meta, version};
+use super::quota::is_quota_key;
 use super::row::{Cell, RowChange};
 use super::table::{FORMER, HOARD, IMAGES, META, PACKS, Row, SEALED, Table, VERSIONS};
 use super::{Catalog, Change};
@@ -58,7 +59,7 @@ impl RowChange {
             _ => String::new(),
         };
         match table.name {
-            name if name == META.name => key == LAST_EDIT_LOCK || is_hoard_key(&key),
+            name if name == META.name => key == LAST_EDIT_LOCK || is_hoard_key(&key) || is_quota_key(&key),
             name => name != PACKS.name,
         }
     }

@@ -65,7 +65,7 @@ impl Session {
 }
 
 /// Returns `None` instead of an error about damage.
-fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+pub(crate) fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
         read => read.map(Some),

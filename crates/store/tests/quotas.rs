@@ -1,0 +1,210 @@
+//! Quotas: what they count, compared with a count of everything by brute force over random changes of names, and that no change
+//! exceeds one.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+#![allow(clippy::disallowed_methods, reason = "removes files of the store")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::page::{Entry, State};
+use platter_image::recipe::{CutPolicy, RecipeBuilder};
+use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Score};
+use platter_records::{ImageName, VersionRecord};
+use platter_store::{Session, Store, StorePlace, rebuild};
+
+const PREFIXES: [&str; 3] = ["lab", "lab/a", "x"];
+const IMAGES: [&str; 5] = ["lab/a/one", "lab/a/two", "lab/b", "x", "y"];
+
+fn name(text: &str) -> ImageName {
+    text.parse().unwrap()
+}
+
+fn contents(number: u8) -> Vec<u8> {
+    vec![number.max(1); 512 * (1 + usize::from(number % 7))]
+}
+
+/// The bytes of a disk's blocks and pages, by their ids.
+type Parts = BTreeMap<BlockId, u64>;
+
+/// Adds a disk that consists of the blocks `numbers`.
+fn add_disk(session: &Session, numbers: &[u8]) -> (Score, u64, Parts) {
+    let mut compressor = Compressor::new(3).unwrap();
+    let mut parts = Parts::new();
+    let mut append = |kind, id, bytes: &[u8]| {
+        parts.insert(id, bytes.len() as u64);
+        if session.lookup_and_pin(&id).unwrap().is_none() {
+            let mut frame = FrameBuilder::new(kind, Domain::SHARED, 1 << 10);
+            frame.push(id, bytes);
+            session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
+        }
+    };
+    let length = numbers.iter().map(|number| contents(*number).len() as u64).sum();
+    let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
+    let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+    let mut recipe = RecipeBuilder::new(length, 512, policy, Domain::SHARED, pages);
+    let mut offset = 0;
+    for number in numbers {
+        let bytes = contents(*number);
+        let id = BlockId::of(Kind::Data, &bytes);
+        append(Kind::Data, id, &bytes);
+        let extent = Extent::new(offset, bytes.len() as u64);
+        recipe.push(Entry { extent, state: State::Data { block: id, offset: 0 } }).unwrap();
+        offset = extent.end();
+    }
+    let (score, pages) = recipe.finish().unwrap();
+    for (id, bytes) in pages {
+        append(Kind::Page, id, &bytes);
+    }
+    (score, length, parts)
+}
+
+fn draft(image: &ImageName, score: Score, length: u64) -> VersionRecord {
+    let mut draft = VersionRecord::draft(image.clone(), score, 1_700_000_000_000);
+    draft.disk_length = length;
+    draft
+}
+
+/// Numbers that depend on a seed alone.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+/// A store, and beside it what every disk consists of.
+struct Model {
+    place: StorePlace,
+    store: Store,
+    disks: BTreeMap<Score, (u64, Parts)>,
+    quotas: BTreeMap<String, u64>,
+}
+
+impl Model {
+    fn covers(prefix: &str, image: &ImageName) -> bool {
+        image.as_str() == prefix || image.as_str().starts_with(&format!("{prefix}/"))
+    }
+
+    /// Counts by brute force, with another version if there is one, and with other names.
+    fn used(
+        &self,
+        prefix: &str,
+        more: Option<(&ImageName, Score)>,
+        rename: impl Fn(&ImageName) -> ImageName,
+    ) -> u64 {
+        let versions = self.store.versions().unwrap();
+        let mut names: Vec<(ImageName, Score)> =
+            versions.iter().map(|version| (rename(&version.name.image), version.record.score)).collect();
+        names.extend(more.map(|(image, score)| (image.clone(), score)));
+        let counted = names.iter().filter(|(image, _)| Self::covers(prefix, image));
+        let parts: BTreeSet<(BlockId, u64)> = counted
+            .flat_map(|(_, score)| self.disks[score].1.iter().map(|(id, bytes)| (*id, *bytes)))
+            .collect();
+        parts.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Whether no quota forbids a change.
+    fn allows(
+        &self,
+        more: Option<(&ImageName, Score)>,
+        rename: impl Fn(&ImageName) -> ImageName + Copy,
+    ) -> bool {
+        self.quotas.iter().all(|(prefix, limit)| {
+            let (before, after) =
+                (self.used(prefix, None, ImageName::clone), self.used(prefix, more, rename));
+            after <= *limit || after <= before
+        })
+    }
+
+    fn publish(&self, session: Session, image: &ImageName, score: Score) {
+        let is_allowed = self.allows(Some((image, score)), ImageName::clone);
+        let done = session.publish(draft(image, score, self.disks[&score].0));
+        match done {
+            Ok(_) => assert!(is_allowed, "{image} exceeds a quota"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Refused);
+                assert!(error.to_string().contains("quota of") && !is_allowed, "{image}: {error}");
+            }
+        }
+    }
+
+    fn rename(&self, from: &ImageName, to: &ImageName) {
+        let renamed = |image: &ImageName| if image == from { to.clone() } else { image.clone() };
+        let is_allowed = self.allows(None, renamed);
+        match self.store.rename(from, to) {
+            Ok(_) => assert!(is_allowed, "{from} to {to} exceeds a quota"),
+            Err(error) if error.to_string().contains("quota of") => assert!(!is_allowed, "{error}"),
+            // Names that were used, or do not exist.
+            Err(_) => {}
+        }
+    }
+
+    fn compare(&self) {
+        for listed in self.store.quotas(&|_| true).unwrap() {
+            let prefix = listed.quota.prefix.as_str();
+            assert_eq!(self.quotas[prefix], listed.quota.limit_bytes);
+            assert_eq!(self.used(prefix, None, ImageName::clone), listed.used_bytes, "{prefix}");
+        }
+        assert_eq!(self.store.quotas(&|_| true).unwrap().len(), self.quotas.len());
+    }
+}
+
+fn run(seed: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    let mut model = Model { place, store, disks: BTreeMap::new(), quotas: BTreeMap::new() };
+    let mut random = Random(seed);
+    for _ in 0..60 {
+        let image = name(IMAGES[random.below(IMAGES.len())]);
+        match random.below(8) {
+            0..=2 => {
+                let session = model.store.session().unwrap();
+                let numbers: Vec<u8> = (0..1 + random.below(5)).map(|_| 1 + random.below(24) as u8).collect();
+                let (score, length, parts) = add_disk(&session, &numbers);
+                model.disks.insert(score, (length, parts));
+                model.publish(session, &image, score);
+            }
+            3 => {
+                let versions = model.store.versions().unwrap();
+                if let Some(version) = versions.get(random.below(versions.len().max(1))) {
+                    model.publish(model.store.session().unwrap(), &image, version.record.score);
+                }
+            }
+            4 => drop(model.store.forget(&image, None)),
+            5 => model.rename(&image, &name(&format!("{}{}", IMAGES[random.below(5)], random.below(3)))),
+            6 => {
+                let prefix = PREFIXES[random.below(3)];
+                let limit = 2000 + random.below(30_000) as u64;
+                model.store.set_quota(&name(prefix), Some(limit)).unwrap();
+                model.quotas.insert(prefix.to_owned(), limit);
+            }
+            _ => {
+                let Model { place, store, .. } = model;
+                drop(store);
+                let store = Store::open_writer(&place).unwrap();
+                model = Model { place, store, ..model };
+            }
+        }
+        model.compare();
+    }
+    let before = model.store.quotas(&|_| true).unwrap();
+    let Model { place, store, .. } = model;
+    drop(store);
+    std::fs::remove_file(place.dir().join("catalog.sqlite")).unwrap();
+    rebuild(&place).unwrap();
+    assert_eq!(Store::open_writer(&place).unwrap().quotas(&|_| true).unwrap(), before);
+}
+
+#[test]
+fn quotas_count_what_brute_force_counts() {
+    for seed in 1..=12 {
+        run(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+    }
+}
