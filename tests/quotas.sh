@@ -89,6 +89,18 @@ check "an administrator does" afar quota set lab 10M
 check "then the disk is captured" afar capture --raw "$WORK/four" lab/four
 check "the quota that allowed it is shown" sh -c "'$PLATTER' --server 'unix:$SOCKET' quota list | grep -q 'lab .*10.0 MB'"
 
+# Access tokens with a quota: all images that they cover count.
+# shellcheck disable=SC2034  # afar_tls uses it
+TOKEN=$(platter_json serve token add tenant --role write --images 'tenant/*' --quota 1500K | jq -r .secret)
+check "token list shows the quota" sh -c "'$PLATTER' --store '$STORE' serve token list | grep -q 'tenant/.* 1.50 MB'"
+check "a token captures within its quota" afar_tls capture --raw "$WORK/one" tenant/one
+check "and clones" afar_tls clone tenant/one tenant/two
+check_exit "$EXIT_REFUSED" "beyond it, a capture is refused" afar_tls capture --raw "$WORK/four" tenant/four
+check_said "(it names the token, and the use)" 'quota of the access token "tenant" is 1500000 bytes, of which 10[0-9]+ are used'
+check "what changes a little is captured" afar_tls capture --raw "$WORK/two" tenant/one
+check "other clients have no limit there" afar capture --raw "$WORK/four" tenant/four
+check_exit "$EXIT_REFUSED" "that counts, too" afar_tls capture --raw "$WORK/three" tenant/three
+
 # Followers, and the rebuild.
 "$PLATTER" --store "$WORK/follower" --quiet init >/dev/null
 check "a follower gets the quota" "$PLATTER" --store "$WORK/follower" --quiet follow --once "unix:$SOCKET"

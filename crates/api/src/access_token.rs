@@ -21,6 +21,9 @@ pub struct AccessToken {
     pub role: Role,
     /// The images that it covers.
     pub patterns: Vec<NamePattern>,
+    /// Most bytes of distinct blocks and pages of all images that it covers, uncompressed, when it adds to them; no limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
     /// Time of creation: milliseconds since 1970 UTC.
     pub created_unix_ms: i64,
 }
@@ -47,4 +50,7 @@ pub struct AddAccessTokenRequest {
     /// The images that it covers.
     #[schemars(length(min = 1, max = PATTERNS_MAX))]
     pub patterns: Vec<NamePattern>,
+    /// Most bytes of distinct blocks and pages of these images, uncompressed; no limit if absent.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
 }

@@ -64,7 +64,13 @@ mod tests {
     use crate::access::Patterns;
 
     fn who(id: &str) -> Principal {
-        Principal { id: id.into(), name: String::new(), role: Role::Write, patterns: Patterns(Vec::new()) }
+        Principal {
+            id: id.into(),
+            name: String::new(),
+            role: Role::Write,
+            patterns: Patterns(Vec::new()),
+            quota_bytes: None,
+        }
     }
 
     #[tokio::test]

@@ -146,7 +146,7 @@ mod tests {
 
     fn who(id: &str, pattern: &str) -> Principal {
         let patterns = Patterns(vec![pattern.parse().unwrap()]);
-        Principal { id: id.into(), name: String::new(), role: Role::Admin, patterns }
+        Principal { id: id.into(), name: String::new(), role: Role::Admin, patterns, quota_bytes: None }
     }
 
     fn report(state: CastState) -> CastStatus {

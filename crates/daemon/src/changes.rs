@@ -6,6 +6,7 @@ use platter_api::{
 };
 use platter_image::{Error, ErrorKind, Result};
 use platter_records::{Actor, EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
+use platter_store::Limit;
 
 use crate::clock::unix_ms;
 use crate::origin::Origin;
@@ -21,6 +22,7 @@ impl Origin {
         image: &ImageName,
         choice: NumberChoice,
         request: CloneRequest,
+        limits: Vec<Limit>,
         by: &Actor,
     ) -> Result<Version> {
         let writer = self.writer.lease_for_change()?;
@@ -50,7 +52,8 @@ impl Origin {
         check_draft(&draft)?;
         // The image may have been published since the check above.
         let expect = (!next).then_some(0);
-        let published = writer.acting_as(by.clone()).session()?.publish_after(draft, expect)?.version;
+        let published =
+            writer.acting_as(by.clone()).session()?.with_limits(limits).publish_after(draft, expect)?.version;
         self.metrics.versions_published.add(1);
         self.note_change();
         Ok(published)

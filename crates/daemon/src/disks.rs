@@ -63,7 +63,8 @@ mod tests {
     #[test]
     fn a_token_for_some_images_learns_nothing_of_other_disks_nor_of_the_machine() {
         let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
-        let some = Principal { id: "t".into(), name: String::new(), role: Role::Admin, patterns };
+        let some =
+            Principal { id: "t".into(), name: String::new(), role: Role::Admin, patterns, quota_bytes: None };
         let disk = |name: &str| ListedDisk {
             lost: false,
             status: DiskStatus {

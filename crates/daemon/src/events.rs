@@ -335,7 +335,13 @@ mod tests {
     #[test]
     fn hidden_images_are_hidden_in_events() {
         let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
-        let who = Principal { id: "me".into(), name: String::new(), role: Role::Admin, patterns };
+        let who = Principal {
+            id: "me".into(),
+            name: String::new(),
+            role: Role::Admin,
+            patterns,
+            quota_bytes: None,
+        };
         let rename = |from: &str, to: &str| What::Rename { from: name(from), to: name(to), number: 1 };
         assert_eq!(rename("lab/a", "lab/b").as_seen_by(&who), Some(rename("lab/a", "lab/b")));
         assert_eq!(rename("lab/a", "x/b").as_seen_by(&who), Some(forget(1)));

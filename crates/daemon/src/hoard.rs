@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn a_part_tells_nothing_of_the_rest() {
         let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
-        let who = Principal { id: "t".into(), name: "t".into(), role: Role::Read, patterns };
+        let who =
+            Principal { id: "t".into(), name: "t".into(), role: Role::Read, patterns, quota_bytes: None };
         let part = |revision, members: &[(&str, u64)]| {
             let members = members.iter().map(|(image, added)| member(image, *added)).collect();
             readable_part(&who, HoardSnapshot { epoch: "e".into(), revision, members })

@@ -197,7 +197,7 @@ mod tests {
 
     fn who(id: &str, pattern: &str) -> Principal {
         let patterns = Patterns(vec![pattern.parse::<NamePattern>().unwrap()]);
-        Principal { id: id.into(), name: String::new(), role: Role::Read, patterns }
+        Principal { id: id.into(), name: String::new(), role: Role::Read, patterns, quota_bytes: None }
     }
 
     fn node(number: usize) -> NodeReport {
@@ -237,6 +237,7 @@ mod tests {
             name: String::new(),
             role: Role::Read,
             patterns: group_of(list),
+            quota_bytes: None,
         };
         for (number, list) in lists.iter().enumerate() {
             nodes.report(&who(list), node(number), now).unwrap();

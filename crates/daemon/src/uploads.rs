@@ -154,7 +154,9 @@ impl Uploads {
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
-            session: RwLock::new(Some(writer.acting_as(by.clone()).session()?.with_known_check(known))),
+            session: RwLock::new(Some(
+                writer.acting_as(by.clone()).session()?.with_known_check(known).with_limits(who.limits()),
+            )),
             pins: Mutex::default(),
             known: (!who.reads_everything()).then(Known::default),
             writer,

@@ -47,7 +47,7 @@ mod tests {
 
     fn who(role: Role, patterns: &[&str]) -> Principal {
         let patterns = Patterns(patterns.iter().map(|pattern| pattern.parse().unwrap()).collect());
-        Principal { id: "t".into(), name: String::new(), role, patterns }
+        Principal { id: "t".into(), name: String::new(), role, patterns, quota_bytes: None }
     }
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:

@@ -1,6 +1,7 @@
 //! The sender of a request.
 
 use platter_records::{ImageName, VersionName, VersionRecord};
+use platter_store::Limit;
 
 use super::Patterns;
 use platter_api::{NamePattern, Role};
@@ -14,13 +15,26 @@ pub(crate) struct Principal {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) patterns: Patterns,
+    /// The quota of the access token.
+    pub(crate) quota_bytes: Option<u64>,
 }
 
 impl Principal {
     /// The principal of the unix socket's clients. The socket's file mode controls access.
     pub(crate) fn of_unix_socket() -> Self {
         let (id, name) = (String::new(), String::new());
-        Self { id, name, role: Role::Admin, patterns: Patterns(vec![NamePattern::Everything]) }
+        let patterns = Patterns(vec![NamePattern::Everything]);
+        Self { id, name, role: Role::Admin, patterns, quota_bytes: None }
+    }
+
+    /// The limits for what it adds: all images that it covers count.
+    pub(crate) fn limits(&self) -> Vec<Limit> {
+        let patterns = self.patterns.clone();
+        let limit = self.quota_bytes.map(|bytes| {
+            let what = format!("quota of the access token {:?}", self.name);
+            Limit::new(what, bytes, move |image| patterns.matches(image))
+        });
+        limit.into_iter().collect()
     }
 
     /// Whether it may read this image.
@@ -64,6 +78,7 @@ mod tests {
             name: String::new(),
             role: Role::Read,
             patterns: Patterns(vec!["lab/*".parse().unwrap()]),
+            quota_bytes: None,
         };
         let shown = who.shown(record.clone());
         assert_eq!((shown.cloned_from, shown.renamed_from), (None, name("lab/b")));

@@ -83,7 +83,13 @@ impl AccessTokens {
     ///
     /// # Errors
     /// `Refused` for an unfit name or one that another token has, no pattern, or too many tokens; as [`AccessTokens::list`].
-    pub fn add(&self, name: &str, role: Role, patterns: Vec<NamePattern>) -> Result<NewToken> {
+    pub fn add(
+        &self,
+        name: &str,
+        role: Role,
+        patterns: Vec<NamePattern>,
+        quota_bytes: Option<u64>,
+    ) -> Result<NewToken> {
         if name.is_empty() || name.len() > TOKEN_NAME_LENGTH_MAX || name.chars().any(char::is_control) {
             return Err(Error::refused(format!(
                 "token name {name:?}: 1 to {TOKEN_NAME_LENGTH_MAX} bytes without control characters are allowed"
@@ -99,6 +105,7 @@ impl AccessTokens {
             name: name.to_owned(),
             role,
             patterns,
+            quota_bytes,
             created_unix_ms: since.as_millis() as i64,
         };
         self.change(|tokens| {
@@ -138,8 +145,9 @@ impl AccessTokens {
         let mut seen = self.seen.lock();
         if seen.as_ref().is_none_or(|seen| seen.stamp != stamp) {
             let by_hash = self.read()?.into_iter().map(|StoredToken { token, secret_blake3 }| {
-                let AccessToken { id, name, role, patterns, .. } = token;
-                (secret_blake3, Arc::new(Principal { id, name, role, patterns: Patterns(patterns) }))
+                let AccessToken { id, name, role, patterns, quota_bytes, .. } = token;
+                let patterns = Patterns(patterns);
+                (secret_blake3, Arc::new(Principal { id, name, role, patterns, quota_bytes }))
             });
             *seen = Some(Seen { stamp, by_hash: by_hash.collect() });
         }
@@ -218,8 +226,8 @@ mod tests {
         let (folder, tokens) = tokens();
         assert_eq!(tokens.list().unwrap(), []);
         assert_eq!(tokens.principal("platter-").unwrap(), None);
-        let made = tokens.add("ci", Role::Write, vec!["lab/*".parse().unwrap()]).unwrap();
-        let other = tokens.add("all", Role::Read, vec![NamePattern::Everything]).unwrap();
+        let made = tokens.add("ci", Role::Write, vec!["lab/*".parse().unwrap()], None).unwrap();
+        let other = tokens.add("all", Role::Read, vec![NamePattern::Everything], None).unwrap();
         assert_ne!(made.secret, other.secret);
         let principal = tokens.principal(&made.secret).unwrap().unwrap();
         assert_eq!((principal.role, principal.id.clone()), (Role::Write, made.token.id.clone()));
@@ -236,7 +244,7 @@ mod tests {
     #[test]
     fn secrets_are_not_in_the_file_and_only_its_owner_reads_it() {
         let (folder, tokens) = tokens();
-        let made = tokens.add("ci", Role::Read, vec![NamePattern::Everything]).unwrap();
+        let made = tokens.add("ci", Role::Read, vec![NamePattern::Everything], None).unwrap();
         let path = folder.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&made.secret[SECRET_PREFIX.len()..]));
@@ -246,11 +254,11 @@ mod tests {
     #[test]
     fn invalid_tokens_are_refused_and_a_damaged_file_admits_nobody() {
         let (folder, tokens) = tokens();
-        assert!(tokens.add("", Role::Read, vec![NamePattern::Everything]).is_err());
-        assert!(tokens.add("a\nb", Role::Read, vec![NamePattern::Everything]).is_err());
-        assert!(tokens.add("a", Role::Read, vec![]).is_err());
-        let made = tokens.add("a", Role::Admin, vec![NamePattern::Everything]).unwrap();
-        let second = tokens.add("a", Role::Read, vec![NamePattern::Everything]).unwrap_err();
+        assert!(tokens.add("", Role::Read, vec![NamePattern::Everything], None).is_err());
+        assert!(tokens.add("a\nb", Role::Read, vec![NamePattern::Everything], None).is_err());
+        assert!(tokens.add("a", Role::Read, vec![], None).is_err());
+        let made = tokens.add("a", Role::Admin, vec![NamePattern::Everything], None).unwrap();
+        let second = tokens.add("a", Role::Read, vec![NamePattern::Everything], None).unwrap_err();
         assert!(second.to_string().contains(&made.token.id), "{second}");
         fs::write(folder.path().join(FILE), "{\"platter_access_tokens\":1").unwrap();
         assert_eq!(tokens.principal(&made.secret).unwrap_err().kind(), ErrorKind::Corrupt);

@@ -26,9 +26,10 @@ pub(super) async fn add(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let AddAccessTokenRequest { name, role, patterns } = read_json(&origin, &asker, &headers, sent).await?;
+    let AddAccessTokenRequest { name, role, patterns, quota_bytes } =
+        read_json(&origin, &asker, &headers, sent).await?;
     let shared = Arc::clone(&origin);
-    let made = origin.pool.run(move || shared.access.add(&name, role, patterns)).await?;
+    let made = origin.pool.run(move || shared.access.add(&name, role, patterns, quota_bytes)).await?;
     let mut response = json(&made)?;
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)

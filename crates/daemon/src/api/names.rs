@@ -33,7 +33,8 @@ pub(super) async fn clone(
     asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
     let (who, by) = (asker.who.clone(), asker.by.clone());
-    let cloned = origin.pool.run(move || shared.clone_version(&image, choice, request, &by)).await?;
+    let limits = who.limits();
+    let cloned = origin.pool.run(move || shared.clone_version(&image, choice, request, limits, &by)).await?;
     json(&who.shown(cloned.record))
 }
 

@@ -132,7 +132,7 @@ impl Room {
 
     pub(super) fn token(&self, role: Role, pattern: &str) -> String {
         let name = format!("t{}", self.origin.access.list().unwrap().len());
-        self.origin.access.add(&name, role, vec![pattern.parse().unwrap()]).unwrap().secret
+        self.origin.access.add(&name, role, vec![pattern.parse().unwrap()], None).unwrap().secret
     }
 
     pub(super) async fn ask(

@@ -78,6 +78,9 @@ pub(crate) enum AccessToken {
         /// Images that the token grants access to: '*', 'lab/*' or lab/debian12; can be repeated
         #[arg(long = "images", value_name = "PATTERN", required = true)]
         patterns: Vec<NamePattern>,
+        /// Limit for the distinct bytes of all these images, uncompressed, when the token adds to them, such as 500G
+        #[arg(long, value_name = "SIZE", value_parser = byte_size)]
+        quota: Option<u64>,
     },
     /// List all tokens
     List,

@@ -14,6 +14,7 @@ use super::images::time;
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::{AccessToken, Serve, ServeCasts, ServeCommand};
 use crate::output::{Output, table};
+use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Outcome {
     let place = store.local("serving a store")?.clone();
@@ -91,8 +92,8 @@ fn tokens(place: &StorePlace, command: &AccessToken, output: &Output) -> Outcome
     }
     let tokens = AccessTokens::of(place);
     match command {
-        AccessToken::Add { name, role, patterns } => {
-            let made = tokens.add(name, *role, patterns.clone())?;
+        AccessToken::Add { name, role, patterns, quota } => {
+            let made = tokens.add(name, *role, patterns.clone(), *quota)?;
             output.fact(&made, || format!("token {} {name}\nsecret {}", made.token.id, made.secret));
         }
         AccessToken::Remove { id } => {
@@ -113,11 +114,12 @@ fn list(tokens: &[platter_daemon::AccessToken], output: &Output) {
         output.fact(&json!(null), || "no access tokens: TCP clients are rejected".into());
         return;
     }
-    let mut rows = vec![["TOKEN", "ROLE", "IMAGES", "SINCE", "NAME"].map(String::from).to_vec()];
+    let mut rows = vec![["TOKEN", "ROLE", "IMAGES", "QUOTA", "SINCE", "NAME"].map(String::from).to_vec()];
     rows.extend(tokens.iter().map(|token| {
         let patterns: Vec<String> = token.patterns.iter().map(NamePattern::to_string).collect();
         let since = time(token.created_unix_ms);
-        vec![token.id.clone(), token.role.to_string(), patterns.join(" "), since, token.name.clone()]
+        let quota = token.quota_bytes.map_or("-".into(), bytes);
+        vec![token.id.clone(), token.role.to_string(), patterns.join(" "), quota, since, token.name.clone()]
     }));
     output.fact(&json!(null), || table(&rows));
 }
