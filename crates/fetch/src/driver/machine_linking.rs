@@ -78,7 +78,7 @@ impl Machine {
         let Some(before) = self.linked.get(&node) else {
             if self.linked.len() < LINKS_MAX && self.exchange.handle_connected(node) {
                 self.linked.insert(node, Linked { link, since: now, heard: now, has_greeted: false });
-                self.scheduler.peer_came(node);
+                self.scheduler.peer_came(now, node);
             } else {
                 self.handle_closed_link(now, node);
             }
@@ -91,7 +91,7 @@ impl Machine {
             self.superseded.push((now + RACE_TIME_MAX, link));
             return;
         }
-        self.scheduler.peer_came(node);
+        self.scheduler.peer_came(now, node);
         let linked = Linked { link, since: now, heard: now, has_greeted: false };
         if let Some(before) = self.linked.insert(node, linked).filter(|_| together) {
             self.superseded.push((now + RACE_TIME_MAX, before.link));
@@ -130,6 +130,7 @@ impl Machine {
             return;
         };
         linked.heard = now;
+        self.scheduler.peer_heard(now, node);
         if let PeerMessage::End { request, .. } | PeerMessage::Busy { request, .. } = &message {
             self.owed.remove(&(node, *request));
         }

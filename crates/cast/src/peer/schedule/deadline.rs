@@ -6,12 +6,14 @@
 use std::time::Duration;
 
 use super::event::ScheduleEvent;
+use super::patience;
+use super::peer::SILENCE_MAX;
 use super::piece::{Failure, PieceId, Source, UnderWay};
 use super::scheduler::Scheduler;
+use crate::peer::NodeId;
 
-/// A request fails after this time without progress. Without peers the time is longer: there is no other source, and on
+/// A request fails after this time without progress; with peers, after [`SILENCE_MAX`]. Without peers the time is longer: there is no other source, and on
 /// a slow link the frames of other requests may come first.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SILENCE_ALONE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of requests in flight for one piece.
 pub(super) const ASKS_MAX: usize = 3;
@@ -26,11 +28,18 @@ const HEDGE_WAITING: Duration = Duration::from_secs(6);
 /// A piece with more ids is hedged at the origin only if all sources are silent for [`HEDGE_ALWAYS`]: its home is
 /// probably receiving it from the origin, which would then send it twice.
 const ORIGIN_HEDGE_IDS_MAX: usize = 16;
+/// If at least this many peers are missing, and one for this many that are there, no request waits for a peer that may be missing
+/// too: it is hedged at once. A node among many peers that are off would otherwise wait for each of them.
+const MISSING_MIN: usize = 4;
+const MISSING_PART: usize = 5;
 
 impl Scheduler {
     /// How long a request may be without progress before it is hedged.
-    pub(super) fn patience(&self, request: u32) -> Duration {
+    pub(super) fn patience(&self, now: Duration, request: u32) -> Duration {
         match self.under_way.get(&request) {
+            Some(UnderWay { source: Source::Peer(node), .. }) if self.is_doubted(now, *node) => {
+                patience::LEAST
+            }
             Some(UnderWay { source: Source::Peer(_), fetch, .. }) => {
                 if *fetch {
                     self.home_patience.limit()
@@ -40,6 +49,16 @@ impl Scheduler {
             }
             _ => self.silence_max(),
         }
+    }
+
+    /// Whether a peer is probably missing, because many others are.
+    fn is_doubted(&self, now: Duration, node: NodeId) -> bool {
+        if !self.peers.get(&node).is_some_and(|peer| peer.is_unproven(now)) {
+            return false;
+        }
+        let missing = self.peers.values().filter(|peer| peer.is_missing(now)).count();
+        let there = self.peers.values().filter(|peer| peer.is_there(now)).count();
+        missing >= MISSING_MIN.max(there / MISSING_PART)
     }
 
     fn silence_max(&self) -> Duration {
@@ -92,10 +111,14 @@ impl Scheduler {
             return first + self.silence_max();
         }
         // The slowest kind of source in use determines the limit.
-        let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
+        let limit = piece.asks.iter().map(|request| self.patience(now, *request)).max().unwrap_or_default();
+        let is_doubted = asks.iter().all(|ask| match ask.source {
+            Source::Peer(node) => self.is_doubted(now, node),
+            Source::Origin => false,
+        });
         let (can_wait, piece_length) = (piece.want.can_wait, piece.want.ids.len());
         let always_at = last + if can_wait { HEDGE_WAITING } else { HEDGE_ALWAYS };
-        let may_hedge = self.hedge_credit >= HEDGE_COST && !can_wait;
+        let may_hedge = (self.hedge_credit >= HEDGE_COST || is_doubted) && !can_wait;
         if now < last + limit || (!may_hedge && now < always_at) {
             return if may_hedge { last + limit } else { always_at };
         }
@@ -108,7 +131,8 @@ impl Scheduler {
         let Some((source, fetch)) = source else {
             return (now + HEDGE_ALWAYS).min(first + self.silence_max());
         };
-        if source == Source::Origin && piece_length > ORIGIN_HEDGE_IDS_MAX && now < always_at {
+        let is_large = piece_length > ORIGIN_HEDGE_IDS_MAX && !is_doubted;
+        if source == Source::Origin && is_large && now < always_at {
             return always_at;
         }
         self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);

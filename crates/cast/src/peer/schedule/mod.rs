@@ -12,7 +12,9 @@
 //! number of bytes in flight follows the capacity of the link ([`window`]).
 //!
 //! A request that takes longer than nearly all recent ones ([`patience`]) is hedged: the piece is also requested
-//! elsewhere, and the slower request is cancelled. Every piece ends within [`PIECE_TIME_MAX`]. Must never trust a
+//! elsewhere, and the slower request is cancelled. A peer that fails or stays silent is not used for a time that doubles
+//! with each failure, and then gets one request; if many peers are missing, no reader waits for one that may be missing too
+//! ([`deadline`]). Every piece ends within [`PIECE_TIME_MAX`]. Must never trust a
 //! filter more than a reply, and never use a peer that lied again.
 
 mod alone;
@@ -35,5 +37,7 @@ pub use scheduler::{PIECES_MAX, ScheduleOptions, Scheduler};
 
 #[cfg(test)]
 mod alone_tests;
+#[cfg(test)]
+mod silent_tests;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ const RENEWED_AFTER: usize = 16;
 /// Result before the first computation.
 const FIRST: Duration = Duration::from_millis(500);
 /// Limits of the result. A lower minimum would hedge normal variation; a higher maximum would wait seconds for a source that hangs.
-const LEAST: Duration = Duration::from_millis(10);
+pub(super) const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(2);
 
 /// The recent reply times of one kind of source.

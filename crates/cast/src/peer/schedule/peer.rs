@@ -20,6 +20,10 @@ const LATE_US: u64 = 250_000;
 /// After its first failure a peer is not asked for `BACKOFF_MIN`; each further failure doubles the time, up to `BACKOFF_MAX`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
+/// A peer that owes a reply and sends nothing for this long is silent: one that answers slowly sends parts of other replies. A peer
+/// that was not heard since it was added or failed, so that it is perhaps not connected, is silent earlier.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(10);
+const SILENCE_STRANGER_MAX: Duration = Duration::from_secs(2);
 /// Assumed reply time of a new peer: short, so that it is tried.
 const TIME_FIRST_US: u64 = 5_000;
 /// A filter is evaluated after this many requested ids. It is ignored if more than 1/`FALSE_PART_MAX` of them were
@@ -36,6 +40,12 @@ pub(super) struct Peer {
     banned: bool,
     failures: u32,
     retry_at: Duration,
+    /// When something came from it last; `None` if nothing did since it was added or failed.
+    heard_at: Option<Duration>,
+    /// When a part of a reply came from it last.
+    replied_at: Option<Duration>,
+    /// When it was asked first since `heard_at`.
+    owes_since: Option<Duration>,
     /// Moving average of the reply time in microseconds.
     time_us: u64,
     asked_ids: u32,
@@ -51,15 +61,69 @@ impl Peer {
             banned: false,
             failures: 0,
             retry_at: Duration::ZERO,
+            heard_at: None,
+            replied_at: None,
+            owes_since: None,
             time_us: TIME_FIRST_US,
             asked_ids: 0,
             false_ids: 0,
         }
     }
 
-    /// Whether the peer can be used now.
+    /// Whether the peer can be used now. A peer that failed gets one request at a time until it replies.
     pub(super) fn is_alive(&self, now: Duration) -> bool {
-        !self.banned && now >= self.retry_at
+        let unused_from = if self.failures > 0 { self.owes_since } else { self.silent_at() };
+        let unused_until = self.silent_at().map_or(self.retry_at, |at| at + self.backoff());
+        let is_unused = unused_from.is_some_and(|from| now >= from) && now < unused_until;
+        !self.banned && now >= self.retry_at && !is_unused
+    }
+
+    /// When it became or becomes silent, if nothing comes.
+    fn silent_at(&self) -> Option<Duration> {
+        let limit = if self.heard_at.is_some() { SILENCE_MAX } else { SILENCE_STRANGER_MAX };
+        self.owes_since.map(|since| since.saturating_add(limit))
+    }
+
+    /// How long it is not used after one more failure.
+    fn backoff(&self) -> Duration {
+        BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX)
+    }
+
+    /// Whether it failed or is silent, and nothing came from it since.
+    pub(super) fn is_missing(&self, now: Duration) -> bool {
+        let has_failed = self.failures > 0 && self.heard_at.is_none();
+        has_failed || self.silent_at().is_some_and(|at| now >= at)
+    }
+
+    /// Whether it was heard, and is neither silent nor failed.
+    pub(super) fn is_there(&self, now: Duration) -> bool {
+        self.heard_at.is_some() && !self.is_missing(now)
+    }
+
+    /// Whether no reply came from it for so long that it may be missing.
+    pub(super) fn is_unproven(&self, now: Duration) -> bool {
+        self.replied_at.is_none_or(|at| now >= at.saturating_add(SILENCE_MAX))
+    }
+
+    /// Records a request. If the peer was silent since an earlier one, that counts as a failure.
+    pub(super) fn asked(&mut self, now: Duration) {
+        self.in_flight += 1;
+        if self.silent_at().is_some_and(|at| now >= at) {
+            (self.failures, self.heard_at, self.owes_since) = (self.failures.saturating_add(1), None, None);
+        }
+        self.owes_since.get_or_insert(now);
+    }
+
+    /// Records that a part of a reply came from the peer, or that it is overloaded.
+    pub(super) fn replied(&mut self, now: Duration) {
+        self.replied_at = Some(now);
+        self.heard(now);
+    }
+
+    /// Records that something came from the peer.
+    pub(super) fn heard(&mut self, now: Duration) {
+        self.heard_at = Some(now);
+        self.owes_since = (self.in_flight > 0).then_some(now);
     }
 
     pub(super) fn is_banned(&self) -> bool {
@@ -116,16 +180,17 @@ impl Peer {
     /// Records that the peer did not reply, disconnected or aborted.
     pub(super) fn failed(&mut self, now: Duration) {
         // When a stream ends, many requests fail together: they count as one failure.
-        if self.is_alive(now) {
-            let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
-            self.failures += 1;
-            self.retry_at = now + backoff;
+        if now >= self.retry_at {
+            self.retry_at = now + self.backoff();
+            self.failures = self.failures.saturating_add(1);
         }
+        (self.heard_at, self.owes_since) = (None, None);
     }
 
     /// Records that the peer is available. Earlier failures matter only if it fails again.
-    pub(super) fn came(&mut self) {
+    pub(super) fn came(&mut self, now: Duration) {
         self.retry_at = Duration::ZERO;
+        self.heard(now);
     }
 
     /// Records that the peer is overloaded.

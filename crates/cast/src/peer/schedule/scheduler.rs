@@ -273,8 +273,13 @@ impl Scheduler {
             self.origin.answer_began(now, now.saturating_sub(ask.asked_at));
         }
         ask.progress_at = now;
-        let parts = ask.pieces.clone();
-        let limit = self.patience(request);
+        let (parts, source) = (ask.pieces.clone(), ask.source);
+        if let Source::Peer(node) = source
+            && let Some(peer) = self.peers.get_mut(&node)
+        {
+            peer.replied(now);
+        }
+        let limit = self.patience(now, request);
         for id in parts {
             let Some(piece) = self.pieces.get_mut(&id) else { continue };
             piece.want.ids.retain(|wanted| !ids.contains(wanted));
@@ -334,7 +339,10 @@ impl Scheduler {
             }
             Source::Peer(node) => {
                 match (failure, self.peers.get_mut(&node)) {
-                    (Failure::Busy(after), Some(peer)) => peer.is_busy_until(now.saturating_add(after), now),
+                    (Failure::Busy(after), Some(peer)) => {
+                        peer.replied(now);
+                        peer.is_busy_until(now.saturating_add(after), now);
+                    }
                     (Failure::Gone | Failure::Refused, Some(peer)) => peer.failed(now),
                     (Failure::Lied, _) => self.ban(now, node),
                     (_, None) => {}
@@ -355,10 +363,17 @@ impl Scheduler {
     }
 
     /// Handles a stream that a peer opened: the peer is available, regardless of earlier failures.
-    pub fn peer_came(&mut self, node: NodeId) {
+    pub fn peer_came(&mut self, now: Duration, node: NodeId) {
         if let Some(peer) = self.peers.get_mut(&node) {
-            peer.came();
+            peer.came(now);
             self.is_stuck = false;
+        }
+    }
+
+    /// Handles any message of a peer: it is not silent.
+    pub fn peer_heard(&mut self, now: Duration, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.heard(now);
         }
     }
 
@@ -459,7 +474,7 @@ impl Scheduler {
         let is_first_hand = can_wait && source == Source::Origin;
         self.origin.ahead += usize::from(is_first_hand);
         self.hedge_credit = (self.hedge_credit + 1).min(HEDGE_CREDIT_MAX);
-        let expected = self.count_ask(source, fetch, ids.len(), &groups);
+        let expected = self.count_ask(now, source, fetch, ids.len(), &groups);
         // With peers, whole groups are read. A request for one block should return its whole frame. A request for
         // several must not return blocks outside of their group, because a frame on the border of two groups would be
         // sent for each of them.
@@ -489,12 +504,12 @@ impl Scheduler {
             came: 0,
         };
         self.under_way.insert(request, ask);
-        let limit = self.patience(request);
+        let limit = self.patience(now, request);
         pieces.into_iter().for_each(|id| self.set_deadline(id, now + limit));
     }
 
     /// Counts a request for `ids` ids at its source. Returns the number of bytes expected from the origin.
-    fn count_ask(&mut self, source: Source, fetch: bool, ids: usize, groups: &[u64]) -> u64 {
+    fn count_ask(&mut self, now: Duration, source: Source, fetch: bool, ids: usize, groups: &[u64]) -> u64 {
         match source {
             Source::Origin => {
                 let expected = self.origin.expected_of(ids);
@@ -509,7 +524,7 @@ impl Scheduler {
                     if fetch { &mut self.statistics.home_asks } else { &mut self.statistics.peer_asks };
                 *counter += 1;
                 if let Some(peer) = self.peers.get_mut(&node) {
-                    peer.in_flight += 1;
+                    peer.asked(now);
                 }
                 0
             }
@@ -560,6 +575,7 @@ impl Scheduler {
             Source::Peer(node) => {
                 if let Some(peer) = self.peers.get_mut(&node) {
                     peer.answered(took, ask.ids.len());
+                    peer.replied(now);
                 }
                 if ask.fetch { self.home_patience.saw(took) } else { self.peer_patience.saw(took) }
             }

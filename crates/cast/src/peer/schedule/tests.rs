@@ -523,9 +523,9 @@ fn a_peer_that_connects_is_available_again() {
     scheduler.add_peer(node(1));
     scheduler.peer_gone(MS, node(1));
     assert_eq!(scheduler.neighbours_wanted(2 * MS, 16), []);
-    scheduler.peer_came(node(1));
+    scheduler.peer_came(2 * MS, node(1));
     assert_eq!(scheduler.neighbours_wanted(2 * MS, 16), [node(1)]);
     scheduler.ban(3 * MS, node(1));
-    scheduler.peer_came(node(1));
+    scheduler.peer_came(2 * MS, node(1));
     assert_eq!(scheduler.neighbours_wanted(4 * MS, 16), []);
 }
