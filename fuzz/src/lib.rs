@@ -13,4 +13,4 @@ pub use base_disk::BaseDisk;
 pub use cast_pair::{ADDRESS, CONNECTION, CastPair};
 pub use edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits};
 pub use vocabulary::{bug_free, xxh3, xxh3_after};
-pub use walk::walk;
+pub use walk::{visit, walk};

@@ -22,7 +22,8 @@ fn check(error: &Error) {
     assert_ne!(error.kind(), ErrorKind::Bug, "{error}");
 }
 
-fn visit(files: &mut dyn FileTree) {
+/// Reads names, contents and attributes of an open filesystem. Panics if an error is a defect of the reader.
+pub fn visit(files: &mut dyn FileTree) {
     let mut numbers = vec![files.root()];
     let (mut visited, mut bytes) = (0, 0_u64);
     while let Some(number) = numbers.pop() {

@@ -12,7 +12,10 @@ use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 
 use crate::choices::{self, Choice, PartitionChoices};
 use crate::partition::{Partition, PartitionTable, TableKind};
-use platter_filesystem::{Contents, ExamineOptions, Found, Owners, TABLES_READ, Trust, examine, probe};
+use platter_filesystem::{
+    Contents, ExamineOptions, Found, Owners, PHYSICAL_VOLUME, TABLES_READ, Trust, examine, examine_volumes,
+    probe,
+};
 
 /// With `skip_gaps`, gaps of at most this many bytes are kept anyway: alignment creates such gaps.
 pub const GAP_KEPT_MAX: u64 = 1 << 20;
@@ -187,21 +190,25 @@ fn partitioned(
     owned.sort_unstable_by_key(|(partition, _)| partition.extent);
     let doubts = doubts_of_whole_disk(disk, &owned)?;
     let is_doubted = !(doubts.is_empty() && table.doubts.is_empty());
+    let mut volumes = if is_doubted { Vec::new() } else { physical_volumes(disk, &owned, options)? };
     let mut parts = Vec::new();
     let mut end = 0;
     for (partition, owners) in owned {
         let extent = partition.extent;
         parts.extend(gap(Extent::between(end, extent.offset), table, is_doubted, (length, data), options));
         let choice = options.choices.of(partition.number);
-        let trust = match (choice, &partition.doubt) {
+        let doubt = doubt_of(partition, &owners);
+        let trust = match (choice, &doubt) {
             (Some(Choice::Named(name)), _) => Trust::Named(name),
             _ if is_doubted => Trust::Kept,
             (_, Some(doubt)) => Trust::Doubted(doubt),
             (_, None) => Trust::Sole,
         };
-        let contents = match choice {
-            Some(Choice::Skip) => choices::skipped(extent),
-            Some(Choice::Whole) => choices::whole(extent, &owners),
+        let volume = volumes.iter().position(|(place, _)| *place == extent);
+        let contents = match (choice, volume) {
+            (Some(Choice::Skip), _) => choices::skipped(extent),
+            (Some(Choice::Whole), _) => choices::whole(extent, &owners),
+            (None, Some(at)) => volumes.swap_remove(at).1,
             _ => examine(disk, extent, &owners, trust, options.examine()).map_err(|error| {
                 error.within(format!("partition {} at offset {}", partition.number, extent.offset))
             })?,
@@ -212,6 +219,31 @@ fn partitioned(
     parts.extend(gap(Extent::between(end, length), table, is_doubted, (length, data), options));
     table.doubts.extend(doubts);
     Ok(parts)
+}
+
+/// Why all of a partition must be kept, whatever is in it.
+fn doubt_of(partition: &Partition, owners: &Owners) -> Option<String> {
+    let announced = partition.announced_owner().filter(|name| !owners.has(name));
+    let announced = announced.map(|name| {
+        format!("its type ({}) announces a container, but there is no mark of {name}", partition.type_name)
+    });
+    partition.doubt.clone().or(announced)
+}
+
+/// The partitions that are physical volumes of LVM and nothing else, with what is kept of them. They are examined together,
+/// because a volume group may have several of them.
+fn physical_volumes(
+    disk: &dyn DiskRead,
+    owned: &[(&Partition, Owners)],
+    options: &SurveyOptions,
+) -> Result<Vec<(Extent, Contents)>> {
+    let is_volume = |(partition, owners): &&(&Partition, Owners)| {
+        owners.found() == Found::Filesystem(PHYSICAL_VOLUME) && doubt_of(partition, owners).is_none()
+    };
+    let extents: Vec<Extent> =
+        owned.iter().filter(is_volume).map(|(partition, _)| partition.extent).collect();
+    let contents = examine_volumes(disk, &extents, options.examine())?;
+    Ok(extents.into_iter().zip(contents).collect())
 }
 
 /// Reasons to doubt the table: marks of owners of the whole disk. A mark inside a partition that has the same

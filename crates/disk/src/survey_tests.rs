@@ -168,6 +168,7 @@ fn swap_in_a_container_is_kept_in_full() {
     for (kind, at, mark) in [
         (0xa5, 0, &b""[..]),
         (0x8e, 0, b""),
+        (0xfd, 0, b""),
         (0x83, 512, b"\x57\x45\x56\x82"),
         (0x83, 524, b"\xee\xde\x0d\x60"),
         (0x83, 512, b"EFI PART"),

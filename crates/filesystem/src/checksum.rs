@@ -1,11 +1,16 @@
-//! The checksums of filesystem metadata in the raw form that ext uses: with a given seed and without final
+//! The checksums of filesystem metadata in the raw form that ext and LVM use: with a given seed and without final
 //! inversion.
 
-use crc::{Algorithm, CRC_16_MODBUS, CRC_32_ISCSI, Crc, Table};
+use crc::{Algorithm, CRC_16_MODBUS, CRC_32_ISCSI, CRC_32_ISO_HDLC, Crc, Table};
 
 /// CRC-32C as the kernel's `crc32c()`: the input is a seed, and the output is not inverted.
 const RAW_CRC32C: Algorithm<u32> = Algorithm { xorout: 0, ..CRC_32_ISCSI };
 
+/// CRC-32 as LVM computes it: with a start value of its own, and the output is not inverted.
+const LVM_CRC32: Algorithm<u32> =
+    Algorithm { init: 0xf597_a6cf_u32.reverse_bits(), xorout: 0, ..CRC_32_ISO_HDLC };
+
+static CRC32_LVM: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&LVM_CRC32);
 static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&RAW_CRC32C);
 static CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_MODBUS);
 
@@ -16,6 +21,11 @@ pub(crate) fn crc32c(seed: u32, pieces: &[&[u8]]) -> u32 {
         digest.update(piece);
     }
     digest.finalize()
+}
+
+/// The CRC-32 of LVM.
+pub(crate) fn crc32_lvm(bytes: &[u8]) -> u32 {
+    CRC32_LVM.checksum(bytes)
 }
 
 /// The CRC-16 of old group descriptors (polynomial 0x8005 reflected), starting from all ones.

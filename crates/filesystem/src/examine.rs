@@ -3,7 +3,7 @@
 use platter_image::{DiskRead, Error, Extent, Result};
 
 use crate::reader::{self, ExamineOptions};
-use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, xfs};
+use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, volumes, xfs};
 
 /// Whether the surroundings of an extent allow its filesystem to drop anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,17 +23,19 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     READERS.iter().map(|(name, _)| *name).chain(["swap"])
 }
 
-/// Examines an extent with one reader.
-type Read = for<'d> fn(&'d dyn DiskRead, Extent, ExamineOptions) -> Result<Contents>;
+/// Examines an extent with one reader. The last number says how many volumes the extent is inside of.
+type Read = for<'d> fn(&'d dyn DiskRead, Extent, ExamineOptions, u32) -> Result<Contents>;
 
 /// The readers, by the name of the mark that they belong to.
 const READERS: &[(&str, Read)] = &[
-    ("ext", |disk, extent, options| reader::read::<ext::Ext<'_>>(disk, extent, options)),
-    ("btrfs", |disk, extent, options| reader::read::<btrfs::Btrfs<'_>>(disk, extent, options)),
-    ("xfs", |disk, extent, options| reader::read::<xfs::Xfs<'_>>(disk, extent, options)),
-    ("vfat", |disk, extent, options| reader::read::<fat::Fat<'_>>(disk, extent, options)),
-    ("ntfs", |disk, extent, options| reader::read::<ntfs::Ntfs<'_>>(disk, extent, options)),
-    ("exfat", |disk, extent, options| reader::read::<exfat::ExFat<'_>>(disk, extent, options)),
+    ("ext", |disk, extent, options, _| reader::read::<ext::Ext<'_>>(disk, extent, options)),
+    ("btrfs", |disk, extent, options, _| reader::read::<btrfs::Btrfs<'_>>(disk, extent, options)),
+    ("xfs", |disk, extent, options, _| reader::read::<xfs::Xfs<'_>>(disk, extent, options)),
+    ("vfat", |disk, extent, options, _| reader::read::<fat::Fat<'_>>(disk, extent, options)),
+    ("ntfs", |disk, extent, options, _| reader::read::<ntfs::Ntfs<'_>>(disk, extent, options)),
+    ("exfat", |disk, extent, options, _| reader::read::<exfat::ExFat<'_>>(disk, extent, options)),
+    (volumes::PHYSICAL_VOLUME, volumes::examine_physical),
+    (volumes::RAID_MEMBER, volumes::examine_member),
 ];
 
 fn reader(name: &str) -> Option<Read> {
@@ -52,10 +54,31 @@ pub fn examine(
     trust: Trust<'_>,
     options: ExamineOptions,
 ) -> Result<Contents> {
+    examine_inside(disk, extent, owners, trust, options, 0)
+}
+
+/// Examines `extent`, which is inside of so many volumes.
+///
+/// # Errors
+/// Those of [`examine()`].
+pub(crate) fn examine_inside(
+    disk: &dyn DiskRead,
+    extent: Extent,
+    owners: &Owners,
+    trust: Trust<'_>,
+    options: ExamineOptions,
+    depth: u32,
+) -> Result<Contents> {
     if let Trust::Named(name) = trust {
         return examine_named(disk, extent, owners, name, options);
     }
-    Ok(match (owners.found(), trust) {
+    let found = match owners.found() {
+        Found::Ambiguous(_) if volumes::is_member_with_contents(disk, extent, owners)? => {
+            Found::Filesystem(volumes::RAID_MEMBER)
+        }
+        found => found,
+    };
+    Ok(match (found, trust) {
         (Found::Nothing, _) => Contents::whole("", extent),
         (Found::Ambiguous(names), _) => {
             let contents = Contents::whole("", extent);
@@ -72,7 +95,7 @@ pub fn examine(
         (Found::Swap(_), _) => kept("swap", extent, trust),
         (Found::Filesystem(name), trust) => match (reader(name), trust) {
             (None, _) => Contents::whole(name, extent),
-            (Some(read), Trust::Sole) => read(disk, extent, options)?,
+            (Some(read), Trust::Sole) => read(disk, extent, options, depth)?,
             (Some(_), _) => kept(name, extent, trust),
         },
     })
@@ -87,7 +110,7 @@ fn examine_named(
     options: ExamineOptions,
 ) -> Result<Contents> {
     let contents = match (reader(name), owners.swap()) {
-        (Some(read), _) if owners.has(name) => read(disk, extent, options)?,
+        (Some(read), _) if owners.has(name) => read(disk, extent, options, 0)?,
         (None, Some(header)) if name == "swap" => swap::examine(header, extent),
         _ => {
             let found: Vec<&str> = owners.list().iter().map(|owner| owner.name).collect();

@@ -7,7 +7,7 @@ use platter_image::chunking::FileRun;
 use platter_image::{Error, Extent, Result};
 
 /// A filesystem with more file runs is not checked: they would take more than 1 GiB of memory.
-const FILE_RUNS_MAX: usize = 1 << 26;
+pub(crate) const FILE_RUNS_MAX: usize = 1 << 26;
 
 /// The most runs for which memory is reserved in advance.
 const FILE_RUNS_RESERVED_MAX: usize = 1 << 22;

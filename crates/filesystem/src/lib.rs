@@ -24,15 +24,21 @@ pub mod fields;
 mod file_name;
 mod file_runs;
 mod files;
+mod filesystem_place;
 mod label;
+mod layout;
+mod lvm;
 mod ntfs;
 mod open_files;
 mod path;
 mod place;
 mod probe;
+mod raid;
 pub mod reader;
 mod signatures;
 mod swap;
+mod volume_files;
+mod volumes;
 mod weak_signatures;
 mod xfs;
 
@@ -42,9 +48,12 @@ pub use file_name::escaped;
 pub use files::{
     Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
 };
+pub use filesystem_place::FilesystemPlace;
 pub use label::label;
+pub use layout::VolumeDisk;
 pub use open_files::{READABLE, filesystem_name, is_readable, open_files};
 pub use path::resolve;
 pub use probe::{Found, Owner, Owners, probe};
 pub use reader::ExamineOptions;
 pub use signatures::TABLES_READ;
+pub use volumes::{PHYSICAL_VOLUME, examine_volumes};

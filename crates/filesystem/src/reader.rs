@@ -128,9 +128,7 @@ pub(crate) fn read<'d, R: Reader<'d>>(
     let reader = match R::open(disk, extent) {
         Ok(reader) => reader,
         Err(error) if error.kind() == ErrorKind::Corrupt => {
-            let cause = std::error::Error::source(&error);
-            let is_cut_off = matches!(cause, Some(cause) if cause.is::<CutOff>());
-            return Ok(Contents { is_cut_off, ..distrusted(R::NAME, extent, &error) });
+            return Ok(distrusted(R::NAME, extent, &error));
         }
         Err(error) => return Err(error),
     };
@@ -175,10 +173,12 @@ fn proved(map: Map, tail: Extent, options: ExamineOptions) -> Contents {
     Contents { allocated, zeroed, files, notes, ..Contents::default() }
 }
 
-/// All of a filesystem whose maps cannot be trusted.
-fn distrusted(filesystem: &str, extent: Extent, reason: &Error) -> Contents {
-    Contents::whole(filesystem, extent)
-        .with_note(format!("stored in full, including unused blocks: {reason}"))
+/// All of a filesystem, or of a container of others, whose maps cannot be trusted.
+pub(crate) fn distrusted(filesystem: &str, extent: Extent, reason: &Error) -> Contents {
+    let cause = std::error::Error::source(reason);
+    let is_cut_off = matches!(cause, Some(cause) if cause.is::<CutOff>());
+    let contents = Contents { is_cut_off, ..Contents::whole(filesystem, extent) };
+    contents.with_note(format!("stored in full, including unused blocks: {reason}"))
 }
 
 fn refusal(identity: &Identity, extent: Extent, remedy: &str, reason: &Error) -> Error {

@@ -25,7 +25,7 @@ pub use shared::{
     cast_pair::{ADDRESS, CONNECTION, CastPair},
     edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits},
     vocabulary::{bug_free, xxh3, xxh3_after},
-    walk::walk,
+    walk::{visit, walk},
 };
 
 #[cfg(test)]
@@ -68,6 +68,7 @@ mod targets {
     pub(crate) mod recipe_root;
     pub(crate) mod trace;
     pub(crate) mod unpack;
+    pub(crate) mod volumes;
     pub(crate) mod xfs;
 }
 
@@ -139,7 +140,7 @@ mod tests {
 
     replays! {
         boot_set btrfs change_log control datagram directory fat_ntfs filesystem formats frame frame_stream health hoard_manifest index join_message keys moved_session names nbd
-        ninep overlay pack page partition peer pins recipe_root trace unpack xfs
+        ninep overlay pack page partition peer pins recipe_root trace unpack volumes xfs
     }
 
     #[test]

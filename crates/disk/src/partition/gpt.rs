@@ -371,13 +371,11 @@ fn protective_mbr(disk: &dyn DiskRead, sector_size: usize, last: u64) -> Result<
     Ok(Some((0, sector)))
 }
 
-/// Types whose partitions contain volumes, or a table of their own that is not read here.
+/// Types whose partitions contain volumes that are not looked through, or a table of their own that is not read here.
 fn is_container(type_id: &str) -> bool {
     matches!(
         type_id,
-        "e6d6d379-f507-44c2-a23c-238f2a3df928"
-            | "a19d880f-05fc-4d3b-a006-743f0f84911e"
-            | "ca7d7ccb-63ed-4c53-861c-1742536059cc"
+        "ca7d7ccb-63ed-4c53-861c-1742536059cc"
             | "7ffec5c9-2d00-49b7-8941-3ea10a5586b7"
             | "5808c8aa-7e8f-42e0-85d2-e1e90434cfb3"
             | "af9b60a0-1431-4f62-bc68-3311714a69ad"

@@ -63,23 +63,11 @@ pub(super) fn read(disk: &dyn DiskRead, record: &Record, sector_size: u32) -> Re
     Ok(table)
 }
 
-/// Types whose partitions contain volumes, or a table of their own that is not read here.
+/// Types whose partitions contain volumes that are not looked through, or a table of their own that is not read here.
 fn is_container(kind: u8) -> bool {
     matches!(
         kind,
-        0x42 | 0x63
-            | 0x80
-            | 0x81
-            | 0x8e
-            | 0xa5
-            | 0xa6
-            | 0xa8
-            | 0xa9
-            | 0xbf
-            | 0xe8
-            | TYPE_PROTECTIVE
-            | 0xfb
-            | 0xfd
+        0x42 | 0x63 | 0x80 | 0x81 | 0xa5 | 0xa6 | 0xa8 | 0xa9 | 0xbf | 0xe8 | TYPE_PROTECTIVE | 0xfb
     )
 }
 

@@ -66,6 +66,17 @@ pub struct Partition {
     pub doubt: Option<String>,
 }
 
+impl Partition {
+    /// The mark that must be there if the partition is what its type says: for types of volumes that are looked through.
+    pub fn announced_owner(&self) -> Option<&'static str> {
+        match self.type_id.as_str() {
+            "0x8e" | "e6d6d379-f507-44c2-a23c-238f2a3df928" => Some("LVM2_member"),
+            "0xfd" | "a19d880f-05fc-4d3b-a006-743f0f84911e" => Some("linux_raid_member"),
+            _ => None,
+        }
+    }
+}
+
 /// The partition table of a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionTable {
@@ -212,7 +223,7 @@ fn overlap_note(partitions: &[Partition], one: Area, other: Area) -> String {
     format!("{} overlaps {}: their ranges are stored in full", name(one), name(other))
 }
 
-/// The doubt about a partition whose type announces volumes or a table of its own.
+/// The doubt about a partition whose type announces volumes or a table that are not read.
 fn container_doubt(is_container: bool, type_name: &str) -> Option<String> {
     is_container.then(|| format!("its type ({type_name}) announces a container"))
 }

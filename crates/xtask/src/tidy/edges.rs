@@ -30,7 +30,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "platter-filesystem",
         own: &["platter-image"],
-        foreign: Some(&["crc", "flate2", "lzokay", "sha2", "twox-hash", "zstd-safe"]),
+        foreign: Some(&["crc", "flate2", "lzokay", "self_cell", "sha2", "twox-hash", "zstd-safe"]),
     },
     // Formats of other programs are only parsed: no file is opened.
     Rule {
