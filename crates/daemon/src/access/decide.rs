@@ -52,7 +52,7 @@ mod tests {
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 47] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 49] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
