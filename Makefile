@@ -20,15 +20,15 @@ demo: ## capture, change, recapture, install and cast a disk of real files, in a
 
 test: ## unit tests and the quick end-to-end suites (about half an hour from nothing, as root)
 	@tests/prerequisites test
-	$(CARGO) test --workspace --all-targets --no-run
-	tests/retried tests/bounded 1200 $(CARGO) test --workspace --all-targets --no-fail-fast
+	$(CARGO) test --workspace --no-run
+	tests/retried tests/bounded 1200 $(CARGO) test --workspace --no-fail-fast
 	$(MAKE) --no-print-directory build
 	tests/run quick
 
 test-full: ## also all samples, the catalog, a boot, 500 kill -9 cycles, long simulations, a minute of each fuzz target
 	@tests/prerequisites full
-	$(CARGO) test --workspace --all-targets --no-run
-	tests/retried tests/bounded 1200 $(CARGO) test --workspace --all-targets --no-fail-fast
+	$(CARGO) test --workspace --no-run
+	tests/retried tests/bounded 1200 $(CARGO) test --workspace --no-fail-fast
 	$(CARGO) test --workspace --release -- --ignored
 	$(MAKE) --no-print-directory build
 	tests/run full
