@@ -3,48 +3,23 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 #![allow(clippy::disallowed_methods, reason = "accesses the store's files directly")]
 
+mod disks;
+
 use std::fs::{Permissions, metadata, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use disks::contents;
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Child, Entry, State, encode_leaf};
-use platter_image::recipe::{CutPolicy, RecipeBuilder, Root};
+use platter_image::recipe::{CutPolicy, Root};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameIndex, FrameStore, Kind, Score};
 use platter_records::{NumberChoice, VersionRecord};
 use platter_store::{CheckOptions, Exposure, Session, Severity, Store, StorePlace, Verdict, rebuild};
 
-fn contents(number: u8) -> Vec<u8> {
-    vec![number.max(1); 512 * (1 + usize::from(number % 3))]
-}
-
 /// Adds a disk that consists of the blocks `numbers`. Returns its score and length.
 fn add_disk(session: &Session, numbers: &[u8]) -> (Score, u64) {
-    let mut compressor = Compressor::new(3).unwrap();
-    let mut append = |kind, id, bytes: &[u8]| {
-        if session.lookup_and_pin(&id).unwrap().is_none() {
-            let mut frame = FrameBuilder::new(kind, Domain::SHARED, 1 << 10);
-            frame.push(id, bytes);
-            session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
-        }
-    };
-    let length = numbers.iter().map(|number| contents(*number).len() as u64).sum();
-    let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
-    let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
-    let mut recipe = RecipeBuilder::new(length, 512, policy, Domain::SHARED, pages);
-    let mut offset = 0;
-    for number in numbers {
-        let bytes = contents(*number);
-        let id = BlockId::of(Kind::Data, &bytes);
-        append(Kind::Data, id, &bytes);
-        let extent = Extent::new(offset, bytes.len() as u64);
-        recipe.push(Entry { extent, state: State::Data { block: id, offset: 0 } }).unwrap();
-        offset = extent.end();
-    }
-    let (score, pages) = recipe.finish().unwrap();
-    for (id, bytes) in pages {
-        append(Kind::Page, id, &bytes);
-    }
+    let (score, length, _) = disks::add_disk(session, numbers);
     (score, length)
 }
 
