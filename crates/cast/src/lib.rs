@@ -11,6 +11,7 @@
 //! over the simulated network of its tests.
 
 mod coding;
+mod congestion;
 mod hold;
 mod join_key;
 mod pacing;

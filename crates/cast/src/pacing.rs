@@ -1,9 +1,12 @@
-//! Pacing: a token bucket with a rate that follows the loss of receivers.
+//! Pacing: a token bucket with a rate that follows the path to the receivers.
 //!
-//! Owns the count of bits on the wire and the current rate. Only loss above a receiver's long-term base counts, so that a
-//! link with constant loss is not starved (design: repair). Must never exceed the ceiling.
+//! Owns the count of bits on the wire, and the loss of each receiver. The rate is decided by [`Congestion`]. Only loss above a
+//! receiver's long-term base counts, so that a link with constant loss is not starved (design: repair). Must never exceed the
+//! ceiling.
 
 use std::time::Duration;
+
+use crate::congestion::{Congestion, Reading};
 
 /// Overhead of a datagram on Ethernet in bytes: UDP 8, IPv4 20, header 14, checksum 4, preamble 8, gap 12.
 pub(crate) const WIRE_OVERHEAD_BYTES: usize = 66;
@@ -16,12 +19,11 @@ const BATCH: Duration = Duration::from_micros(1500);
 const BUCKET_BYTES_MIN: u64 = 1600;
 /// Lowest ceiling in bits per second.
 const CEILING_MIN: u64 = 100_000;
-/// The rate never falls below the ceiling divided by this. Flow control by buffers can stop a sender; loss only slows it.
-const RATE_SHARE_MIN: u64 = 100;
 /// Time after a cut in which its effect becomes visible.
 const CUT_HOLD: Duration = Duration::from_millis(250);
-/// Interval at which the rate grows by 1/20.
-const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
+/// Steps of the start: three of this length, with an eighth, a quarter and half of the rate. So the first reports measure the path
+/// without a queue, even if several casts start at once.
+const START_STEP: Duration = Duration::from_millis(10);
 /// Loss of more than this above the base cuts the rate. It is several times what a good network shows, and a lost batch of 44
 /// datagrams in a sample of [`LOSS_SAMPLE_PACKETS`] stays below it.
 pub(crate) const LOSS_TOLERATED: f64 = 0.10;
@@ -35,26 +37,37 @@ const BASE_FALL: f64 = 0.25;
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     ceiling: u64,
+    /// The rate since the last call of [`Pacer::advance`].
     rate: u64,
+    congestion: Congestion,
+    started_at: Option<Duration>,
     /// Bits that may be sent now; negative if the last batch exceeded them.
     tokens: i64,
     filled_at: Duration,
-    grown_at: Duration,
-    cut_until: Duration,
 }
 
 impl Pacer {
     /// Makes a pacer for a ceiling in bits per second, at least [`CEILING_MIN`].
     pub(crate) fn new(ceiling_bits_per_second: u64) -> Self {
+        Self::seeded(ceiling_bits_per_second, 0)
+    }
+
+    /// Makes a pacer whose seed varies the times at which the path is read.
+    pub(crate) fn seeded(ceiling_bits_per_second: u64, seed: u64) -> Self {
         let ceiling = ceiling_bits_per_second.max(CEILING_MIN);
         Self {
             ceiling,
             rate: ceiling,
+            congestion: Congestion::new(ceiling, seed),
+            started_at: None,
             tokens: 0,
             filled_at: Duration::ZERO,
-            grown_at: Duration::ZERO,
-            cut_until: Duration::ZERO,
         }
+    }
+
+    /// Records that data is sent from now on.
+    pub(crate) fn start(&mut self, now: Duration) {
+        self.started_at = Some(now);
     }
 
     /// Returns the current rate in bits per second.
@@ -64,28 +77,33 @@ impl Pacer {
 
     /// Returns whether the network does not take the ceiling, or a tenth less.
     pub(crate) fn is_cut(&self) -> bool {
-        self.rate < self.ceiling - self.ceiling / 10
+        self.congestion.is_cut()
     }
 
     /// Changes the ceiling. A sender at the old ceiling continues at the new one; the rate of any other is only cut.
     pub(crate) fn set_ceiling(&mut self, ceiling_bits_per_second: u64) {
         let ceiling = ceiling_bits_per_second.max(CEILING_MIN);
-        let was_at_ceiling = self.rate == self.ceiling;
-        self.ceiling = ceiling;
-        self.rate = if was_at_ceiling { ceiling } else { self.rate.min(ceiling) };
+        if ceiling != self.ceiling {
+            self.ceiling = ceiling;
+            self.congestion.set_ceiling(ceiling);
+            self.rate = self.congestion.rate(self.filled_at).min(ceiling);
+        }
         self.tokens = self.tokens.min(self.bucket_bits());
     }
 
     /// Adds the tokens for the time that has passed.
     pub(crate) fn advance(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.filled_at);
+        self.rate = self.congestion.rate(now) / self.start_divisor(now);
         self.filled_at = now.max(self.filled_at);
         let earned = self.bits_in(passed.min(Duration::from_secs(1)));
         self.tokens = (self.tokens + earned).min(self.bucket_bits());
-        if self.rate < self.ceiling && now >= self.grown_at + GROWTH_INTERVAL && now >= self.cut_until {
-            self.grown_at = now;
-            self.rate = (self.rate + self.rate / 20 + 1).min(self.ceiling);
-        }
+    }
+
+    fn start_divisor(&self, now: Duration) -> u64 {
+        let Some(started_at) = self.started_at else { return 1 };
+        let steps = now.saturating_sub(started_at).as_nanos() / START_STEP.as_nanos();
+        8 >> steps.min(3)
     }
 
     /// Returns whether a datagram may be sent now.
@@ -108,13 +126,18 @@ impl Pacer {
 
     /// Cuts the rate because a receiver's loss exceeds its base by `loss`.
     pub(crate) fn cut(&mut self, now: Duration, loss: f64) {
-        if now < self.cut_until {
-            return;
-        }
-        let kept = (self.rate as f64 * (1.0 - loss.min(0.9))) as u64;
-        self.rate = kept.max(self.ceiling / RATE_SHARE_MIN);
-        self.cut_until = now + CUT_HOLD;
-        self.grown_at = now;
+        self.congestion.cut(now, loss, CUT_HOLD);
+        self.rate = self.congestion.rate(now);
+    }
+
+    /// Returns whether the path is to be read now.
+    pub(crate) fn reads_now(&mut self, now: Duration) -> bool {
+        self.congestion.is_due(now)
+    }
+
+    /// Adapts the rate to a reading of the path. Returns whether the rate was cut.
+    pub(crate) fn read(&mut self, now: Duration, reading: Option<Reading>) -> bool {
+        self.congestion.read(now, reading)
     }
 
     fn bucket_bits(&self) -> i64 {
@@ -238,6 +261,7 @@ mod tests {
             let now = Duration::from_secs(2) + Duration::from_millis(100 * step);
             (seen, received) = (seen + 2000, received + 1600);
             report(&mut meter, now, (seen, received), &mut pacer);
+            pacer.read(now, None);
             pacer.advance(now);
         }
         assert_eq!(pacer.rate(), 1_000_000_000);

@@ -214,7 +214,7 @@ impl Sender {
         let of_announcements = options.join_key.as_ref().map_or(session_key, JoinKey::of_announcements);
         let first_end = table.directory_chunks() + description.recipe_chunks(0).end;
         Ok(Self {
-            pacer: Pacer::new(options.rate_bits_per_second),
+            pacer: Pacer::seeded(options.rate_bits_per_second, u64::from(session.short())),
             session_key,
             sender_key: DatagramKey::of_sender(&session_key, has_join_key),
             announce_key: DatagramKey::of_announcements(of_announcements, has_join_key),
@@ -602,6 +602,12 @@ impl Sender {
     }
 
     fn advance(&mut self, now: Duration) {
+        if self.started_at.is_some() && self.pacer.reads_now(now) {
+            let reading = self.roster.read_path(now, self.packet);
+            if self.pacer.read(now, reading) {
+                self.roster.restart_samples();
+            }
+        }
         self.pacer.advance(now);
         if now < self.advanced_at + TICK / 10 && self.started_at.is_some() {
             return;
@@ -623,6 +629,7 @@ impl Sender {
             && (present >= self.options.wait_receivers as usize || now >= self.options.wait)
         {
             self.started_at = Some(now);
+            self.pacer.start(now);
         }
         if present == 0 && self.started_at.is_some() && self.emptied_at.is_none() {
             self.emptied_at = Some(now);

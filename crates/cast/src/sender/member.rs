@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::path::Path;
 use super::slowness::Slowness;
 use crate::pacing::{LOSS_TOLERATED, LossMeter};
 use crate::stage::{Bottleneck, Bottlenecks};
@@ -71,6 +72,7 @@ pub(super) struct Member {
     pub(super) connection: Option<u64>,
     pub(super) seen_packet: u64,
     pub(super) loss: LossMeter,
+    pub(super) path: Path,
     pub(super) buffers: u32,
     /// Complete chunks that wait for its sink, and the share of the time in which some do.
     pub(super) waiting_chunks: u32,

@@ -11,6 +11,7 @@ mod fetches;
 mod herald;
 mod machine;
 mod member;
+mod path;
 mod repair;
 mod roster;
 mod schedule;

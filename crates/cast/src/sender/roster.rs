@@ -14,7 +14,9 @@ use std::time::Duration;
 use platter_image::Score;
 
 use super::member::{Member, ReceiverState, ReceiverStatus, VOTE_SILENCE};
+use super::path::{Path, of_most};
 use super::slowness::{BUSY_PERCENT_MAX, LossVerdict, Others, Slowness};
+use crate::congestion::Reading;
 use crate::pacing::{LOSS_TOLERATED, LossMeter, Pacer};
 use crate::stage::Bottlenecks;
 use crate::wire::format::{HEADER_BYTES, Header, Reader};
@@ -106,6 +108,7 @@ impl Roster {
             connection: connected,
             seen_packet: packet,
             loss,
+            path: Path::starting_at(packet),
             buffers: buffer_chunks,
             waiting_chunks: 0,
             busy_percent: 0,
@@ -215,6 +218,7 @@ impl Roster {
             member.status.bottleneck =
                 Some(member.bottlenecks.add(busy_percent, waiting_chunks, stage, is_lossy));
         }
+        member.path.report(now, report);
         self.judge_loss(now, report, pacer);
         if progressed {
             self.progressed(now, report.receiver);
@@ -225,10 +229,12 @@ impl Roster {
     fn judge_loss(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         let index = report.receiver as usize - 1;
         let Some(member) = self.members.get_mut(index) else { return };
-        let (seen, received) = (report.seen_packet, report.received);
+        // Datagrams that were overtaken look lost in the newest report, but not in the one before it.
+        let Some((seen, received)) = member.path.latest() else { return };
+        let has_queue = member.path.has_queue();
         match member.status.state {
             // Loss during the stall says nothing about the network.
-            ReceiverState::Stalled => member.loss.skip_to(seen, received),
+            ReceiverState::Stalled => member.loss.skip_to(report.seen_packet, report.received),
             ReceiverState::Slow => {
                 member.loss.report(seen, received, false);
                 if member.slowness.keeps_up(now, member.keeps_up()) {
@@ -244,12 +250,32 @@ impl Roster {
                     true => self.others(index, |it| it.loss.excess().map(|excess| excess <= LOSS_TOLERATED)),
                     false => Others::default(),
                 };
-                match self.members[index].slowness.lost(excess, others) {
+                match self.members[index].slowness.lost(excess, has_queue, others) {
                     LossVerdict::Tolerated => {}
                     LossVerdict::Cut => pacer.cut(now, excess),
                     LossVerdict::Slow => self.set_slow(index),
                 }
             }
+        }
+    }
+
+    /// Returns what most voting receivers show about the path since the last call. `packet` is the last one that was sent.
+    pub(crate) fn read_path(&mut self, now: Duration, packet: u64) -> Option<Reading> {
+        let mut readings = Vec::new();
+        for member in &mut self.members {
+            if member.votes() {
+                readings.extend(member.path.read(now, packet));
+            } else {
+                member.path.skip();
+            }
+        }
+        of_most(readings)
+    }
+
+    /// Starts new samples of loss, because the rate was cut: loss before the cut says nothing about the rate after it.
+    pub(crate) fn restart_samples(&mut self) {
+        for member in self.members.iter_mut().filter(|member| member.votes()) {
+            member.path.latest().inspect(|(seen, received)| member.loss.skip_to(*seen, *received));
         }
     }
 
@@ -709,8 +735,13 @@ mod tests {
             roster.statuses()[0].state.clone()
         };
         assert_eq!(report(&mut roster, 2, 5600, 1200, 0), ReceiverState::Slow);
-        assert_eq!(report(&mut roster, 3, 6800, 1200, 0), ReceiverState::Stalled, "it gets what it missed");
-        assert_eq!(report(&mut roster, 4, 6900, 100, 1), ReceiverState::Active);
+        assert_eq!(
+            report(&mut roster, 3, 6800, 1200, 0),
+            ReceiverState::Slow,
+            "loss is known a report later"
+        );
+        assert_eq!(report(&mut roster, 4, 8000, 1200, 0), ReceiverState::Stalled, "it gets what it missed");
+        assert_eq!(report(&mut roster, 5, 8100, 100, 1), ReceiverState::Active);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::pacing::LOSS_TOLERATED;
 const WAITED_MAX: Duration = Duration::from_millis(60);
 /// Loss of more than this above the usual loss is far more than that of the others.
 const LOSS_FAR: f64 = 0.3;
+/// Without a queue, loss is congestion only if it is more than this above the usual loss.
+const LOSS_WITHOUT_QUEUE: f64 = 0.2;
 /// A receiver is far slower after this many such samples of loss.
 const LOSSY_SAMPLES_MAX: u32 = 3;
 /// A receiver returns if it has kept up for this long; the time doubles with each return.
@@ -84,9 +86,9 @@ impl Slowness {
         self.waited >= WAITED_MAX
     }
 
-    /// Adds a sample of loss above the usual loss.
-    pub(super) fn lost(&mut self, excess: f64, others: Others) -> LossVerdict {
-        if excess <= LOSS_TOLERATED {
+    /// Adds a sample of loss above the usual loss. `has_queue`: datagrams waited in a queue on the way to this receiver.
+    pub(super) fn lost(&mut self, excess: f64, has_queue: bool, others: Others) -> LossVerdict {
+        if excess <= if has_queue { LOSS_TOLERATED } else { LOSS_WITHOUT_QUEUE } {
             self.lossy_samples = 0;
             return LossVerdict::Tolerated;
         }
@@ -141,12 +143,14 @@ mod tests {
     #[test]
     fn loss_of_one_receiver_is_its_own_and_loss_of_most_cuts_the_rate() {
         let mut slowness = Slowness::default();
-        assert_eq!(slowness.lost(0.05, others(7, 7)), LossVerdict::Tolerated);
-        assert_eq!(slowness.lost(0.2, others(7, 7)), LossVerdict::Cut, "it is not far slower");
-        assert_eq!(slowness.lost(0.75, others(0, 0)), LossVerdict::Cut, "there is nobody else");
-        assert_eq!(slowness.lost(0.75, others(3, 7)), LossVerdict::Cut, "most others have loss, too");
-        assert_eq!(slowness.lost(0.75, Others { count: 7, known: 3, able: 3 }), LossVerdict::Tolerated);
-        let samples = [0.75; 3].map(|excess| slowness.lost(excess, others(4, 7)));
+        assert_eq!(slowness.lost(0.05, true, others(7, 7)), LossVerdict::Tolerated);
+        assert_eq!(slowness.lost(0.2, true, others(7, 7)), LossVerdict::Cut, "it is not far slower");
+        assert_eq!(slowness.lost(0.2, false, others(7, 7)), LossVerdict::Tolerated, "there is no queue");
+        assert_eq!(slowness.lost(0.25, false, others(7, 7)), LossVerdict::Cut, "it is much");
+        assert_eq!(slowness.lost(0.75, true, others(0, 0)), LossVerdict::Cut, "there is nobody else");
+        assert_eq!(slowness.lost(0.75, true, others(3, 7)), LossVerdict::Cut, "most others have loss, too");
+        assert_eq!(slowness.lost(0.75, true, Others { count: 7, known: 3, able: 3 }), LossVerdict::Tolerated);
+        let samples = [0.75; 3].map(|excess| slowness.lost(excess, true, others(4, 7)));
         assert_eq!(samples, [LossVerdict::Tolerated, LossVerdict::Tolerated, LossVerdict::Slow]);
     }
 

@@ -4,6 +4,8 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of test binaries")]
 
+pub mod shared;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -15,6 +17,7 @@ use platter_cast::{
     SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
+use shared::{OVERHEAD, Uplink};
 
 pub struct Random(pub u64);
 
@@ -31,6 +34,8 @@ impl Random {
     }
 }
 
+/// Number of chunks with distinct contents: later ones repeat them.
+const DISTINCT_MAX: usize = 100;
 /// Bytes that wait for a link with a limited rate.
 const QUEUE_BYTES: u64 = 256 << 10;
 
@@ -162,6 +167,8 @@ pub struct Room {
     epoch: u64,
     pub group_bytes: u64,
     pub forger: Option<Forger>,
+    /// A link that everything sent to the group passes first, and this cast's number there.
+    pub uplink: Option<(Uplink, usize)>,
     seen: u64,
     /// The session key of the last WELCOME, for forgers.
     session_key: [u8; 32],
@@ -220,10 +227,16 @@ impl Room {
         let early = links.iter().filter(|link| link.joins_at.is_zero()).count();
         options.wait_receivers = early as u32;
         let mut random = Random(seed * 2 + 1);
-        let contents: Vec<Arc<[u8]>> = lengths
+        let mut contents: Vec<Arc<[u8]>> = lengths
             .iter()
+            .take(DISTINCT_MAX)
             .map(|length| (0..*length).map(|_| random.next() as u8).collect::<Vec<u8>>().into())
             .collect();
+        for (number, length) in lengths.iter().enumerate().skip(DISTINCT_MAX) {
+            let repeated = Arc::clone(&contents[number % DISTINCT_MAX]);
+            assert_eq!(repeated.len(), *length as usize, "many chunks have one length");
+            contents.push(repeated);
+        }
         let description = description(lengths);
         let receivers = links.iter().enumerate().map(|(number, link)| SimulatedReceiver {
             machine: Receiver::new(ReceiverOptions {
@@ -259,6 +272,7 @@ impl Room {
             epoch: 1,
             group_bytes: 0,
             forger: None,
+            uplink: None,
             seen: 0,
             session_key: [0; 32],
             trace: blake3::Hasher::new(),
@@ -307,7 +321,7 @@ impl Room {
         self.receivers.iter().all(is_done)
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         while self.queue.peek().is_some_and(|Reverse(event)| event.at <= self.now) {
             if let Some(Reverse(event)) = self.queue.pop() {
                 self.deliver(event.delivery);
@@ -479,6 +493,11 @@ impl Room {
     }
 
     fn multicast(&mut self, datagram: &Arc<[u8]>) {
+        let passed_at = match &self.uplink {
+            Some((link, flow)) => link.borrow_mut().pass(*flow, self.now, datagram.len() + OVERHEAD),
+            None => Some(self.now),
+        };
+        let Some(passed_at) = passed_at else { return };
         for number in 0..self.receivers.len() {
             let link = self.receivers[number].link;
             if self.random.chance(link.loss) {
@@ -486,14 +505,14 @@ impl Room {
             }
             let queued = link.bits_per_second.map(|rate| {
                 let time = |bytes: u64| Duration::from_nanos(bytes * 8 * 1_000_000_000 / rate);
-                let free_at = self.receivers[number].link_free_at.max(self.now);
-                let is_full = free_at > self.now + time(QUEUE_BYTES);
-                (free_at + time(datagram.len() as u64 + 66), is_full)
+                let free_at = self.receivers[number].link_free_at.max(passed_at);
+                let is_full = free_at > passed_at + time(QUEUE_BYTES);
+                (free_at + time((datagram.len() + OVERHEAD) as u64), is_full)
             });
             if queued.is_some_and(|(_, is_full)| is_full) {
                 continue;
             }
-            let arrives_at = queued.map_or(self.now, |(at, _)| at);
+            let arrives_at = queued.map_or(passed_at, |(at, _)| at);
             self.receivers[number].link_free_at = arrives_at;
             let copies = 1 + usize::from(self.random.chance(link.doubled));
             for _ in 0..copies {
