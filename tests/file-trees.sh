@@ -112,18 +112,5 @@ damaged_partition() {
 	dd if="$WORK/part-2" of="$WORK/multi" bs=1M seek=17 conv=notrunc status=none
 	dd if="$WORK/part-3" of="$WORK/multi" bs=1M seek=33 conv=notrunc status=none
 	platter capture "$WORK/multi" lab/multi >/dev/null
-	python3 - "$STORE/packs" "$WORK/reserved" <<-'END'
-		import pathlib, sys
-		wanted = open(sys.argv[2], 'rb').read()[140000:140064]
-		damaged = 0
-		for pack in pathlib.Path(sys.argv[1]).rglob('*.pack'):
-		    place = pack.read_bytes().find(wanted)
-		    if place >= 0:
-		        pack.chmod(0o600)
-		        with pack.open('r+b') as file:
-		            file.seek(place)
-		            file.write(b'damaged!')
-		        damaged += 1
-		assert damaged == 1, damaged
-	END
+	damage_pack "$WORK/reserved" 140000
 }

@@ -153,6 +153,25 @@ random() {
 	head -c "$1" /dev/zero | openssl enc -aes-128-ctr -K "$key" -iv "$key" -nosalt
 }
 
+# damage_pack FILE OFFSET: damages the only pack of $STORE that contains the 64 bytes of FILE at OFFSET, in these
+damage_pack() {
+	python3 - "$STORE/packs" "$@" <<-'END'
+		import pathlib, sys
+		at = int(sys.argv[3])
+		wanted = open(sys.argv[2], 'rb').read()[at:at + 64]
+		damaged = 0
+		for pack in pathlib.Path(sys.argv[1]).rglob('*.pack'):
+		    place = pack.read_bytes().find(wanted)
+		    if place >= 0:
+		        pack.chmod(0o600)
+		        with pack.open('r+b') as file:
+		            file.seek(place)
+		            file.write(b'damaged!')
+		        damaged += 1
+		assert damaged == 1, damaged
+	END
+}
+
 # number KEY LIMIT: prints a number below LIMIT, derived from the seed and a key
 number() { echo $((0x$(printf '%s %s' "$SEED" "$1" | md5sum | cut -c1-12) % $2)); }
 

@@ -143,6 +143,36 @@ described() {
 	lvm vgcfgbackup -q -f "$WORK/backup" >&2 && grep -vE '^(#|creation_|description)|device = ' "$WORK/backup"
 }
 
+# shown LOCATION FACTS-OF: `ls`, `find`, `cat` and `cp` show the files of a volume or member as they are
+shown() {
+	local image=$WORK/$2 result=0
+	rm -rf "$WORK/out"
+	mkdir "$WORK/out"
+	mount -o loop,ro "$image" "$MNT" || return 1
+	diff <(find "$MNT" -mindepth 1 -maxdepth 1 -printf '%P\n' | sort) <(platter ls "$1/" | sort) || result=1
+	cmp <(platter cat "$1/of-$2") "$MNT/of-$2" || result=1
+	platter cp --recursive "$1/many" "$WORK/out/many" && diff -r "$MNT/many" "$WORK/out/many" || result=1
+	diff <(cd "$MNT" && find many -printf '/%p\n' | sort) <(platter find "$1/many" | sort) || result=1
+	umount "$MNT"
+	return $result
+}
+# mounted VERSION NAME FACTS-OF: a mount of the version has the files of a volume or partition
+mounted() {
+	local server result=0
+	"$PLATTER" --store "$STORE" mount "$1" "$MNT" >"$WORK/mount.log" 2>&1 &
+	server=$!
+	until_true 60 mountpoint -q "$MNT" || result=1
+	mkdir -p "$WORK/plain"
+	mount -o loop,ro "$WORK/$3" "$WORK/plain"
+	diff -r --no-dereference --exclude=lost+found "$WORK/plain" "$MNT/$2" || result=1
+	umount "$WORK/plain"
+	umount "$MNT" || result=1
+	wait "$server" || true
+	return $result
+}
+# listed VERSION: number or name, contents and whether files can be read, as `ls` prints them
+listed() { platter ls "$1" | awk 'NR > 1 { print $1, $5, $NF }'; }
+
 # whole NAME REASON: $DISK is stored in full, with a note
 whole() {
 	volumes_off
@@ -187,6 +217,26 @@ check "linear: captured about what is in use" little $(((DISK_LENGTH - PV_1[1] +
 echo "# linear: $(tail -n 1 "$LOG")"
 check "linear: nothing that was deleted" nothing_deleted linear
 check "linear: LVM, e2fsck and every file" sound_copy lin-ear/root lin-ear/ho-me
+check "linear: files of a volume in one piece" shown linear:lin--ear-root root
+check "linear: files of a volume in two pieces" shown linear:lin--ear-ho--me ho-me
+check "linear: a mount has the volumes" mounted linear lin--ear-ho--me ho-me
+check "linear: a mount of one volume" mounted linear:lin--ear-root . root
+check "linear: ls lists partitions and volumes" diff <(listed linear) - <<-LIST
+	1 Linux no
+	2 LVM2_member no
+	lin--ear-ho--me ext4 yes
+	lin--ear-root ext4 yes
+	lin--ear-swap swap no
+LIST
+check_exit "$EXIT_MISSING" "linear: a volume that does not exist" platter ls linear:lin--ear-none/
+check_said "linear: and says which exist" 'lin--ear-root \(ext4\)'
+check_exit "$EXIT_REFUSED" "linear: a partition with several volumes" platter ls linear:2/
+check_said "linear: and says what to write" 'linear:GROUP-VOLUME/PATH'
+check_exit "$EXIT_REFUSED" "linear: a disk with several volumes" platter ls linear:/
+check_said "linear: and says it, too" 'linear:GROUP-VOLUME/PATH'
+check_exit "$EXIT_REFUSED" "linear: swap has no files" platter ls linear:lin--ear-swap/
+check_exit "$EXIT_REFUSED" "linear: diff of a volume" platter diff linear:lin--ear-root/ linear:lin--ear-root/
+check_said "linear: and says what it does instead" 'block by block'
 
 # ----------------------------------------------- two physical volumes for a group
 
@@ -207,6 +257,9 @@ check "striped: captured about what is in use" little $(((DISK_LENGTH - PV_1[1] 
 echo "# striped: $(tail -n 1 "$LOG")"
 check "striped: nothing that was deleted" nothing_deleted striped
 check "striped: LVM, e2fsck and every file" sound_copy wide/by64 wide/by4
+check "striped: files of a volume" shown striped:wide-by64 by64
+check "striped: files of a volume in narrow stripes" shown striped:wide-by4 by4
+check "striped: a mount has the volumes" mounted striped wide-by4 by4
 
 # Thin volumes and snapshots need the kernel to be made, but LVM accepts their description.
 fresh 1
@@ -248,6 +301,7 @@ origin_is_whole() {
 }
 volumes_bytes() { tail -c +$(((PV_1[0] + 1 + 44) * MIB + 1)) "$1" | head -c $((28 * MIB)); }
 check "composed: every byte of an origin and its snapshot" origin_is_whole
+check "composed: files of the only simple volume, by the partition" shown composed:2 beside
 
 # ------------------------------------------------------ groups that are kept in full
 
@@ -317,6 +371,7 @@ for version in 0.90 1.0 1.1 1.2; do
 	echo "# RAID 1, version $version: $(tail -n 1 "$LOG")"
 	check "RAID 1, version $version: nothing that was deleted" nothing_deleted "raid-$version"
 	check "RAID 1, version $version: mdadm, e2fsck and every file" sound_member
+	check "RAID 1, version $version: its files" shown "raid-$version:" member
 done
 raid_whole() { # NAME REASON
 	check "$1: capture" "$PLATTER" --store "$STORE" capture "$DISK" "$1"
@@ -333,4 +388,54 @@ member 0.90 state=0
 raid_whole raid-old-running 'more than one of them may be in use'
 
 check "the store is sound" platter check --read-data
+
+# ------------------------------------------ damage in the store, below one of two groups
+
+STORE=$WORK/damaged
+platter init >/dev/null
+fresh 2
+quietly lvm pvcreate -q "$ONE" "$TWO"
+quietly lvm vgcreate -q intact "$ONE"
+quietly lvm vgcreate -q lost "$TWO"
+for one in intact lost; do
+	quietly make_volume -n root -L 20M "$one"
+	volume put "$one/root" "$WORK/beside"
+done
+# The metadata is moved to a block in which no filesystem is searched for, with incompressible data that can be found in a pack. Only
+# this block changes before the second capture, so no other is in its frame.
+volume move "$TWO" $((801 << 10))
+beside_metadata() {
+	random 23000 "$1" >"$WORK/random"
+	dd if="$WORK/random" of="$TWO" bs=1K seek=808 conv=notrunc status=none
+}
+beside_metadata first
+sync "$TWO"
+check "damaged: the first capture" platter capture "$DISK" below
+beside_metadata second
+check "damaged: LVM finds both groups" eval '[ "$(lvm vgs --noheadings -o vg_name | tr -d " " | sort | paste -sd " ")" = "intact lost" ]'
+volumes_off
+check "damaged: the second capture" platter capture "$DISK" below
+check "damaged: both groups are read" diff <(listed below) - <<-LIST
+	1 Linux no
+	2 LVM2_member no
+	intact-root ext4 yes
+	3 LVM2_member no
+	lost-root ext4 yes
+LIST
+check "damaged: the metadata of one" damage_pack "$WORK/random" 10000
+check_exit "$EXIT_CORRUPT" "damaged: the list" platter ls below
+check "damaged: it has the volume of the other" diff <(listed below 2>/dev/null) - <<-LIST
+	1 Linux no
+	2 LVM2_member no
+	intact-root ext4 yes
+	3 LVM2_member damaged
+LIST
+check "damaged: files of the other" shown below:intact-root beside
+check "damaged: files of the other, by the partition" shown below:2 beside
+check "damaged: a mount has the other" mounted below intact-root beside
+check "damaged: and tells the damage" grep -q 'partition 3 of below@2 is damaged: .*platter heal' "$WORK/mount.log"
+for one in lost-root 3; do
+	check_exit "$EXIT_CORRUPT" "damaged: the damaged one by $one" platter ls "below:$one/"
+	check_said "damaged: is named" 'partition 3 of below is damaged: .*metadata.*platter heal'
+done
 finish

@@ -6,6 +6,7 @@
     lvm_volume.py wipe GROUP/VOLUME FILE     writes FILE over the whole volume, again and again
     lvm_volume.py edit DEVICE OLD NEW        replaces OLD in the metadata of a physical volume, and corrects the checksums
     lvm_volume.py damage DEVICE OLD NEW      the same, but the checksums become wrong
+    lvm_volume.py move DEVICE OFFSET         moves the metadata of a physical volume to this place in its first area
 
 The places of a volume are those that LVM's own commands print; where stripes lie in a segment is defined by dm-stripe: one
 stripe in each place in turn. Devices are found by the environment's LVM_SYSTEM_DIR.
@@ -96,9 +97,28 @@ def edit(path, old, new, is_damage):
         device.write(header)
 
 
+def move(path, place):
+    with open(path, "r+b") as device:
+        device.seek(4096)
+        header = bytearray(device.read(512))
+        offset, length = struct.unpack_from("<QQ", header, 40)
+        device.seek(4096 + offset)
+        text = device.read(length)
+        device.seek(4096 + offset)
+        device.write(bytes(length))
+        device.seek(place)
+        device.write(text)
+        struct.pack_into("<Q", header, 40, place - 4096)
+        struct.pack_into("<I", header, 0, checksum(header[4:]))
+        device.seek(4096)
+        device.write(header)
+
+
 def main():
     action, place, *rest = sys.argv[1:]
-    if action in ("put", "get", "wipe"):
+    if action == "move":
+        move(place, int(rest[0]))
+    elif action in ("put", "get", "wipe"):
         transfer(action, place, *rest)
     else:
         edit(place, *rest, action == "damage")

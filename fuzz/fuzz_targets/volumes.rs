@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use platter_disk::{SurveyOptions, survey, survey::read_table};
-use platter_filesystem::FilesystemPlace;
+use platter_filesystem::{FilesystemPlace, PlaceContents, logical_volumes};
 use platter_fuzz::{BaseDisk, visit};
 use platter_image::{ErrorKind, Extent};
 
@@ -85,9 +85,14 @@ fuzz_target!(|input: &[u8]| {
     if extents.is_empty() {
         extents.push(Extent::new(0, disk.len() as u64));
     }
-    for place in FilesystemPlace::find(&disk, &extents).expect("a disk in memory") {
+    let mut places: Vec<FilesystemPlace> = extents.into_iter().map(FilesystemPlace::Partition).collect();
+    let contents: Vec<PlaceContents> =
+        places.iter().map(|place| place.probe(&disk).expect("a disk in memory")).collect();
+    let volumes = logical_volumes(&disk, &contents).volumes.into_iter();
+    places.extend(volumes.map(|(_, volume)| FilesystemPlace::Volume(volume)));
+    for place in places {
         assert!(place.offset() < disk.len() as u64, "a place is behind the disk");
-        match place.open(&disk) {
+        match place.probe(&disk).expect("a disk in memory").open(&disk) {
             Some(Ok(mut files)) => visit(&mut *files),
             Some(Err(error)) => assert_ne!(error.kind(), ErrorKind::Bug, "{error}"),
             None => {}

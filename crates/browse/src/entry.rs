@@ -3,6 +3,8 @@
 use platter_filesystem::{FileInode, FileKind};
 use serde::{Serialize, Serializer};
 
+use crate::location::PartitionName;
+
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -118,12 +120,15 @@ impl FileEntry {
     }
 }
 
-/// A partition of a version, or the whole disk if it has no partition table.
+/// A partition of a version, or the whole disk if it has no partition table; or a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartitionEntry {
-    /// Its number; `None` for the whole disk.
+    /// Its number, or that of the partition in which the volume begins; `None` for the whole disk.
     pub number: Option<u32>,
-    /// Its offset on the disk in bytes.
+    /// The name of the logical volume, as in `/dev/mapper`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The offset of its first byte on the disk.
     pub offset: u64,
     /// Its length in bytes.
     pub length: u64,
@@ -136,4 +141,15 @@ pub struct PartitionEntry {
     /// If the store damaged or lost data that is needed to recognize the filesystem: what, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
+}
+
+impl PartitionEntry {
+    /// Its name in a [`FileLocation`](crate::FileLocation).
+    pub fn name(&self) -> PartitionName {
+        match (&self.volume, self.number) {
+            (Some(volume), _) => PartitionName::Volume(volume.clone()),
+            (None, Some(number)) => PartitionName::Number(number),
+            (None, None) => PartitionName::WholeDisk,
+        }
+    }
 }

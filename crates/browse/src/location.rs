@@ -5,22 +5,28 @@ use std::fmt;
 use platter_filesystem::escaped;
 use platter_image::{Error, Result};
 
-/// A partition, or a disk without any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A partition, a disk without any, or a logical volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartitionName {
     /// `disk`: the whole disk, which has no partition table.
     WholeDisk,
     /// The number of a partition.
     Number(u32),
+    /// The name of a logical volume, as in `/dev/mapper`.
+    Volume(String),
 }
 
 impl PartitionName {
     const WHOLE_DISK: &str = "disk";
 
-    /// Reads `disk`, or a number from 1.
+    /// Reads `disk`, a number from 1, or the name of a volume: those of its group and its own, with a hyphen between them.
     fn parse(text: &str) -> Option<Self> {
         if text == Self::WHOLE_DISK {
             return Some(Self::WholeDisk);
+        }
+        let is_in_name = |char: char| char.is_ascii_alphanumeric() || "+_.-".contains(char);
+        if text.contains('-') && !text.starts_with('-') && text.chars().all(is_in_name) {
+            return Some(Self::Volume(text.to_owned()));
         }
         text.parse().ok().filter(|number| *number > 0).map(Self::Number)
     }
@@ -31,23 +37,24 @@ impl fmt::Display for PartitionName {
         match self {
             Self::WholeDisk => f.write_str(Self::WHOLE_DISK),
             Self::Number(number) => write!(f, "{number}"),
+            Self::Volume(name) => f.write_str(name),
         }
     }
 }
 
-/// A version, a partition of it, and a path in its filesystem.
+/// A version, a partition or logical volume of it, and a path in its filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLocation {
     /// The version: `NAME`, `NAME@NUMBER` or a score.
     pub version: String,
-    /// The partition; `None`: the only one with a filesystem that can be read.
+    /// The partition or volume; `None`: the only one with a filesystem that can be read.
     pub partition: Option<PartitionName>,
     /// The path; `None` if only a version was named. It begins with `/`, and need not be UTF-8.
     pub path: Option<Vec<u8>>,
 }
 
 impl FileLocation {
-    /// Reads `VERSION`, `VERSION:PARTITION`, `VERSION:PARTITION/PATH` or `VERSION:/PATH`.
+    /// Reads `VERSION`, `VERSION:PARTITION`, `VERSION:PARTITION/PATH` or `VERSION:/PATH`, and the same with a volume.
     ///
     /// # Errors
     /// `Refused` for anything else.
@@ -68,8 +75,8 @@ impl FileLocation {
             "" => None,
             name => Some(PartitionName::parse(name).ok_or_else(|| {
                 Error::refused(format!(
-                    "{text:?}: {name:?} is no partition: write NAME:2/etc, NAME:disk/etc for a disk without a partition table, \
-                     or NAME:/etc if there is only one filesystem"
+                    "{text:?}: {name:?} is no partition or volume: write NAME:2/etc, NAME:group-volume/etc, NAME:disk/etc for \
+                     a disk without a partition table, or NAME:/etc if there is only one filesystem"
                 ))
             })?),
         };
@@ -81,7 +88,7 @@ impl fmt::Display for FileLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.version)?;
         let Some(path) = &self.path else { return Ok(()) };
-        let partition = self.partition.map_or(String::new(), |partition| partition.to_string());
+        let partition = self.partition.as_ref().map_or(String::new(), PartitionName::to_string);
         write!(f, ":{partition}{}", escaped(path))
     }
 }
@@ -104,14 +111,18 @@ mod tests {
         assert_eq!(parts("a:disk/etc"), ("a".into(), Some(PartitionName::WholeDisk), Some("/etc".into())));
         assert_eq!(parts("a:/"), ("a".into(), None, Some("/".into())));
         assert_eq!(parts("a:"), ("a".into(), None, Some("/".into())));
-        for text in ["lab/a:2/etc", "a:/b", "a:disk/", "a"] {
+        for (name, volume) in [("lab/a@2:vg--0-root/etc", "vg--0-root"), ("a:1.x-y_+--/etc", "1.x-y_+--")] {
+            assert_eq!(parts(name).1, Some(PartitionName::Volume(volume.into())));
+            assert_eq!(parts(name).2.as_deref(), Some("/etc"));
+        }
+        for text in ["lab/a:2/etc", "a:/b", "a:disk/", "a:vg--0-root/etc", "a"] {
             assert_eq!(FileLocation::parse(text.as_bytes()).unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn a_wrong_partition_is_refused() {
-        for text in ["a:0/etc", "a:etc", "a:disks/", "a:-1/", "a:99999999999/"] {
+        for text in ["a:0/etc", "a:etc", "a:disks/", "a:-1/", "a:-v-g/", "a:v g-l/", "a:99999999999/"] {
             assert!(FileLocation::parse(text.as_bytes()).is_err(), "{text}");
         }
     }

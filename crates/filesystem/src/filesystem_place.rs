@@ -1,87 +1,110 @@
 //! Where filesystems are: in partitions, on logical volumes, and in the data of members of RAID 1.
+//!
+//! A [`FilesystemPlace`] names a place. What is in it is read only by [`FilesystemPlace::probe`], and volumes are searched for only
+//! by [`logical_volumes`], so damage in one place does not affect the others.
 
-use platter_image::{DiskRead, ErrorKind, Extent, Result};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
 
 use crate::files::FileTree;
+use crate::label::label;
 use crate::layout::{Layout, VolumeDisk};
 use crate::lvm;
 use crate::open_files::open_files;
-use crate::probe::{Found, Owners};
+use crate::probe::{Found, Owners, probe};
 use crate::raid;
 use crate::volume_files::VolumeFiles;
 use crate::volumes::{PHYSICAL_VOLUME, RAID_MEMBER, is_member_with_contents};
 
 /// A place that may have a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilesystemPlace {
-    /// The index of the partition that it is in, in the list that was searched; of its first byte, if it is in several.
-    pub partition: usize,
-    /// The name of the logical volume, as in `/dev/mapper`; `None` if it is none.
-    pub volume: Option<String>,
-    /// What was found there.
-    pub found: Found,
+pub enum FilesystemPlace {
+    /// A partition, or a whole disk.
+    Partition(Extent),
+    /// A logical volume.
+    Volume(VolumePlace),
+}
+
+/// The place of a logical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumePlace {
+    name: String,
     layout: Layout,
 }
 
+impl VolumePlace {
+    /// Its name, as in `/dev/mapper`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What is in a place: in the partition, on the logical volume, or in the data of a member of a RAID 1.
+#[derive(Debug)]
+pub struct PlaceContents {
+    /// What was found.
+    pub found: Found,
+    /// Why the data of a member of a RAID was not searched.
+    pub reason: Option<Error>,
+    bytes: Bytes,
+}
+
+/// The bytes of the contents.
+#[derive(Clone, Debug)]
+enum Bytes {
+    Extent(Extent),
+    Layout(Layout),
+}
+
 impl FilesystemPlace {
-    /// Finds all places in these partitions: each partition itself, or instead of it the data of a member of a RAID 1, or
-    /// logical volumes. What is kept in full in a capture because it is not understood is a place itself.
-    ///
-    /// # Errors
-    /// Errors of reading the disk.
-    pub fn find(disk: &dyn DiskRead, partitions: &[Extent]) -> Result<Vec<Self>> {
-        let (mut places, mut physical) = (Vec::new(), Vec::new());
-        for (partition, extent) in partitions.iter().enumerate() {
-            let (extent, found) = inside(disk, *extent)?;
-            match found {
-                Found::Filesystem(PHYSICAL_VOLUME) => physical.push((partition, extent)),
-                found => places.push(Self::of_extent(partition, extent, found)?),
-            }
-        }
-        let extents: Vec<Extent> = physical.iter().map(|(_, extent)| *extent).collect();
-        let assembly = lvm::assemble(disk, &extents)?;
-        for (whole, _) in &assembly.whole {
-            for (partition, extent) in physical.iter().filter(|(_, extent)| extent == whole) {
-                places.push(Self::of_extent(*partition, *extent, Found::Filesystem(PHYSICAL_VOLUME))?);
-            }
-        }
-        for volume in assembly.logical.into_iter().filter(|volume| volume.reason.is_none()) {
-            let Some(first) = volume.layout.first() else { continue };
-            let holds = |extent: &Extent| (extent.offset..extent.end()).contains(&first);
-            let Some((partition, _)) = physical.iter().find(|(_, extent)| holds(extent)) else { continue };
-            let inner = VolumeDisk::new(disk, volume.layout.clone());
-            let found = Owners::find(&inner, Extent::new(0, inner.length()))?.found();
-            let name = Some(volume.device_name());
-            places.push(Self { partition: *partition, volume: name, found, layout: volume.layout });
-        }
-        places.sort_by(|one, other| (one.partition, &one.volume).cmp(&(other.partition, &other.volume)));
-        Ok(places)
-    }
-
-    fn of_extent(partition: usize, extent: Extent, found: Found) -> Result<Self> {
-        let mut layout = Layout::default();
-        layout.add(extent.length, 0, vec![extent.offset])?;
-        Ok(Self { partition, volume: None, found, layout })
-    }
-
-    /// Its first byte on the disk; no two places have the same.
+    /// Its first byte on the disk.
     pub fn offset(&self) -> u64 {
-        self.layout.first().unwrap_or_default()
+        match self {
+            Self::Partition(extent) => extent.offset,
+            Self::Volume(volume) => volume.layout.first().unwrap_or_default(),
+        }
     }
 
     /// Its length in bytes.
     pub fn length(&self) -> u64 {
-        self.layout.length()
+        match self {
+            Self::Partition(extent) => extent.length,
+            Self::Volume(volume) => volume.layout.length(),
+        }
     }
 
-    /// Whether its bytes are at the same places as those of `other`, on another disk.
-    pub fn is_where(&self, other: &Self) -> bool {
-        self.layout == other.layout
+    /// Finds out what is there.
+    ///
+    /// # Errors
+    /// Errors of reading the disk.
+    pub fn probe(&self, disk: &dyn DiskRead) -> Result<PlaceContents> {
+        match self {
+            Self::Partition(extent) => inside(disk, *extent),
+            Self::Volume(volume) => {
+                let (layout, reason) = (volume.layout.clone(), None);
+                let inner = VolumeDisk::new(disk, layout.clone());
+                let found = probe(&inner, Extent::new(0, inner.length()))?;
+                Ok(PlaceContents { found, reason, bytes: Bytes::Layout(layout) })
+            }
+        }
+    }
+}
+
+impl PlaceContents {
+    /// Whether it is a physical volume of LVM.
+    pub fn is_physical_volume(&self) -> bool {
+        self.found == Found::Filesystem(PHYSICAL_VOLUME)
     }
 
-    /// The disk that the place is: offsets count from its start.
-    pub fn disk<'d>(&self, disk: &'d dyn DiskRead) -> VolumeDisk<'d> {
-        VolumeDisk::new(disk, self.layout.clone())
+    /// The label of the filesystem; `None` if it has none or cannot be read.
+    pub fn label(&self, disk: &dyn DiskRead) -> Option<String> {
+        let Found::Filesystem(name) = self.found else { return None };
+        match &self.bytes {
+            Bytes::Extent(extent) => label(disk, *extent, name),
+            Bytes::Layout(layout) => {
+                let inner = VolumeDisk::new(disk, layout.clone());
+                label(&inner, Extent::new(0, inner.length()), name)
+            }
+        }
     }
 
     /// Opens the files of the filesystem; `None` if files of this kind cannot be read. Places that the files tell are those on
@@ -90,16 +113,55 @@ impl FilesystemPlace {
     /// # Errors
     /// Those of [`open_files()`].
     pub fn open<'d>(&self, disk: &'d dyn DiskRead) -> Option<Result<Box<dyn FileTree + 'd>>> {
-        match self.layout.extent() {
+        let layout = match &self.bytes {
+            Bytes::Extent(extent) => return open_files(&self.found, disk, *extent),
+            Bytes::Layout(layout) => layout,
+        };
+        match layout.extent() {
             Some(extent) => open_files(&self.found, disk, extent),
-            None => VolumeFiles::open(&self.found, disk, &self.layout)
+            None => VolumeFiles::open(&self.found, disk, layout)
                 .map(|opened| opened.map(|files| Box::new(files) as Box<dyn FileTree + 'd>)),
         }
     }
 }
 
+/// What was found on physical volumes. Numbers are indexes in the list of these.
+#[derive(Debug, Default)]
+pub struct LogicalVolumes {
+    /// The logical volumes that can be read in their places, each with the physical volume of its first byte, by name.
+    pub volumes: Vec<(usize, VolumePlace)>,
+    /// Physical volumes that were not looked through, each with the reason.
+    pub failed: Vec<(usize, Error)>,
+}
+
+/// Searches physical volumes of one disk for logical volumes. It does not read what is on these. If one physical volume cannot be
+/// read, the logical volumes of other groups are found.
+pub fn logical_volumes(disk: &dyn DiskRead, physical: &[PlaceContents]) -> LogicalVolumes {
+    let is_physical = |contents: &PlaceContents| match &contents.bytes {
+        Bytes::Extent(extent) if contents.is_physical_volume() => Some(*extent),
+        _ => None,
+    };
+    let extents: Vec<(usize, Extent)> =
+        physical.iter().enumerate().filter_map(|(index, one)| Some((index, is_physical(one)?))).collect();
+    let all: Vec<Extent> = extents.iter().map(|(_, extent)| *extent).collect();
+    let index = |is_it: &dyn Fn(&Extent) -> bool| {
+        let found = extents.iter().find(|(_, extent)| is_it(extent));
+        found.map(|(index, _)| *index)
+    };
+    let assembly = lvm::assemble_readable(disk, &all);
+    let failed = assembly.whole.into_iter();
+    let failed = failed.filter_map(|(whole, error)| Some((index(&|extent| *extent == whole)?, error)));
+    let readable = assembly.logical.into_iter().filter(|volume| volume.reason.is_none());
+    let volumes = readable.filter_map(|volume| {
+        let first = volume.layout.first()?;
+        let begins_in = index(&|extent| (extent.offset..extent.end()).contains(&first))?;
+        Some((begins_in, VolumePlace { name: volume.device_name(), layout: volume.layout }))
+    });
+    LogicalVolumes { volumes: volumes.collect(), failed: failed.collect() }
+}
+
 /// What is in a partition: the data of a member of a RAID 1, or the partition itself.
-fn inside(disk: &dyn DiskRead, extent: Extent) -> Result<(Extent, Found)> {
+fn inside(disk: &dyn DiskRead, extent: Extent) -> Result<PlaceContents> {
     let owners = Owners::find(disk, extent)?;
     let found = owners.found();
     let is_member = match &found {
@@ -108,11 +170,16 @@ fn inside(disk: &dyn DiskRead, extent: Extent) -> Result<(Extent, Found)> {
         _ => false,
     };
     if !is_member {
-        return Ok((extent, found));
+        return Ok(PlaceContents { found, reason: None, bytes: Bytes::Extent(extent) });
     }
     match raid::data_area(disk, extent) {
-        Ok(data) => Ok((data, Owners::find(disk, data)?.found())),
-        Err(error) if error.kind() == ErrorKind::Corrupt => Ok((extent, found)),
+        Ok(data) => {
+            let found = probe(disk, data)?;
+            Ok(PlaceContents { found, reason: None, bytes: Bytes::Extent(data) })
+        }
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Ok(PlaceContents { found, reason: Some(error), bytes: Bytes::Extent(extent) })
+        }
         Err(error) => Err(error),
     }
 }

@@ -198,7 +198,7 @@ impl Segment {
 
 /// A volume, read as a disk.
 #[derive(Clone)]
-pub struct VolumeDisk<'d> {
+pub(crate) struct VolumeDisk<'d> {
     disk: &'d dyn DiskRead,
     layout: Layout,
 }

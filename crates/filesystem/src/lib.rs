@@ -48,9 +48,8 @@ pub use file_name::escaped;
 pub use files::{
     Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
 };
-pub use filesystem_place::FilesystemPlace;
+pub use filesystem_place::{FilesystemPlace, LogicalVolumes, PlaceContents, VolumePlace, logical_volumes};
 pub use label::label;
-pub use layout::VolumeDisk;
 pub use open_files::{READABLE, filesystem_name, is_readable, open_files};
 pub use path::resolve;
 pub use probe::{Found, Owner, Owners, probe};

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::checksum::crc32_lvm;
-use crate::examine;
+use crate::{FilesystemPlace, Found, PlaceContents, examine, logical_volumes};
 use platter_image::chunking::Region;
+use std::io;
 
 const SECTOR: u64 = 512;
 const KIB: u64 = 1 << 10;
@@ -189,6 +190,83 @@ fn a_striped_volume_is_on_two_physical_volumes() {
         "{:?}",
         alone[0].notes
     );
+}
+
+/// A disk of which a part cannot be read.
+struct Damaged<'d> {
+    disk: &'d Vec<u8>,
+    lost: Extent,
+}
+
+impl DiskRead for Damaged<'_> {
+    fn length(&self) -> u64 {
+        self.disk.len() as u64
+    }
+
+    fn sector_size(&self) -> u32 {
+        512
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.lost.intersect(&Extent::new(offset, buffer.len() as u64)) {
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+            None => self.disk.read_exact_at(buffer, offset),
+        }
+    }
+}
+
+/// Two groups, each on one physical volume with two volumes, of which the first has a swap area.
+fn two_groups() -> Vec<u8> {
+    let volumes = [
+        logical("swapped", USUAL, &[linear(1, 0, 2, 4)]),
+        logical("empty", USUAL, &[linear(1, 0, 1, 8), linear(2, 1, 1, 3)]),
+        logical("locked", "\"LOCKED\"", &[linear(1, 0, 1, 12)]),
+    ];
+    let first = text(1, &volumes);
+    let second = first.replace(UUIDS[0], UUIDS[1]).replacen("vg {", "v-g {", 1);
+    let mut disk = disk(2, &first);
+    disk[LENGTH as usize..(LENGTH + START) as usize].fill(0);
+    put_volume(&mut disk, LENGTH, UUIDS[1], &second);
+    for start in [START, LENGTH + START] {
+        put(&mut disk, start + 4 * PE, &swap());
+    }
+    disk
+}
+
+/// The names of logical volumes, each with the physical volume in which it begins and what is on it (`None`: it cannot be read); and
+/// the physical volumes that were not looked through. Physical volumes are searched for on an intact disk, because their marks are
+/// searched for in the whole area for metadata.
+fn found_on(intact: &Vec<u8>, disk: &dyn DiskRead) -> (Vec<(usize, String, Option<bool>)>, Vec<usize>) {
+    let places = [Extent::new(0, LENGTH), Extent::new(LENGTH, LENGTH)].map(FilesystemPlace::Partition);
+    let physical: Vec<PlaceContents> = places.iter().map(|place| place.probe(intact).unwrap()).collect();
+    assert!(physical.iter().all(PlaceContents::is_physical_volume));
+    let found = logical_volumes(disk, &physical);
+    let volumes = found.volumes.into_iter().map(|(index, volume)| {
+        let name = volume.name().to_owned();
+        let contents = FilesystemPlace::Volume(volume).probe(disk).ok();
+        (index, name, contents.map(|contents| matches!(contents.found, Found::Swap(_))))
+    });
+    (volumes.collect(), found.failed.into_iter().map(|(index, _)| index).collect())
+}
+
+#[test]
+fn damage_affects_one_volume_or_group() {
+    let disk = two_groups();
+    let volume = |index, name: &str, contents| (index, name.to_owned(), contents);
+    let all = vec![
+        volume(1, "v--g-empty", Some(false)),
+        volume(1, "v--g-swapped", Some(true)),
+        volume(0, "vg-empty", Some(false)),
+        volume(0, "vg-swapped", Some(true)),
+    ];
+    assert_eq!(found_on(&disk, &disk), (all.clone(), vec![]));
+    // The text of the second group.
+    let text = Extent::new(LENGTH + AREA + AREA_LENGTH - 100, 10);
+    assert_eq!(found_on(&disk, &Damaged { disk: &disk, lost: text }), (all[2..].to_vec(), vec![1]));
+    let on_a_volume = Extent::new(START + 4 * PE, 10);
+    let mut lost = all;
+    lost[3].2 = None;
+    assert_eq!(found_on(&disk, &Damaged { disk: &disk, lost: on_a_volume }), (lost, vec![]));
 }
 
 /// Volumes that are not simple are kept in full; others beside them are read.

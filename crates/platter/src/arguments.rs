@@ -132,7 +132,7 @@ pub(crate) enum Command {
     ///
     /// Lists files: A exists only in the second version, D only in the first, M in both with different
     /// contents, ! could not be read. Files are compared by block ids first, and by their bytes where the ids differ; a file
-    /// that only moved on the disk is equal. `NAME:PARTITION/PATH` names a partition, directory or file in both versions. Filesystems that Platter does not understand, or that need recovery, are compared
+    /// that only moved on the disk is equal. `NAME:PARTITION/PATH` names a partition, directory or file in both versions. Filesystems that Platter does not understand, or that need recovery, and logical volumes are compared
     /// block by block. Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
     /// Show what images share, and how well they deduplicate and compress
@@ -148,12 +148,13 @@ pub(crate) enum Command {
     ///
     /// With --json, one object with all figures in bytes. Exit code 4 if something is damaged; it is then not counted.
     Analyze(Analyze),
-    /// List the partitions of an image, or the files in a directory of it
+    /// List the partitions and logical volumes of an image, or the files in a directory of it
     ///
-    /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. The number may be
-    /// left out (`lab/debian12:/etc`) if only one partition has a filesystem that can be read: ext2, ext3, ext4, XFS,
-    /// btrfs, NTFS, FAT or exFAT; a disk without a partition table has `disk` instead of a number. Nothing is mounted. Symbolic links
-    /// are followed inside the filesystem. A damaged partition is listed as such, with exit code 4.
+    /// `platter ls lab/debian12` lists partitions, `platter ls lab/debian12:1/etc` the directory /etc on partition 1. A logical volume of
+    /// LVM has its name in /dev/mapper instead of a number: `lab/debian12:group-root/etc`, with hyphens inside of names doubled. A disk
+    /// without a partition table has `disk`. The partition or volume may be left out (`lab/debian12:/etc`) if only one has a filesystem
+    /// that can be read: ext2, ext3, ext4, XFS, btrfs, NTFS, FAT or exFAT. Nothing is mounted. Symbolic links are followed inside the
+    /// filesystem. A damaged partition or volume is listed as such, with exit code 4.
     ///
     /// Names are printed as they are; on a terminal, with the escapes of `ls -b`. With --json, a name that is not UTF-8 has its bytes
     /// in hexadecimal in `name_bytes`, and the target of a link in `target_bytes`.
@@ -170,7 +171,7 @@ pub(crate) enum Command {
     ///
     /// `platter mount DIR` shows the files of all images: DIR/lab/debian12/3/1/etc is /etc on partition 1 of version 3, and
     /// DIR/lab/debian12/latest leads to the newest version. A disk without a partition table has its files in `disk` instead of a
-    /// number. `platter mount lab/debian12@3 DIR` shows one version, and `platter mount lab/debian12:1/etc DIR` one filesystem or
+    /// number, and a logical volume in its name, such as `group-root`. `platter mount lab/debian12@3 DIR` shows one version, and `platter mount lab/debian12:1/etc DIR` one filesystem or
     /// directory.
     ///
     /// Files have their modes, owners, times, links and attributes. Needs FUSE, and no other rights. Only the user who mounts can use

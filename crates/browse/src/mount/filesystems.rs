@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use platter_fetch::{OpenStore, SourceOptions};
-use platter_filesystem::{FileTree, open_files, probe};
+use platter_filesystem::FileTree;
 use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, Error, Extent, Result, Score};
+use platter_image::{DiskRead, Error, Result, Score};
 use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk, disk_error};
 use self_cell::self_cell;
+
+use crate::location::PartitionName;
+use crate::partitions::Partition;
 
 /// How long requests to an origin that is down are retried. Programs wait this long.
 const SOURCE_OPTIONS: SourceOptions =
@@ -73,11 +76,8 @@ pub(super) struct OpenFilesystem {
 }
 
 impl OpenFilesystem {
-    fn open(disk: Arc<VersionDisk>, extent: Extent) -> Result<Self> {
-        let reader = Reader::try_new(disk.clone(), |disk| {
-            let files = open_files(&probe(&**disk, extent)?, &**disk, extent);
-            files.ok_or_else(|| Error::corrupt("the filesystem is no longer readable"))?
-        })?;
+    fn open(disk: Arc<VersionDisk>, partition: &Partition) -> Result<Self> {
+        let reader = Reader::try_new(disk.clone(), |disk| partition.open(&**disk))?;
         Ok(Self { disk, reader: Mutex::new(reader), forgets: AtomicBool::new(false) })
     }
 
@@ -97,15 +97,15 @@ pub(super) struct Filesystem {
     /// Its version and partition, for messages.
     pub(super) shown: String,
     score: Score,
-    extent: Extent,
+    partition: Partition,
     open: Mutex<Option<Arc<OpenFilesystem>>>,
 }
 
-/// All filesystems, and their indexes by the score and the offset on the disk.
+/// All filesystems, and their indexes by the score and the partition.
 #[derive(Default)]
 struct Known {
     list: Vec<Arc<Filesystem>>,
-    by_place: HashMap<(Score, u64), usize>,
+    by_place: HashMap<(Score, PartitionName), usize>,
 }
 
 /// All filesystems that were used, by index.
@@ -117,12 +117,13 @@ pub(super) struct Filesystems {
 }
 
 impl Filesystems {
-    /// The index of the filesystem at a place of a disk.
-    pub(super) fn index(&self, score: Score, extent: Extent, shown: impl FnOnce() -> String) -> usize {
+    /// The index of the filesystem in a partition of a disk. No other partition of the disk has the same name.
+    pub(super) fn index(&self, score: Score, partition: &Partition, shown: impl FnOnce() -> String) -> usize {
         let mut all = self.all.lock();
         let Known { list, by_place } = &mut *all;
-        *by_place.entry((score, extent.offset)).or_insert_with(|| {
-            list.push(Arc::new(Filesystem { shown: shown(), score, extent, open: Mutex::new(None) }));
+        *by_place.entry((score, partition.name().clone())).or_insert_with(|| {
+            let partition = partition.clone();
+            list.push(Arc::new(Filesystem { shown: shown(), score, partition, open: Mutex::new(None) }));
             list.len() - 1
         })
     }
@@ -149,7 +150,8 @@ impl Filesystems {
             Some(found) => found.clone(),
             None => {
                 let disk = VersionDisk::open(store, memory, filesystem.score);
-                let opened = disk.and_then(|disk| OpenFilesystem::open(Arc::new(disk), filesystem.extent));
+                let opened =
+                    disk.and_then(|disk| OpenFilesystem::open(Arc::new(disk), &filesystem.partition));
                 let opened = Arc::new(opened.map_err(|error| error.within(filesystem.shown.clone()))?);
                 open.insert(opened).clone()
             }

@@ -8,7 +8,7 @@ use platter_export::tree::NodeId;
 use platter_fetch::{Catalog, OpenStore, StoreLocation, memory_cache};
 use platter_filesystem::{FileInode, FileKind, FileTree, Listing, escaped, resolve};
 use platter_image::{Error, Result, Score};
-use platter_vdisk::{BlockCache, advise, is_store_damage};
+use platter_vdisk::BlockCache;
 use rustix::process::{getegid, geteuid};
 
 use super::Admit;
@@ -56,7 +56,7 @@ enum VersionKey {
     Named(String, u64),
 }
 
-/// The names of partitions whose files can be read, and the indexes of their filesystems.
+/// The names of partitions and volumes whose files can be read, and the indexes of their filesystems.
 type ReadablePartitions = Arc<Vec<(String, usize)>>;
 
 /// What is mounted.
@@ -138,22 +138,25 @@ impl MountedFiles {
         };
         if let Some(location) = location {
             // A version that may not be used is refused now, not at the first read.
-            files.partitions(&VersionKey::Only)?;
-            if let Some(path) = &location.path {
-                let root = files.directory(location, path)?;
-                *files.numbers.lock() = Numbers::new(&root);
+            match &location.path {
+                None => drop(files.partitions(&VersionKey::Only)?),
+                Some(path) => {
+                    let root = files.directory(location, path)?;
+                    *files.numbers.lock() = Numbers::new(&root);
+                }
             }
         }
         Ok(files)
     }
 
-    /// The directory that a location names.
+    /// The directory that a location names. The version may be used, or this is an error.
     fn directory(&self, location: &FileLocation, path: &[u8]) -> Result<Place> {
         let version = self.version(&VersionKey::Only)?;
+        (self.admit)(version.record.as_ref())?;
         let disk = VersionDisk::open(&self.store, &self.memory, version.score)?;
         let partition = Partitions::read(&disk, &version.shown)?.choose(location)?;
         let shown = || format!("{}:{}", version.shown, partition.name());
-        let filesystem = self.filesystems.index(version.score, partition.extent(), shown);
+        let filesystem = self.filesystems.index(version.score, &partition, shown);
         let inode = self.open_filesystem(filesystem)?.1.with(|files| resolve(files, path, true))?;
         if inode.metadata().kind != FileKind::Directory {
             return Err(Error::refused(format!("{location} is no directory: `platter cat` prints files")));
@@ -194,23 +197,16 @@ impl MountedFiles {
         (self.admit)(version.record.as_ref())?;
         let disk = VersionDisk::open(&self.store, &self.memory, version.score);
         let disk = disk.map_err(|error| error.within(version.shown.clone()))?;
-        let mut found = Vec::new();
-        for partition in Partitions::read(&disk, &version.shown)?.list() {
-            match partition.is_readable(&disk) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                // The others can be read. This one is shown, and an error for those who enter it.
-                Err(error) if is_store_damage(&error) => {
-                    (self.tell)(&advise(error, || partition.of(&version.shown)));
-                }
-                Err(error) => return Err(error.within(version.shown)),
-            }
+        let partitions = Partitions::read(&disk, &version.shown)?;
+        // Damaged ones are shown, and an error for those who enter them.
+        let readable = partitions.readable(&self.tell).map_err(|error| error.within(&version.shown))?;
+        let found = readable.into_iter().map(|partition| {
             let name = partition.name().to_string();
             let shown = || format!("{}:{name}", version.shown);
-            let index = self.filesystems.index(version.score, partition.extent(), shown);
-            found.push((name, index));
-        }
-        let found: ReadablePartitions = Arc::new(found);
+            let index = self.filesystems.index(version.score, partition, shown);
+            (name, index)
+        });
+        let found: ReadablePartitions = Arc::new(found.collect());
         self.partitions.lock().insert(key.clone(), found.clone(), 1);
         Ok(found)
     }

@@ -62,12 +62,21 @@ struct Read {
 /// # Errors
 /// Errors of reading the disk.
 pub(crate) fn assemble(disk: &dyn DiskRead, extents: &[Extent]) -> Result<Assembly> {
+    let mut assembly = assemble_readable(disk, extents);
+    match assembly.whole.iter().position(|(_, error)| error.kind() != ErrorKind::Corrupt) {
+        Some(unread) => Err(assembly.whole.swap_remove(unread).1),
+        None => Ok(assembly),
+    }
+}
+
+/// The same. A physical volume that cannot be read counts as one that is not understood.
+pub(crate) fn assemble_readable(disk: &dyn DiskRead, extents: &[Extent]) -> Assembly {
     let mut assembly = Assembly::default();
     let mut read = Vec::new();
     for extent in extents {
         match read_physical(disk, *extent) {
             Ok(one) => read.push(one),
-            Err(error) => assembly.keep(*extent, error)?,
+            Err(error) => assembly.whole.push((*extent, error)),
         }
     }
     // Copies of one text belong together. A group whose texts differ lacks a member in each of them.
@@ -75,24 +84,16 @@ pub(crate) fn assemble(disk: &dyn DiskRead, extents: &[Extent]) -> Result<Assemb
     for members in read.chunk_by(|one, other| one.text == other.text) {
         if let Err(error) = assembly.add_group(members) {
             for member in members {
-                assembly.keep(member.extent, Error::corrupt(error.to_string()))?;
+                assembly.whole.push((member.extent, Error::corrupt(error.to_string())));
             }
         }
     }
     assembly.physical.sort_by_key(|physical| physical.extent);
     assembly.logical.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(assembly)
+    assembly
 }
 
 impl Assembly {
-    fn keep(&mut self, extent: Extent, error: Error) -> Result<()> {
-        if error.kind() != ErrorKind::Corrupt {
-            return Err(error);
-        }
-        self.whole.push((extent, error));
-        Ok(())
-    }
-
     /// Adds the group that all these physical volumes describe.
     fn add_group(&mut self, members: &[Read]) -> Result<()> {
         let Some(first) = members.first() else { return Ok(()) };

@@ -16,4 +16,4 @@ mod label;
 mod metadata_area;
 mod text;
 
-pub(crate) use assemble::{LogicalVolume, assemble};
+pub(crate) use assemble::{LogicalVolume, assemble, assemble_readable};

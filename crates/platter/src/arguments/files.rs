@@ -28,7 +28,7 @@ fn location() -> impl TypedValueParser<Value = FileLocation> {
 
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
-    /// NAME[@NUMBER], or a place in it: NAME:PARTITION/PATH
+    /// NAME[@NUMBER], or a place in it: NAME:PARTITION/PATH or NAME:GROUP-VOLUME/PATH
     #[arg(value_parser = location())]
     pub(crate) location: FileLocation,
     /// Also show mode, owner, size and time

@@ -15,7 +15,7 @@ use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Outcome {
     let (first, second) = (&options.first, &options.second);
-    let places = match [place(first), place(second)] {
+    let places = match [place(first)?, place(second)?] {
         [None, None] => None,
         [Some(first), Some(second)] => Some([first, second]),
         _ => {
@@ -37,14 +37,21 @@ pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Out
 }
 
 /// A place in a version, if one is named.
-fn place(location: &FileLocation) -> Option<DiffPlace> {
-    let path = location.path.clone()?;
-    let partition = match location.partition {
+fn place(location: &FileLocation) -> Result<Option<DiffPlace>, Error> {
+    let Some(path) = location.path.clone() else { return Ok(None) };
+    let partition = match &location.partition {
         None => DiffPartition::Only,
         Some(PartitionName::WholeDisk) => DiffPartition::WholeDisk,
-        Some(PartitionName::Number(number)) => DiffPartition::Number(number),
+        Some(PartitionName::Number(number)) => DiffPartition::Number(*number),
+        Some(PartitionName::Volume(volume)) => {
+            return Err(Error::refused(format!(
+                "{location}: diff does not read logical volumes such as {volume}; it compares the partitions that they are in \
+                 block by block: write {}",
+                location.version
+            )));
+        }
     };
-    Some(DiffPlace { partition, path })
+    Ok(Some(DiffPlace { partition, path }))
 }
 
 fn event_text(event: &DiffEvent) -> String {
