@@ -131,7 +131,7 @@ mod tests {
     fn a_path_is_any_bytes() {
         let parsed = FileLocation::parse(b"lab/a:2/odd/\xff\xfe").unwrap();
         assert_eq!(
-            (parsed.partition, parsed.path.as_deref()),
+            (parsed.partition.clone(), parsed.path.as_deref()),
             (Some(Number(2)), Some(&b"/odd/\xff\xfe"[..]))
         );
         assert_eq!(parsed.to_string(), "lab/a:2/odd/\\377\\376");

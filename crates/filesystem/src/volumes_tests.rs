@@ -233,10 +233,13 @@ fn two_groups() -> Vec<u8> {
     disk
 }
 
-/// The names of logical volumes, each with the physical volume in which it begins and what is on it (`None`: it cannot be read); and
-/// the physical volumes that were not looked through. Physical volumes are searched for on an intact disk, because their marks are
+/// A logical volume: the index of the physical volume in which it begins, its name, and whether swap is on it (`None`: it cannot be
+/// read).
+type FoundVolume = (usize, String, Option<bool>);
+
+/// The logical volumes, and the indices of the physical volumes that were not looked through. Physical volumes are searched for on an intact disk, because their marks are
 /// searched for in the whole area for metadata.
-fn found_on(intact: &Vec<u8>, disk: &dyn DiskRead) -> (Vec<(usize, String, Option<bool>)>, Vec<usize>) {
+fn found_on(intact: &Vec<u8>, disk: &dyn DiskRead) -> (Vec<FoundVolume>, Vec<usize>) {
     let places = [Extent::new(0, LENGTH), Extent::new(LENGTH, LENGTH)].map(FilesystemPlace::Partition);
     let physical: Vec<PlaceContents> = places.iter().map(|place| place.probe(intact).unwrap()).collect();
     assert!(physical.iter().all(PlaceContents::is_physical_volume));
