@@ -4,7 +4,7 @@
     raid_member.py VERSION DEVICE [FIELD=NUMBER]...     VERSION: 0.90, 1.0, 1.1 or 1.2
 
 Layout: include/uapi/linux/raid/md_p.h. The member is number 1 of a RAID 1 of two, which was stopped in order. FIELD changes a
-field of the superblock: level, features, resync or role (versions 1), level, state or role (version 0.90).
+field of the superblock: level, features, bitmap, resync or role (versions 1), level, state or role (version 0.90).
 """
 
 import os
@@ -29,7 +29,7 @@ def new(version, length, fields):
     struct.pack_into("<III", block, 0, MAGIC, 1, fields.get("features", 0))
     block[16:32] = bytes(range(1, 17))
     block[32:40] = b"vm:array"
-    struct.pack_into("<QiIQII", block, 64, 1_700_000_000, fields.get("level", 1), 0, used, 0, 2)
+    struct.pack_into("<QiIQIIi", block, 64, 1_700_000_000, fields.get("level", 1), 0, used, 0, 2, fields.get("bitmap", 0))
     struct.pack_into("<QQQQII", block, 128, start, end - start, place, 0, 1, 0)
     block[168:184] = bytes(range(17, 33))
     struct.pack_into("<QQQ", block, 192, 1_700_000_001, 19, fields.get("resync", 0xFFFFFFFFFFFFFFFF))

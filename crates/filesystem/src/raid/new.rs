@@ -29,8 +29,8 @@ pub(super) fn parse(bytes: &[u8], offset: u64) -> Result<Extent> {
             "it is a member of a RAID of level {level}, of which only 1 is read"
         )));
     }
-    let features = le32(bytes, 8) & !FEATURE_BITMAP;
-    if features != 0 {
+    let features = le32(bytes, 8);
+    if features & !FEATURE_BITMAP != 0 {
         return Err(Error::corrupt(format!(
             "its array is being changed, or has features that are not read ({features:#x})"
         )));
@@ -50,7 +50,15 @@ pub(super) fn parse(bytes: &[u8], offset: u64) -> Result<Extent> {
     if used > length || start.checked_add(length).and_then(|end| end.checked_mul(SECTOR)).is_none() {
         return Err(Error::corrupt("its superblock states an impossible length"));
     }
-    Ok(Extent::new(start * SECTOR, used * SECTOR))
+    let data = Extent::new(start * SECTOR, used * SECTOR);
+    if features & FEATURE_BITMAP != 0 {
+        let distance = i64::from(le32(bytes, 96).cast_signed()) * SECTOR.cast_signed();
+        let bitmap = offset.checked_add_signed(distance);
+        if bitmap.is_none_or(|bitmap| (data.offset..data.end()).contains(&bitmap)) {
+            return Err(Error::corrupt("the place of its bitmap is not outside of its data"));
+        }
+    }
+    Ok(data)
 }
 
 /// The sum of all words except the checksum itself; the carry is added once.
