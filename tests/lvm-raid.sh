@@ -302,6 +302,10 @@ origin_is_whole() {
 volumes_bytes() { tail -c +$(((PV_1[0] + 1 + 44) * MIB + 1)) "$1" | head -c $((28 * MIB)); }
 check "composed: every byte of an origin and its snapshot" origin_is_whole
 check "composed: files of the only simple volume, by the partition" shown composed:2 beside
+check_exit 5 "composed: a thin volume is refused" "$PLATTER" --store "$STORE" ls composed:mixed-thin/
+check_said "composed: with the reason" 'volume mixed-thin of composed cannot be read: it has a segment of type thin'
+check_exit 5 "composed: an origin is refused" "$PLATTER" --store "$STORE" ls composed:mixed-origin/
+check_said "composed: with its reason" 'volume mixed-origin of composed cannot be read: another logical volume uses it'
 
 # ------------------------------------------------------ groups that are kept in full
 
@@ -322,6 +326,8 @@ whole damaged 'checksum of its metadata'
 group partial
 dd if=/dev/zero of="$TWO" bs=1M count=1 conv=notrunc status=none
 whole partial 'has 2 physical volumes, of which this disk has 1'
+check_exit 5 "partial: its volume is refused" "$PLATTER" --store "$STORE" ls partial:partial-root/
+check_said "partial: with the reason" 'logical volumes on .* of partial cannot be read: .*has 2 physical volumes'
 group unknown
 for one in "$ONE" "$TWO"; do volume edit "$one" striped stripes; done
 whole unknown 'its type stripes is not known'
@@ -382,6 +388,8 @@ member 1.2 level=5
 raid_whole raid-5 'RAID of level 5'
 member 1.2 resync=0
 raid_whole raid-running 'was not stopped'
+member 1.2 features=1 bitmap=2048
+raid_whole raid-bitmap 'bitmap is not outside of its data'
 member 1.1 features=4
 raid_whole raid-reshaped 'is being changed'
 member 0.90 state=0

@@ -74,8 +74,11 @@ impl Partition {
     pub(crate) fn open<'d>(&self, disk: &'d dyn DiskRead) -> Result<Box<dyn FileTree + 'd>> {
         let contents = self.probe(disk)?;
         match contents.as_ref().and_then(|contents| contents.open(disk)) {
-            Some(files) => files
-                .map_err(|error| error.within(format!("the filesystem at offset {}", self.place.offset()))),
+            Some(files) => files.map_err(|error| match &self.name {
+                // It may be in several pieces.
+                PartitionName::Volume(name) => error.within(format!("the filesystem on volume {name}")),
+                _ => error.within(format!("the filesystem at offset {}", self.place.offset())),
+            }),
             // Only a physical volume that is damaged is opened like this.
             None => Err(contents
                 .and_then(|contents| logical_volumes(disk, &[contents]).failed.pop())
@@ -134,8 +137,12 @@ type Described<'p> = (&'p Partition, PartitionEntry);
 struct Volumes {
     /// Each with the index of the partition in which it begins, by name.
     list: Vec<(usize, Partition)>,
+    /// The names of those that cannot be read, each with the reason.
+    unreadable: Vec<(String, String)>,
     /// Indexes of partitions that may have further volumes, but are damaged; and the damage.
     damaged: Vec<(usize, Error)>,
+    /// Indexes of physical volumes that are not understood, and why. They were stored in full.
+    unknown: Vec<(usize, Error)>,
 }
 
 /// The partitions of a version.
@@ -202,14 +209,15 @@ impl<'d> Partitions<'d> {
         }
         let found = logical_volumes(self.disk, &physical);
         failed.extend(found.failed.into_iter().map(|(index, error)| (indexes[index], error)));
-        let mut damaged = Vec::new();
+        let (mut damaged, mut unknown) = (Vec::new(), Vec::new());
         for (index, error) in failed {
             if is_store_damage(&error) {
                 damaged.push((index, advise(error, || self.list[index].of(self.version))));
-            } else if error.kind() != ErrorKind::Corrupt {
+            } else if error.kind() == ErrorKind::Corrupt {
+                unknown.push((index, error));
+            } else {
                 return Err(error);
             }
-            // Otherwise it is not understood, and was stored in full.
         }
         let list = found.volumes.into_iter().map(|(index, volume)| {
             let index = indexes[index];
@@ -217,7 +225,7 @@ impl<'d> Partitions<'d> {
             let (number, place) = (self.list[index].number, FilesystemPlace::Volume(volume));
             (index, Partition { name, number, place, type_name: "", is_inside: true })
         });
-        Ok(Volumes { list: list.collect(), damaged })
+        Ok(Volumes { list: list.collect(), unreadable: found.unreadable, damaged, unknown })
     }
 
     /// The damage of a partition that may have volumes.
@@ -327,6 +335,9 @@ impl<'d> Partitions<'d> {
         let found = &self.list[index];
         let what = found.describe(self.disk, version)?;
         if what.damage.is_none() && what.filesystem == PHYSICAL_VOLUME {
+            if let Some((_, reason)) = self.volumes()?.unknown.iter().find(|(unknown, _)| *unknown == index) {
+                return Err(self.not_understood(index, reason));
+            }
             let described = self.with_volumes(index, what)?;
             return only(&described, &found.of(version), &format!("{version}:GROUP-VOLUME/PATH"));
         }
@@ -341,17 +352,31 @@ impl<'d> Partitions<'d> {
         match (named.next(), named.next()) {
             (Some(found), None) => self.checked(found, found.describe(self.disk, version)?),
             (Some(_), Some(_)) => Err(Error::refused(format!("{version} has several volumes {name}"))),
-            (None, _) => match volumes.damaged.first() {
-                // It may be there.
-                Some((_, damage)) => {
-                    Err(Error::corrupt(format!("{version}: volume {name} was not found, and {damage}")))
-                }
-                None => {
-                    let has = names(&self.describe_all()?);
-                    Err(Error::missing(format!("{version} has no volume {name}; it has {has}")))
-                }
-            },
+            (None, _) => Err(self.no_volume(name, volumes)?),
         }
+    }
+
+    /// Why there is no volume of this name.
+    fn no_volume(&self, name: &str, volumes: &Volumes) -> Result<Error> {
+        let version = self.version;
+        if let Some((_, reason)) = volumes.unreadable.iter().find(|(known, _)| known == name) {
+            return Ok(Error::refused(format!("volume {name} of {version} cannot be read: {reason}")));
+        }
+        // It may be there.
+        if let Some((_, damage)) = volumes.damaged.first() {
+            return Ok(Error::corrupt(format!("{version}: volume {name} was not found, and {damage}")));
+        }
+        if let Some((index, reason)) = volumes.unknown.first() {
+            return Ok(self.not_understood(*index, reason));
+        }
+        let has = names(&self.describe_all()?);
+        Ok(Error::missing(format!("{version} has no volume {name}; it has {has}")))
+    }
+
+    /// Why nothing is known about the volumes on a physical volume.
+    fn not_understood(&self, index: usize, reason: &Error) -> Error {
+        let physical = self.list[index].of(self.version);
+        Error::refused(format!("the logical volumes on {physical} cannot be read: {}", reason.with_causes()))
     }
 
     /// The partition or volume, if its files can be read.

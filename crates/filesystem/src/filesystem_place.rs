@@ -130,6 +130,8 @@ impl PlaceContents {
 pub struct LogicalVolumes {
     /// The logical volumes that can be read in their places, each with the physical volume of its first byte, by name.
     pub volumes: Vec<(usize, VolumePlace)>,
+    /// The names of the others in the same groups, each with the reason why its contents cannot be read.
+    pub unreadable: Vec<(String, String)>,
     /// Physical volumes that were not looked through, each with the reason.
     pub failed: Vec<(usize, Error)>,
 }
@@ -151,13 +153,19 @@ pub fn logical_volumes(disk: &dyn DiskRead, physical: &[PlaceContents]) -> Logic
     let assembly = lvm::assemble_readable(disk, &all);
     let failed = assembly.whole.into_iter();
     let failed = failed.filter_map(|(whole, error)| Some((index(&|extent| *extent == whole)?, error)));
-    let readable = assembly.logical.into_iter().filter(|volume| volume.reason.is_none());
-    let volumes = readable.filter_map(|volume| {
+    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    for mut volume in assembly.logical {
+        match volume.reason.take() {
+            None => readable.push(volume),
+            Some(reason) => unreadable.push((volume.device_name(), reason)),
+        }
+    }
+    let volumes = readable.into_iter().filter_map(|volume| {
         let first = volume.layout.first()?;
         let begins_in = index(&|extent| (extent.offset..extent.end()).contains(&first))?;
         Some((begins_in, VolumePlace { name: volume.device_name(), layout: volume.layout }))
     });
-    LogicalVolumes { volumes: volumes.collect(), failed: failed.collect() }
+    LogicalVolumes { volumes: volumes.collect(), unreadable, failed: failed.collect() }
 }
 
 /// What is in a partition: the data of a member of a RAID 1, or the partition itself.

@@ -15,6 +15,9 @@ use crate::files::Run;
 /// The longest volume. Longer ones could not be added up safely, and no system makes them.
 const LENGTH_MAX: u64 = 1 << 62;
 
+/// The most pieces of one file; a file on a striped volume has one for each stripe.
+const FILE_PIECES_MAX: usize = 1 << 22;
+
 /// A piece of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
@@ -114,22 +117,23 @@ impl Layout {
         Extents::from_unsorted(found)
     }
 
-    /// File runs of the volume as file runs on the disk, ascending. Runs in narrow stripes are left out: blocks are then cut
-    /// along the grid.
+    /// File runs of the volume as file runs on the disk, ascending; not more than [`FILE_RUNS_MAX`]. Runs in narrow stripes are
+    /// left out: blocks are then cut along the grid.
     pub(crate) fn translate_files(&self, files: &[FileRun]) -> Vec<FileRun> {
         let mut found = Vec::new();
-        for file in files {
+        'files: for file in files {
             let extent = file.extent();
             for (segment, part) in self.inside(extent) {
                 if segment.places.len() > 1 && segment.stripe < FILE_ALIGNMENT {
                     continue;
                 }
                 let phase = file.phase() + (part.offset - extent.offset);
-                segment.each_piece(part, &mut |passed, place| {
-                    if found.len() < FILE_RUNS_MAX {
-                        found.push(FileRun::new(place.offset, place.length, phase + passed));
+                for (passed, place) in segment.pieces(part) {
+                    if found.len() == FILE_RUNS_MAX {
+                        break 'files;
                     }
-                });
+                    found.push(FileRun::new(place.offset, place.length, phase + passed));
+                }
             }
         }
         found.sort_unstable();
@@ -137,11 +141,15 @@ impl Layout {
     }
 
     /// Runs of a file in the volume as runs on the disk, in the same order.
-    pub(crate) fn translate_runs(&self, runs: &[Run]) -> Vec<Run> {
+    ///
+    /// # Errors
+    /// `Refused` if these are too many to keep in memory.
+    pub(crate) fn translate_runs(&self, runs: &[Run]) -> Result<Vec<Run>> {
         let mut found: Vec<Run> = Vec::new();
         for run in runs {
-            self.each_piece(run.place, &mut |passed, place| {
+            for (passed, place) in self.pieces(run.place) {
                 let file_offset = run.file_offset + passed;
+                let is_full = found.len() == FILE_PIECES_MAX;
                 match found.last_mut() {
                     Some(last)
                         if last.file_offset + last.place.length == file_offset
@@ -149,20 +157,24 @@ impl Layout {
                     {
                         last.place.length += place.length;
                     }
+                    _ if is_full => {
+                        return Err(Error::refused(format!(
+                            "the stripes of the volume divide the file into more than {FILE_PIECES_MAX} pieces"
+                        )));
+                    }
                     _ => found.push(Run { file_offset, place }),
                 }
-            });
+            }
         }
-        found
+        Ok(found)
     }
 
-    /// Calls `visit` with every piece of `extent` that is in one place, in order: its distance from the start of `extent`, and
-    /// its place on the disk.
-    pub(crate) fn each_piece(&self, extent: Extent, visit: &mut dyn FnMut(u64, Extent)) {
-        for (segment, part) in self.inside(extent) {
+    /// Every piece of `extent` that is in one place, in order: its distance from the start of `extent`, and its place on the disk.
+    pub(crate) fn pieces(&self, extent: Extent) -> impl Iterator<Item = (u64, Extent)> + '_ {
+        self.inside(extent).flat_map(move |(segment, part)| {
             let before = part.offset - extent.offset;
-            segment.each_piece(part, &mut |passed, place| visit(before + passed, place));
-        }
+            segment.pieces(part).map(move |(passed, place)| (before + passed, place))
+        })
     }
 }
 
@@ -182,17 +194,20 @@ impl Segment {
         })
     }
 
-    fn each_piece(&self, part: Extent, visit: &mut dyn FnMut(u64, Extent)) {
+    /// [`Layout::pieces`] in a part of this segment.
+    fn pieces(&self, part: Extent) -> impl Iterator<Item = (u64, Extent)> + '_ {
         let count = self.places.len() as u64;
         let mut passed = 0;
-        while passed < part.length {
+        std::iter::from_fn(move || {
+            let left = part.length.checked_sub(passed).filter(|left| *left > 0)?;
             let at = part.offset - self.extent.offset + passed;
             let (number, rest) = (at / self.stripe, at % self.stripe);
-            let length = (self.stripe - rest).min(part.length - passed);
+            let length = (self.stripe - rest).min(left);
             let place = self.places[(number % count) as usize];
-            visit(passed, Extent::new(place + number / count * self.stripe + rest, length));
+            let piece = (passed, Extent::new(place + number / count * self.stripe + rest, length));
             passed += length;
-        }
+            Some(piece)
+        })
     }
 }
 
@@ -224,14 +239,11 @@ impl DiskRead for VolumeDisk<'_> {
         if offset.checked_add(extent.length).is_none_or(|end| end > self.length()) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut result = Ok(());
-        self.layout.each_piece(extent, &mut |passed, place| {
-            if result.is_ok() {
-                let part = &mut buffer[passed as usize..(passed + place.length) as usize];
-                result = self.disk.read_exact_at(part, place.offset);
-            }
-        });
-        result
+        for (passed, place) in self.layout.pieces(extent) {
+            let part = &mut buffer[passed as usize..(passed + place.length) as usize];
+            self.disk.read_exact_at(part, place.offset)?;
+        }
+        Ok(())
     }
 }
 
@@ -292,6 +304,18 @@ mod tests {
             FileRun::new((1 << 30) + FILE_ALIGNMENT, FILE_ALIGNMENT, 3 * S),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_file_in_too_many_stripes_is_refused() {
+        let mut layout = Layout::default();
+        layout.add(8 << 30, S, vec![0, 8 << 30]).unwrap();
+        let run = |length| [Run { file_offset: 0, place: Extent::new(0, length) }];
+        assert_eq!(layout.translate_runs(&run(5 * S)).unwrap().len(), 5);
+        assert_eq!(
+            layout.translate_runs(&run(8 << 30)).unwrap_err().kind(),
+            platter_image::ErrorKind::Refused
+        );
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl FileTree for VolumeFiles<'_> {
     fn contents(&mut self, file: &FileInode) -> Result<FileContents> {
         let contents = self.with(|files| files.contents(file))?;
         Ok(match contents {
-            FileContents::Runs(runs) => FileContents::Runs(self.layout.translate_runs(&runs)),
+            FileContents::Runs(runs) => FileContents::Runs(self.layout.translate_runs(&runs)?),
             contents => contents,
         })
     }
@@ -111,7 +111,7 @@ impl FileTree for VolumeFiles<'_> {
     fn visit_places(&mut self, file: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
         let mut places = Vec::new();
         let is_all = self.with(|files| files.visit_places(file, &mut |place| places.push(place)))?;
-        places.iter().for_each(|place| self.layout.each_piece(*place, &mut |_, piece| visit(piece)));
+        places.iter().flat_map(|place| self.layout.pieces(*place)).for_each(|(_, piece)| visit(piece));
         Ok(is_all)
     }
 

@@ -69,7 +69,7 @@ pub(crate) fn assemble(disk: &dyn DiskRead, extents: &[Extent]) -> Result<Assemb
     }
 }
 
-/// The same. A physical volume that cannot be read counts as one that is not understood.
+/// As [`assemble`], but a physical volume that cannot be read counts as not understood.
 pub(crate) fn assemble_readable(disk: &dyn DiskRead, extents: &[Extent]) -> Assembly {
     let mut assembly = Assembly::default();
     let mut read = Vec::new();
