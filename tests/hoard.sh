@@ -227,6 +227,16 @@ for n in $(seq "$kills"); do
 done
 check "a sync that was killed $kills times completes" sync_json
 check "its revision is the origin's" is "$(sync_json | jq .revision)" "$(revision)"
+
+# A node that fetches all of it has only a part of it in memory (docs/node.md): with all of it, it would need 150 MiB.
+"$PLATTER" --server "unix:$SOCKET" --quiet node --cache "$WORK/fetching" --cache-size 64M --memory 16 >"$WORK/fetching.log" 2>&1 &
+process=$!
+has_revision() { [ "$(jq .revision "$WORK/fetching/hoard/hoard.json")" = "$1" ]; }
+check "a node fetches all of the hoard" until_true 120 has_revision "$(revision)"
+peak=$(awk '$1 == "VmHWM:" { print $2 }' "/proc/$process/status")
+check "its peak memory is below 105 MiB ($peak KiB)" test "$peak" -lt 107520
+kill -TERM "$process"
+wait "$process" || true
 stop_origin KILL
 check "without an origin, a large version is served" serve_hoarded lab/large
 check "with all bytes" cmp <(nbdcopy "$(uri lab/large)" - | cat) "$WORK/large"

@@ -12,11 +12,6 @@ use platter_vfs::OsVfs;
 use crate::driver::{Fetcher, Holdings, OriginFrames, SourceOptions, TakeFrame};
 use crate::node::{CacheLocation, CachedSource, NodeCache, SharingRequest};
 
-/// Most bytes of frames in memory without a cache: they wait there for their readers.
-const MEMORY_BYTES: u64 = 128 << 20;
-/// Most bytes of frames in memory with a cache, which stores received frames.
-const MEMORY_BESIDE_CACHE: u64 = 32 << 20;
-
 /// An origin and its fetcher.
 #[derive(Clone)]
 pub struct RemoteStore {
@@ -51,8 +46,7 @@ impl RemoteStore {
             None => origin,
         };
         let holdings = cache.clone().map(|cache| cache as Arc<dyn Holdings>);
-        let memory = if holdings.is_some() { MEMORY_BESIDE_CACHE } else { MEMORY_BYTES };
-        let fetcher = Fetcher::new(Arc::new(origin.clone()), holdings, memory);
+        let fetcher = Fetcher::new(Arc::new(origin.clone()), holdings);
         Ok(Self { origin, cache, fetcher })
     }
 
@@ -115,8 +109,9 @@ impl RemoteStore {
         Some(CachedSource::new(cache.clone(), self.fetcher.source(score, options)))
     }
 
-    /// Returns the source of a recipe from other nodes, without the cache; `None` while no other node is known.
+    /// As [`Self::cached_source`], for reads that are not those of a disk; `None` while no other node is known.
     pub fn peer_source(&self, score: Score, options: SourceOptions) -> Option<Arc<dyn Source>> {
-        (self.fetcher.counts().known > 0).then(|| self.fetcher.source(score, options) as Arc<dyn Source>)
+        let cache = self.cache.as_ref().filter(|_| self.fetcher.counts().known > 0)?;
+        Some(CachedSource::beside_disks(cache.clone(), self.fetcher.source(score, options)))
     }
 }

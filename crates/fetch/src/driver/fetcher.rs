@@ -28,6 +28,7 @@ use super::network::{NetworkSource, SourceOptions};
 use super::options::PeerOptions;
 use super::origin::{Origin, OriginFrames};
 use super::serving::Serving;
+use super::shelf::ShelfLimits;
 
 /// The state that readers, connections and threads share.
 pub(super) struct Shared {
@@ -105,12 +106,17 @@ struct Sharer {
 }
 
 impl Fetcher {
-    /// Creates a fetcher without threads, which has requested nothing yet. Received frames are also kept in `holdings`,
-    /// and in memory up to a limit of bytes.
-    pub(crate) fn new(
+    /// Creates a fetcher without threads, which has requested nothing yet. Received frames are also kept in `holdings`.
+    pub(crate) fn new(origin: Arc<dyn OriginFrames>, holdings: Option<Arc<dyn Holdings>>) -> Arc<Self> {
+        let limits = if holdings.is_some() { ShelfLimits::BESIDE_CACHE } else { ShelfLimits::ALONE };
+        Self::with_limits(origin, holdings, limits)
+    }
+
+    /// As [`Self::new`], with these limits of frames in memory.
+    pub(crate) fn with_limits(
         origin: Arc<dyn OriginFrames>,
         holdings: Option<Arc<dyn Holdings>>,
-        memory_bytes_max: u64,
+        limits: ShelfLimits,
     ) -> Arc<Self> {
         let seed = RandomState::new().build_hasher().finish();
         let groups = Arc::new(Groups::default());
@@ -120,7 +126,7 @@ impl Fetcher {
                 seed,
                 Origin::new(origin, groups.clone(), shared.clone()),
                 keeps,
-                memory_bytes_max,
+                limits,
             )),
             changed: Condvar::new(),
             started: Instant::now(),
@@ -166,8 +172,7 @@ impl Fetcher {
             serving: Serving::start(holdings, &shared)?,
             silence_max: options.silence_max,
         };
-        let memory_bytes_max = options.memory_bytes_max;
-        self.shared.act(|machine, now| machine.share(now, exchange, sharing, memory_bytes_max));
+        self.shared.act(|machine, now| machine.share(now, exchange, sharing));
         let door = options.listen.map(|address| Door::open(address, &links)).transpose()?;
         let homes = door.is_some();
         self.shared.act(|machine, _| machine.join(node, homes));

@@ -25,7 +25,7 @@ use super::links::Links;
 use super::origin::Origin;
 use super::reads::Reads;
 use super::serving::{Asked, Serving};
-use super::shelf::Shelf;
+use super::shelf::{Shelf, ShelfLimits};
 use super::wants::{Place, Wants};
 
 /// Interval of checks of neighbours and silence, and of changes of held frames.
@@ -33,8 +33,6 @@ const TICK: Duration = Duration::from_millis(500);
 const HELD_LOOK: Duration = Duration::from_millis(100);
 /// Most bytes of replies under way, counted as 16 KiB per block.
 const BYTES_IN_FLIGHT_MAX: u64 = 64 << 20;
-/// Unread frames may use one part in this many of the memory.
-const UNREAD_PART: u64 = 2;
 
 /// Context for sharing.
 pub(super) struct Sharing {
@@ -99,14 +97,14 @@ pub(super) struct Machine {
 
 impl Machine {
     /// Creates a machine that knows only the origin.
-    pub(super) fn new(seed: u64, origin: Origin, keeps: bool, memory_bytes_max: u64) -> Self {
+    pub(super) fn new(seed: u64, origin: Origin, keeps: bool, limits: ShelfLimits) -> Self {
         let node = NodeId([0; 16]);
         let schedule = ScheduleOptions {
             seed,
             own: node,
             bytes_in_flight_max: BYTES_IN_FLIGHT_MAX,
             homes: false,
-            ahead_bytes_max: memory_bytes_max / UNREAD_PART,
+            ahead_bytes_max: limits.ahead_bytes_max,
         };
         let exchange = ExchangeOptions {
             hello: Hello { group: [0; 16], domain: Domain::SHARED, node },
@@ -118,7 +116,7 @@ impl Machine {
             exchange: Exchange::new(exchange),
             origin,
             sharing: None,
-            shelf: Shelf::new(memory_bytes_max),
+            shelf: Shelf::new(limits),
             wants: Wants::default(),
             reads: Reads::default(),
             linked: HashMap::new(),
@@ -145,19 +143,12 @@ impl Machine {
     }
 
     /// Starts to share held frames.
-    pub(super) fn share(
-        &mut self,
-        now: Duration,
-        exchange: Exchange,
-        sharing: Sharing,
-        memory_bytes_max: u64,
-    ) {
+    pub(super) fn share(&mut self, now: Duration, exchange: Exchange, sharing: Sharing) {
         if self.sharing.is_some() {
             return;
         }
         self.exchange = exchange;
         self.own_reads = sharing.holdings.own_reads();
-        self.shelf.set_bytes_max(memory_bytes_max);
         (self.next_tick, self.next_held_look) = (now, now);
         self.sharing = Some(sharing);
     }

@@ -50,3 +50,5 @@ pub(crate) use network::NetworkSource;
 pub use network::SourceOptions;
 pub(crate) use options::PeerOptions;
 pub(crate) use origin::{OriginFrames, TakeFrame};
+#[cfg(test)]
+pub(crate) use shelf::ShelfLimits;

@@ -8,8 +8,6 @@ const SHARE_DEFAULT: u64 = 1_000_000_000;
 /// A peer that owes a reply or a greeting, and completes no message for this long, counts as gone. Longer than a
 /// request may be silent ([`platter_cast::peer::Scheduler`] asks another node before).
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Bytes of verified frames in memory.
-const MEMORY_BYTES_MAX: u64 = 128 << 20;
 
 /// Options of sharing.
 #[derive(Clone, Debug)]
@@ -21,18 +19,11 @@ pub(crate) struct PeerOptions {
     /// Limit of bits per second sent to all peers together.
     pub(crate) share_bits_per_second: u64,
     pub(crate) silence_max: Duration,
-    pub(crate) memory_bytes_max: u64,
 }
 
 impl PeerOptions {
     /// Options with the default limits.
     pub(crate) fn new(group: [u8; 16], listen: Option<SocketAddr>) -> Self {
-        Self {
-            group,
-            listen,
-            share_bits_per_second: SHARE_DEFAULT,
-            silence_max: SILENCE_MAX,
-            memory_bytes_max: MEMORY_BYTES_MAX,
-        }
+        Self { group, listen, share_bits_per_second: SHARE_DEFAULT, silence_max: SILENCE_MAX }
     }
 }

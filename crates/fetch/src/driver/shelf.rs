@@ -1,9 +1,10 @@
 //! Verified frames in memory: frames that arrived ahead of their readers, and frames that peers may request before the
 //! cache has them.
 //!
-//! Owns their memory limit. Frames that were read are dropped before unread ones, the longest unused first, because a
-//! frame that was fetched ahead is probably wanted. Its reader may have ended, so this holds for [`UNREAD_TIME_MAX`]
-//! only. Pure: time is an argument.
+//! Owns their memory limits. Frames that were read have a smaller limit of their own, because their readers return only
+//! to blocks nearby. They are dropped before unread ones, the longest unused first, because a frame that was fetched
+//! ahead is probably wanted. Its reader may have ended, so this holds for [`UNREAD_TIME_MAX`] only. Pure: time is an
+//! argument.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,6 +18,28 @@ const BLOCK_OVERHEAD: u64 = 128;
 /// A frame that is unread for this long counts as read: its reader may have ended.
 const UNREAD_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Limits in bytes, overhead included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShelfLimits {
+    /// Of all frames.
+    pub(crate) bytes_max: u64,
+    /// Of frames that were read.
+    pub(crate) read_bytes_max: u64,
+    /// Without peers: of unread frames, and of what is in flight ahead of need.
+    pub(crate) ahead_bytes_max: u64,
+}
+
+impl ShelfLimits {
+    /// Without a cache: what is fetched ahead waits here for its reader. The sum of what may be ahead, the longest request, and
+    /// frames that were read: as much as the longest request, because a reader returns to a frame within it.
+    pub(crate) const ALONE: Self =
+        Self { bytes_max: 44 << 20, read_bytes_max: 12 << 20, ahead_bytes_max: 20 << 20 };
+    /// With a cache, where readers find frames: all count as read. As much as a sequential reader announces among peers,
+    /// because the cache may not accept frames.
+    pub(crate) const BESIDE_CACHE: Self =
+        Self { bytes_max: 16 << 20, read_bytes_max: 16 << 20, ahead_bytes_max: 16 << 20 };
+}
+
 /// A frame.
 struct Held {
     frame: Arc<VerifiedFrame>,
@@ -29,7 +52,7 @@ struct Held {
 
 /// The frames.
 pub(super) struct Shelf {
-    bytes_max: u64,
+    limits: ShelfLimits,
     bytes: u64,
     unread_bytes: u64,
     frames: HashMap<u64, Held>,
@@ -41,10 +64,9 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// Creates a shelf for this many bytes, overhead included.
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(super) fn new(limits: ShelfLimits) -> Self {
         Self {
-            bytes_max,
+            limits,
             bytes: 0,
             unread_bytes: 0,
             frames: HashMap::new(),
@@ -53,11 +75,6 @@ impl Shelf {
             unread: BTreeMap::new(),
             clock: 0,
         }
-    }
-
-    /// Sets the limit; excess frames are dropped when the next frame arrives.
-    pub(super) fn set_bytes_max(&mut self, bytes_max: u64) {
-        self.bytes_max = bytes_max;
     }
 
     /// Adds a frame. `is_read`: its reader has it or finds it elsewhere. Returns false when all of its blocks were
@@ -81,7 +98,7 @@ impl Shelf {
         }
         let held = Held { frame: frame.clone(), weight, tick: number, since: now, was_read: is_read };
         self.frames.insert(number, held);
-        while self.bytes > self.bytes_max && self.frames.len() > 1 {
+        while self.is_too_large() {
             self.drop_one();
         }
         true
@@ -102,6 +119,12 @@ impl Shelf {
     /// Bytes of unread frames.
     pub(super) fn unread_bytes(&self) -> u64 {
         self.unread_bytes
+    }
+
+    /// Bytes of all frames.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Marks frames as read whose readers did not come. Returns when to do so again.
@@ -131,6 +154,13 @@ impl Shelf {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
+    }
+
+    /// Whether a frame is to be dropped. The last one stays, however large it is.
+    fn is_too_large(&self) -> bool {
+        let has_old_reads =
+            self.bytes - self.unread_bytes > self.limits.read_bytes_max && self.read.len() > 1;
+        has_old_reads || (self.bytes > self.limits.bytes_max && self.frames.len() > 1)
     }
 
     fn drop_one(&mut self) {
@@ -173,9 +203,35 @@ mod tests {
         VerifiedFrame::new(FrameHeader::parse(&stored).unwrap(), stored.into())
     }
 
+    fn shelf(bytes_max: u64) -> Shelf {
+        Shelf::new(ShelfLimits { bytes_max, read_bytes_max: bytes_max, ahead_bytes_max: bytes_max })
+    }
+
+    /// A frame of one block that weighs about 1 MiB.
+    fn large_frame(n: u8) -> Arc<VerifiedFrame> {
+        VerifiedFrame::new(frame(&[n]).header.clone(), vec![0; 1 << 20].into())
+    }
+
+    #[test]
+    fn frames_that_were_read_have_a_limit_of_their_own() {
+        let limits = ShelfLimits { bytes_max: 1 << 30, ..ShelfLimits::ALONE };
+        let mut shelf = Shelf::new(limits);
+        for n in 1..=60 {
+            shelf.insert(SECOND, &large_frame(n), n % 3 > 0);
+            assert!(shelf.bytes - shelf.unread_bytes <= limits.read_bytes_max, "{} bytes", shelf.bytes);
+        }
+        assert_eq!(shelf.unread.len(), 20, "frames that readers will ask for stay");
+        for n in (3..=60).step_by(3) {
+            assert!(shelf.read(key(n)).is_some());
+        }
+        shelf.insert(SECOND, &large_frame(61), true);
+        assert!(shelf.bytes <= limits.read_bytes_max && shelf.unread_bytes() == 0);
+        assert!(shelf.find(key(60)).is_some() && shelf.find(key(3)).is_none(), "the last ones stay");
+    }
+
     #[test]
     fn read_frames_are_dropped_first_and_then_the_oldest() {
-        let mut shelf = Shelf::new(weight(&frame(&[1, 2])) * 3);
+        let mut shelf = shelf(weight(&frame(&[1, 2])) * 3);
         for n in [1, 3, 5] {
             assert!(shelf.insert(SECOND, &frame(&[n, n + 1]), false));
         }
@@ -189,7 +245,7 @@ mod tests {
 
     #[test]
     fn an_unread_frame_counts_as_read_after_a_while() {
-        let mut shelf = Shelf::new(1 << 20);
+        let mut shelf = shelf(1 << 20);
         shelf.insert(SECOND, &frame(&[1]), false);
         shelf.insert(2 * SECOND, &frame(&[2]), false);
         let due = shelf.expire(3 * SECOND).unwrap();
@@ -201,7 +257,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut shelf = Shelf::new(10_000);
+        let mut shelf = shelf(10_000);
         for round in 0..4 {
             for n in 0..120 {
                 shelf.insert(SECOND, &frame(&[2 * n + 1, 2 * n]), n % 7 == 0);
@@ -220,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_block_in_two_frames_belongs_to_the_later_one() {
-        let mut shelf = Shelf::new(weight(&frame(&[1, 2])) * 2);
+        let mut shelf = shelf(weight(&frame(&[1, 2])) * 2);
         shelf.insert(SECOND, &frame(&[1, 2]), true);
         assert!(!shelf.insert(SECOND, &frame(&[2, 1]), true), "nothing new");
         shelf.insert(SECOND, &frame(&[2, 3]), true);

@@ -13,9 +13,6 @@ use crate::driver::{Directory, Fetcher, Identity, PeerOptions};
 /// File of known nodes, in the cache's directory.
 const DIRECTORY: &str = "peers.json";
 
-/// Least memory, so that frames are not dropped before their readers come.
-const MEMORY_BYTES_MIN: u64 = 16 << 20;
-
 /// Options of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingRequest {
@@ -23,8 +20,6 @@ pub struct SharingRequest {
     pub address: SocketAddr,
     /// Limit of bits per second sent to all of them together.
     pub bits_per_second_max: u64,
-    /// Most bytes of memory for frames that came from other nodes, or go to them; at most 128 MiB are used.
-    pub memory_bytes_max: u64,
 }
 
 impl SharingRequest {
@@ -68,10 +63,6 @@ pub(super) fn begin(
     let identity = Identity::open(dir, id)?;
     let directory = Directory::open(dir.join(DIRECTORY), rights.group, id);
     let usual = PeerOptions::new(rights.group, Some(request.address));
-    let options = PeerOptions {
-        share_bits_per_second: request.bits_per_second_max,
-        memory_bytes_max: usual.memory_bytes_max.min(request.memory_bytes_max.max(MEMORY_BYTES_MIN)),
-        ..usual
-    };
+    let options = PeerOptions { share_bits_per_second: request.bits_per_second_max, ..usual };
     fetcher.share(&options, identity, directory)
 }

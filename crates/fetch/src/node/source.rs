@@ -18,7 +18,7 @@ const DECODERS_KEPT_MAX: usize = 4;
 pub(super) enum Want {
     /// A reader waits for it.
     Read,
-    /// Filling a disk, which yields to readers.
+    /// Filling a disk or the hoard, which yields to readers.
     Fill,
 }
 
@@ -26,12 +26,18 @@ pub(super) enum Want {
 pub struct CachedSource {
     node: Arc<NodeCache>,
     below: Arc<NetworkSource>,
+    want: Want,
     decoders: Mutex<Vec<FrameDecoder>>,
 }
 
 impl CachedSource {
     pub(crate) fn new(node: Arc<NodeCache>, below: Arc<NetworkSource>) -> Arc<Self> {
-        Arc::new(Self { node, below, decoders: Mutex::default() })
+        Arc::new(Self { node, below, want: Want::Read, decoders: Mutex::default() })
+    }
+
+    /// As [`Self::new`], for reads that do not count as those of a disk.
+    pub(crate) fn beside_disks(node: Arc<NodeCache>, below: Arc<NetworkSource>) -> Arc<Self> {
+        Arc::new(Self { node, below, want: Want::Fill, decoders: Mutex::default() })
     }
 
     pub(super) fn node(&self) -> &Arc<NodeCache> {
@@ -110,7 +116,7 @@ impl CachedSource {
 
 impl FrameSource for CachedSource {
     fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
-        self.find(Kind::Data, id, Want::Read)
+        self.find(Kind::Data, id, self.want)
     }
 
     fn will_need(&self, ids: &[BlockId]) {
@@ -128,7 +134,7 @@ impl FrameSource for CachedSource {
 
 impl PageSource for CachedSource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.page_for(id, Want::Read)
+        self.page_for(id, self.want)
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {

@@ -20,9 +20,12 @@ use platter_vfs::simulated::{CrashProfile, SimulatedDisk};
 use tempfile::TempDir;
 
 use super::{CachedSource, Fill, NodeCache};
-use crate::driver::{Fetcher, OriginFrames, SourceOptions, TakeFrame};
+use crate::driver::{Fetcher, OriginFrames, ShelfLimits, SourceOptions, TakeFrame};
 
 const LENGTH: usize = 12 << 20;
+/// So little memory that frames damaged in the cache are fetched.
+const SMALL: ShelfLimits =
+    ShelfLimits { bytes_max: 1 << 19, read_bytes_max: 1 << 19, ahead_bytes_max: 1 << 18 };
 
 /// A store as the source below: slow or unavailable on request, with a count of fetches.
 struct Below {
@@ -98,8 +101,7 @@ impl Lab {
                 opened.inspect_err(|_| thread::sleep(Duration::from_millis(5))).ok()
             })
             .unwrap();
-        // So little memory that frames damaged in the cache are fetched.
-        let fetcher = Fetcher::new(self.below.clone(), Some(node.clone()), 1 << 19);
+        let fetcher = Fetcher::with_limits(self.below.clone(), Some(node.clone()), SMALL);
         self.source(node, &fetcher)
     }
 
@@ -169,7 +171,7 @@ fn many_readers_of_one_missing_block_cause_one_fetch_even_across_two_disks() {
     let lab = Lab::with_delay(Duration::from_millis(100));
     let options = CacheOptions::new(64 << 20);
     let node = NodeCache::open_on(Arc::new(lab.disk.clone()), Path::new("/cache"), options, "x").unwrap();
-    let fetcher = Fetcher::new(lab.below.clone(), Some(node.clone()), 1 << 20);
+    let fetcher = Fetcher::new(lab.below.clone(), Some(node.clone()));
     let [source, other] = [(); 2].map(|()| lab.source(node.clone(), &fetcher));
     let id = lab.score.0;
     thread::scope(|scope| {

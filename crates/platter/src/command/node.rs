@@ -18,11 +18,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
     let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(cache_dir.join("nbd.sock")));
     let store = cached(store, &cache_dir, options.cache_size)?;
     let memory_bytes = u64::from(options.memory) << 20;
-    let sharing = options.peers.map(|address| SharingRequest {
-        address,
-        bits_per_second_max: options.share_rate,
-        memory_bytes_max: memory_bytes,
-    });
+    let sharing =
+        options.peers.map(|address| SharingRequest { address, bits_per_second_max: options.share_rate });
     let name = options.name.clone().unwrap_or_else(host_name);
     let (fuse, ninep) = trees(&options.tree, &options.nbd)?;
     let tree_access = if options.disk.write { TreeAccess::Names } else { TreeAccess::Disks };

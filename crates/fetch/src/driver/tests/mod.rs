@@ -1,6 +1,7 @@
 //! Nodes in one process over loopback, with real TLS, frames in memory, and an origin that counts.
 
 mod hostile;
+mod memory;
 mod raw;
 mod share_rate;
 mod sharing;
@@ -215,7 +216,7 @@ fn start_with(
     let identity = identity_in(folder);
     let (id, fingerprint) = (identity.id, identity.fingerprint());
     let directory = Directory::open(folder.path().join("peers.json"), GROUP, id);
-    let peers = Fetcher::new(origin.clone(), Some(held), options.memory_bytes_max);
+    let peers = Fetcher::new(origin.clone(), Some(held));
     peers.share(options, identity, directory).unwrap();
     let address = peers.address();
     (peers, KnownNode { id, address, fingerprint })

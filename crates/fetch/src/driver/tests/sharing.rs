@@ -119,7 +119,7 @@ fn an_unknown_block_is_missing_and_an_unreachable_one_fails_within_the_limit() {
     let directory = Directory::open(folder.path().join("peers.json"), GROUP, identity.id);
     let options = PeerOptions { listen: None, ..options() };
     let held: Arc<Memory> = Arc::default();
-    let peers = Fetcher::new(origin.clone(), Some(held), options.memory_bytes_max);
+    let peers = Fetcher::new(origin.clone(), Some(held));
     peers.share(&options, identity, directory).unwrap();
     let impatient = SourceOptions { retry_time_max: Duration::from_millis(300), exact: false };
     let source = peers.source(universe.score, impatient);
