@@ -59,8 +59,9 @@ const CUBIC_RELEASED: f64 = 0.85;
 /// no queue.
 const RATE_MIN: f64 = 200e3;
 const RATE_SHARE_MIN: f64 = 100.0;
-/// At the first congestion, this share of the rate is sent until the queue is empty: the time without a queue is measured then.
-const DRAINING: f64 = 0.5;
+/// At the first congestion, this share of the rate is sent until the queue is empty: the time without a queue is measured then. A
+/// cast that started on a busy link would take its standing queue for the path, and so most of the link.
+const DRAINING: f64 = 0.1;
 
 /// What the voting receivers' reports say about the path since the last reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,7 +182,7 @@ impl Congestion {
     /// Returns the rate in bits per second.
     pub(crate) fn rate(&self, now: Duration) -> u64 {
         let share = if now < self.drain_until { DRAINING } else { 1.0 };
-        (self.rate * share) as u64
+        (self.rate * share).max(RATE_MIN.min(self.ceiling) / 2.0) as u64
     }
 
     /// Returns whether the network does not take the ceiling, or a tenth less.

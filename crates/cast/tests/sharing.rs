@@ -141,7 +141,7 @@ fn a_cast_alone_uses_the_link() {
 
 #[test]
 fn casts_on_one_link_get_equal_shares() {
-    for (number, apart) in [(2, Duration::ZERO), (4, SECOND)] {
+    for (number, apart) in [(2, Duration::ZERO), (4, SECOND), (8, SECOND)] {
         let (index, used) = casts(ROOM, number, apart);
         assert!(index >= 0.95 && used >= 0.92, "{number} casts: {index} {used}");
     }

@@ -79,6 +79,25 @@ fn constant_loss_does_not_slow_a_cast() {
     }
 }
 
+/// Threads of a busy machine are woken late. To some reports, that looks like a queue.
+#[test]
+fn threads_that_are_woken_late_do_not_slow_a_cast() {
+    let time = |late_ms| {
+        let mut room = Room::new(18, lengths(96), sender_options(1, RATE), &[lossy(0.001); 2]);
+        room.late = Duration::from_millis(late_ms);
+        room.run(Duration::from_secs(60));
+        room.assert_identical();
+        let (started, _) = room.sender.times().unwrap();
+        (room.now - started).as_secs_f64()
+    };
+    let without = time(0);
+    for late_ms in [3, 8] {
+        let ratio = time(late_ms) / without;
+        println!("half of all wake-ups {late_ms} ms late: {ratio:.3} of the time without");
+        assert!(ratio <= 1.05, "{late_ms} ms: {ratio}");
+    }
+}
+
 #[test]
 fn a_cast_with_half_of_all_datagrams_lost_succeeds() {
     let overhead = overhead(4, 8, &[lossy(0.5); 3]);

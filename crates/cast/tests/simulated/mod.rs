@@ -169,6 +169,12 @@ pub struct Room {
     pub forger: Option<Forger>,
     /// A link that everything sent to the group passes first, and this cast's number there.
     pub uplink: Option<(Uplink, usize)>,
+    /// Half of all threads that wake do so this much later than they should.
+    pub late: Duration,
+    /// When the threads of the sender and of the receivers run, or ran last.
+    runs_at: Vec<Duration>,
+    /// When the sender's thread must run.
+    sender_due: Duration,
     seen: u64,
     /// The session key of the last WELCOME, for forgers.
     session_key: [u8; 32],
@@ -273,6 +279,9 @@ impl Room {
             group_bytes: 0,
             forger: None,
             uplink: None,
+            late: Duration::ZERO,
+            runs_at: vec![Duration::ZERO; links.len() + 1],
+            sender_due: Duration::ZERO,
             seen: 0,
             session_key: [0; 32],
             trace: blake3::Hasher::new(),
@@ -327,13 +336,19 @@ impl Room {
                 self.deliver(event.delivery);
             }
         }
-        self.pump_sender();
+        let has_run = self.late.is_zero() || self.runs_at[0] == self.now;
+        if has_run || (self.sender_due <= self.now && self.runs(0)) {
+            self.pump_sender();
+            self.sender_due = self.sender.next_deadline(self.now);
+        }
         for number in 0..self.receivers.len() {
-            if self.is_alive(number) {
+            let is_due = self.receivers[number].machine.next_deadline().is_some_and(|at| at <= self.now);
+            let has_run = self.late.is_zero() || self.runs_at[number + 1] == self.now;
+            if self.is_alive(number) && (has_run || (is_due && self.runs(number + 1))) {
                 self.pump_receiver(number);
             }
         }
-        let mut next = self.sender.next_deadline(self.now);
+        let mut next = self.sender_due.max(self.runs_at[0]);
         for number in 0..self.receivers.len() {
             if !self.is_alive(number) {
                 let link = &self.receivers[number].link;
@@ -344,7 +359,7 @@ impl Room {
                     next = next.min(until);
                 }
             } else if let Some(deadline) = self.receivers[number].machine.next_deadline() {
-                next = next.min(deadline);
+                next = next.min(deadline.max(self.runs_at[number + 1]));
             }
         }
         if let Some(Reverse(event)) = self.queue.peek() {
@@ -353,8 +368,27 @@ impl Room {
         self.now = next.max(self.now + Duration::from_micros(1));
     }
 
+    /// Returns whether this thread, which has something to do, runs now. If it sleeps, it wakes now or late.
+    fn runs(&mut self, thread: usize) -> bool {
+        if self.runs_at[thread] < self.now {
+            let is_late = !self.late.is_zero() && self.random.chance(0.5);
+            self.runs_at[thread] = self.now + if is_late { self.late } else { Duration::ZERO };
+        }
+        self.runs_at[thread] == self.now
+    }
+
     fn deliver(&mut self, delivery: Delivery) {
         let now = self.now;
+        let thread = match &delivery {
+            Delivery::ToReceiver(number, _) | Delivery::MessageToReceiver(number, _) => number + 1,
+            Delivery::Connect(number) | Delivery::SinkDone(number, ..) => number + 1,
+            Delivery::ToSender(_) | Delivery::MessageToSender(..) => 0,
+        };
+        if !self.runs(thread) {
+            let delay = self.runs_at[thread] - now;
+            self.push(delay, delivery);
+            return;
+        }
         match delivery {
             Delivery::ToReceiver(number, datagram) => {
                 if self.is_alive(number) {
