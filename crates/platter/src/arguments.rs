@@ -283,10 +283,11 @@ pub(crate) enum Command {
     /// the change log, or from the catalog if the log is damaged; in a healthy store nothing changes. If both are lost, every
     /// version whose record is in a pack reappears, including forgotten versions, and edit locks are dropped.
     Rebuild(Rebuild),
-    /// Delete the leftovers of interrupted captures from the store
+    /// Delete the leftovers of interrupted captures and uploads from the store
     ///
-    /// A capture that was killed leaves the blocks it had stored. The next capture of the same disk reuses them; no version needs
-    /// them. This command deletes them. It needs no free space, so it works on a full filesystem.
+    /// A capture that was killed, and an upload that was not published or was refused, leave the blocks that were stored. The next
+    /// capture of the same disk reuses them; no version needs them. This command deletes them. It needs no free space, so it works
+    /// on a full filesystem. End the server of the store first.
     DiscardInterrupted,
     /// Send a version by multicast to all machines that run `platter receive`
     ///

@@ -26,7 +26,7 @@ use crate::catalog::{Change, PackState};
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
-use crate::session::Session;
+use crate::session::{Session, discard_parked, list_parked};
 use crate::store::Store;
 use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
@@ -444,16 +444,18 @@ impl Interrupted {
 /// The result of discarding interrupted sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// Number of removed packs.
+    /// Number of removed packs of interrupted sessions.
     pub packs: usize,
-    /// Their total length in bytes.
+    /// Number of removed packs of unfinished uploads.
+    pub parked: usize,
+    /// The total length of all removed packs in bytes.
     pub bytes: u64,
     /// Number of packs that stay, because each has a version that lacks only its commit.
     pub kept: usize,
 }
 
 impl Store {
-    /// Removes the packs that interrupted sessions left and no version needs. Needs no space: it does not take the packs over and
+    /// Removes the packs that interrupted sessions and unfinished uploads left and no version needs. Needs no space: it does not take the packs over and
     /// does not change the catalog. A pack with a version that lacks only its commit stays: the next writer commits it.
     ///
     /// # Errors
@@ -487,6 +489,12 @@ impl Store {
             place.remove_if_there(&path)?;
             place.sync_dir(&place.pack_dir(pack))?;
             discarded.packs += 1;
+        }
+        for pack in list_parked(place)? {
+            if discard_parked(place, &pack)? {
+                discarded.parked += 1;
+                discarded.bytes += pack.length;
+            }
         }
         Ok(discarded)
     }

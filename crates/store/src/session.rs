@@ -43,6 +43,7 @@ use platter_records::{Action, Actor, PackId};
 pub(crate) use closure::unless_damaged;
 pub(crate) use lending::SessionsUnderWay;
 pub use parked::{ParkedPack, Resumed};
+pub(crate) use parked::{discard_parked, list_parked};
 
 /// zstd level of the record's frame.
 pub(crate) const RECORD_LEVEL: i32 = 3;

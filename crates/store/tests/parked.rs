@@ -99,3 +99,19 @@ fn discarding_a_parked_pack_frees_its_space() {
     assert_eq!(store.parked().unwrap(), []);
     assert_eq!(store.parked_ids(&parked[0]).unwrap(), []);
 }
+
+#[test]
+fn discarding_what_was_interrupted_removes_parked_packs() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    session.append(&frame(1).1).unwrap();
+    session.park("a", 1).unwrap();
+    let length = store.parked().unwrap()[0].length;
+    drop(store);
+    let discarded = Store::discard_interrupted(&place).unwrap();
+    assert_eq!((discarded.packs, discarded.parked, discarded.bytes), (0, 1, length));
+    assert_eq!(Store::open_writer(&place).unwrap().parked().unwrap(), []);
+}

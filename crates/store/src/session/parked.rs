@@ -46,33 +46,51 @@ pub enum Resumed {
     Damaged,
 }
 
+/// Lists the parked packs of all owners.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn list_parked(place: &StorePlace) -> Result<Vec<ParkedPack>> {
+    let list = |dir: &PathBuf| {
+        let listed = place.vfs().list(dir);
+        listed.context(|| format!("listing {}", dir.display()))
+    };
+    let mut parked = Vec::new();
+    for folder in list(&place.packs_dir())?.iter().filter(|entry| entry.is_dir) {
+        let dir = place.packs_dir().join(&folder.name);
+        for entry in list(&dir)? {
+            let Some((id, owner, since_unix_ms)) = parse_name(&entry.name) else { continue };
+            let path = dir.join(&entry.name);
+            let file = match place.vfs().open(&path, OpenMode::Read) {
+                // It was removed or resumed meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                opened => opened.context(|| format!("opening {}", path.display()))?,
+            };
+            let length = file.length().context(|| format!("looking at {}", path.display()))?;
+            parked.push(ParkedPack { owner: owner.to_owned(), since_unix_ms, length, id, path });
+        }
+    }
+    Ok(parked)
+}
+
+/// Removes a parked pack. Returns whether it still existed: it may have been resumed.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn discard_parked(place: &StorePlace, pack: &ParkedPack) -> Result<bool> {
+    match place.vfs().remove(&pack.path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        removed => removed.context(|| format!("removing {}", pack.path.display())).map(|()| true),
+    }
+}
+
 impl Store {
     /// Lists the parked packs of all owners.
     ///
     /// # Errors
     /// `Io`.
     pub fn parked(&self) -> Result<Vec<ParkedPack>> {
-        let place = self.place();
-        let list = |dir: &PathBuf| {
-            let listed = place.vfs().list(dir);
-            listed.context(|| format!("listing {}", dir.display()))
-        };
-        let mut parked = Vec::new();
-        for folder in list(&place.packs_dir())?.iter().filter(|entry| entry.is_dir) {
-            let dir = place.packs_dir().join(&folder.name);
-            for entry in list(&dir)? {
-                let Some((id, owner, since_unix_ms)) = parse_name(&entry.name) else { continue };
-                let path = dir.join(&entry.name);
-                let file = match place.vfs().open(&path, OpenMode::Read) {
-                    // It was removed or resumed meanwhile.
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                    opened => opened.context(|| format!("opening {}", path.display()))?,
-                };
-                let length = file.length().context(|| format!("looking at {}", path.display()))?;
-                parked.push(ParkedPack { owner: owner.to_owned(), since_unix_ms, length, id, path });
-            }
-        }
-        Ok(parked)
+        list_parked(self.place())
     }
 
     /// Returns the blocks in a parked pack; none if it is missing or damaged.
@@ -95,10 +113,7 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub fn discard_parked(&self, pack: &ParkedPack) -> Result<bool> {
-        match self.place().vfs().remove(&pack.path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            removed => removed.context(|| format!("removing {}", pack.path.display())).map(|()| true),
-        }
+        discard_parked(self.place(), pack)
     }
 }
 
