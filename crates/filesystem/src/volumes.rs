@@ -1,9 +1,9 @@
 //! Looks through physical volumes of LVM and members of RAID 1 at what is on them, and says what of them is kept.
 //!
 //! Of a member of a RAID 1, everything outside of its data is kept, and of the data what the reader of its contents keeps.
-//! Of a physical volume, kept are everything outside of the extents that LVM allocates, and of each logical volume what the reader of its contents
-//! keeps, translated to the places on the disk. Free extents are dropped. A logical volume whose contents cannot be read in
-//! its places is kept in full, and so is a physical volume that is not understood.
+//! Of a physical volume, everything outside of the extents that LVM allocates is kept, and of each logical volume what the
+//! reader of its contents keeps, translated to the places on the disk. Free extents are dropped. A logical volume whose
+//! contents cannot be read in its places is kept in full, and so is a physical volume that is not understood.
 
 use platter_image::chunking::FileRun;
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};

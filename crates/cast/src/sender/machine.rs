@@ -50,7 +50,7 @@ const UNASKED_REPAIR_SHARE: u16 = 16;
 const SETTLE: Duration = Duration::from_millis(100);
 /// Interval at which an idle machine must be called, to detect silent receivers.
 const TICK: Duration = Duration::from_millis(250);
-/// After this many packets, receivers are told the number over the reliable channel: half of what may be ahead of it, at most.
+/// After this many packets, receivers are told the number over the reliable channel: a quarter of what may be ahead of it.
 const MARK_PACKETS: u64 = 1 << 20;
 
 /// Options of a sender.

@@ -12,8 +12,8 @@ use super::piece::{Failure, PieceId, Source, UnderWay};
 use super::scheduler::Scheduler;
 use crate::peer::NodeId;
 
-/// A request fails after this time without progress; with peers, after [`SILENCE_MAX`]. Without peers the time is longer: there is no other source, and on
-/// a slow link the frames of other requests may come first.
+/// Without peers, a request fails after this time without progress; with peers, after [`SILENCE_MAX`]. It is longer because there
+/// is no other source, and on a slow link the frames of other requests may come first.
 const SILENCE_ALONE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of requests in flight for one piece.
 pub(super) const ASKS_MAX: usize = 3;
@@ -28,9 +28,10 @@ const HEDGE_WAITING: Duration = Duration::from_secs(6);
 /// A piece with more ids is hedged at the origin only if all sources are silent for [`HEDGE_ALWAYS`]: its home is
 /// probably receiving it from the origin, which would then send it twice.
 const ORIGIN_HEDGE_IDS_MAX: usize = 16;
-/// If at least this many peers are missing, and one for this many that are there, no request waits for a peer that may be missing
-/// too: it is hedged at once. A node among many peers that are off would otherwise wait for each of them.
+/// If at least this many peers are missing, and at least 1/[`MISSING_PART`] of the number present, a request to a peer that may be
+/// missing too is hedged at once. A node among many peers that are off would otherwise wait for each of them.
 const MISSING_MIN: usize = 4;
+/// See [`MISSING_MIN`].
 const MISSING_PART: usize = 5;
 
 impl Scheduler {

@@ -44,7 +44,7 @@ pub(super) struct Peer {
     heard_at: Option<Duration>,
     /// When a part of a reply came from it last.
     replied_at: Option<Duration>,
-    /// When it was asked first since `heard_at`.
+    /// Since when it owes a reply: the first request, or the last message if requests were in flight then.
     owes_since: Option<Duration>,
     /// Moving average of the reply time in microseconds.
     time_us: u64,
