@@ -45,6 +45,27 @@ struct StoredToken {
     token: AccessToken,
     /// BLAKE3 of the secret in hexadecimal.
     secret_blake3: String,
+    /// Of all other fields, so that damage does not change what a token may do. Files written before it existed lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
+}
+
+impl StoredToken {
+    fn new(token: AccessToken, secret: &str) -> Self {
+        let mut stored = Self { token, secret_blake3: hash(secret), checksum: None };
+        stored.checksum = Some(stored.expected_checksum());
+        stored
+    }
+
+    fn expected_checksum(&self) -> String {
+        let AccessToken { id, name, role, patterns, quota_bytes, created_unix_ms } = &self.token;
+        let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let (patterns, quota) =
+            (patterns.join(","), quota_bytes.map(|bytes| bytes.to_string()).unwrap_or_default());
+        let secret = &self.secret_blake3;
+        let text = format!("{id}\n{name}\n{role}\n{patterns}\n{quota}\n{created_unix_ms}\n{secret}");
+        hash(&text)[..16].to_owned()
+    }
 }
 
 /// Identifies a state of the file: inode number, length, and time of change.
@@ -118,7 +139,7 @@ impl AccessTokens {
                     other.token.id
                 )));
             }
-            tokens.push(StoredToken { token: token.clone(), secret_blake3: hash(&secret) });
+            tokens.push(StoredToken::new(token.clone(), &secret));
             Ok(())
         })?;
         Ok(NewToken { token, secret })
@@ -144,7 +165,7 @@ impl AccessTokens {
         let stamp = self.stamp()?;
         let mut seen = self.seen.lock();
         if seen.as_ref().is_none_or(|seen| seen.stamp != stamp) {
-            let by_hash = self.read()?.into_iter().map(|StoredToken { token, secret_blake3 }| {
+            let by_hash = self.read()?.into_iter().map(|StoredToken { token, secret_blake3, .. }| {
                 let AccessToken { id, name, role, patterns, quota_bytes, .. } = token;
                 let patterns = Patterns(patterns);
                 (secret_blake3, Arc::new(Principal { id, name, role, patterns, quota_bytes }))
@@ -185,7 +206,17 @@ impl AccessTokens {
                 file.platter_access_tokens
             )));
         }
-        Ok(file.tokens)
+        let is_damaged = |stored: &&StoredToken| {
+            stored.checksum.as_ref().is_some_and(|sum| *sum != stored.expected_checksum())
+        };
+        match file.tokens.iter().find(is_damaged) {
+            Some(damaged) => Err(Error::corrupt(format!(
+                "{}: the checksum of token {:?} is wrong: delete its entry, and add the token again",
+                path.display(),
+                damaged.token.name
+            ))),
+            None => Ok(file.tokens),
+        }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T>) -> Result<T> {
@@ -249,6 +280,35 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&made.secret[SECRET_PREFIX.len()..]));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    /// Of any single damage, the tokens are as they were or nobody is admitted. Files without checksums are read.
+    #[test]
+    fn damage_gives_no_other_rights() {
+        let (folder, tokens) = tokens();
+        let path = folder.path().join(FILE);
+        let made = tokens.add("ci", Role::Read, vec!["lab/*".parse().unwrap()], Some(1_000_000)).unwrap();
+        let text = fs::read(&path).unwrap();
+        for at in 0..text.len() {
+            for bit in 0..8 {
+                let mut damaged = text.clone();
+                damaged[at] ^= 1 << bit;
+                fs::write(&path, damaged).unwrap();
+                let read = AccessTokens::of(&StorePlace::on_system(folder.path())).principal(&made.secret);
+                if let Ok(Some(found)) = read {
+                    let rights = (found.role, found.patterns.0.clone(), found.quota_bytes);
+                    assert_eq!(
+                        rights,
+                        (Role::Read, made.token.patterns.clone(), Some(1_000_000)),
+                        "{at}: {bit}"
+                    );
+                }
+            }
+        }
+        let text = String::from_utf8(text).unwrap();
+        let (before, after) = text.split_once(",\n      \"checksum\"").unwrap();
+        fs::write(&path, format!("{before}{}", &after[after.find('\n').unwrap()..])).unwrap();
+        assert_eq!(tokens.list().unwrap(), [made.token]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use platter_daemon::AccessTokens;
 use platter_jobs::{
     CheckOptions, CheckReport, Finding, Progress, Severity, Standing, Store, StoreLocation, Verdict,
 };
@@ -44,13 +45,22 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     })?;
     drop(terminal);
     let standing = store.standing()?;
+    let tokens = AccessTokens::of(store.place()).list().err().map(|error| error.with_causes());
+    if let Some(damage) = &tokens {
+        output.note(&format!("damage: {damage}"));
+    }
     let mut fact = json(&report);
+    fact["access_tokens"] = json!(tokens);
     fact["role"] = json!(standing.summary());
     output.fact(&fact, || match &standing {
         Standing::Origin { epoch: 0, .. } => text(&report, options.read_data),
         other => format!("{}\n{}", other.summary(), text(&report, options.read_data)),
     });
-    Ok(if report.verdict == Verdict::Damaged { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+    Ok(if report.verdict == Verdict::Damaged || tokens.is_some() {
+        ExitCode::from(DAMAGED)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn verdict(report: &CheckReport) -> &'static str {
