@@ -6,7 +6,7 @@
 use platter_image::{BlockId, Error, Kind, Result};
 
 use crate::catalog::{Change, Fate};
-use crate::quota::Growth;
+use crate::quota::{Growth, QuotaCheck};
 use crate::store::Store;
 use platter_records::{
     Action, ImageName, RenamedVersion, Version, VersionName, VersionRecord, edit_lock_refusal,
@@ -37,16 +37,18 @@ impl Store {
             )));
         }
         self.within_quotas(self, Growth::Rename(from, to), &[], |check| {
-            self.change_catalog(|change| match check.refusal(change)? {
-                Some(refusal) => Ok(Err(refusal)),
-                None => rename(change, from, to),
-            })
+            self.change_catalog(|change| rename(change, from, to, check))
         })
     }
 }
 
 /// Renames in a transaction. An inner error means refused.
-fn rename(change: &mut Change<'_>, from: &ImageName, to: &ImageName) -> Result<Result<Vec<Renamed>>> {
+fn rename(
+    change: &mut Change<'_>,
+    from: &ImageName,
+    to: &ImageName,
+    check: &QuotaCheck<'_>,
+) -> Result<Result<Vec<Renamed>>> {
     let versions = change.versions_below(from)?;
     if versions.is_empty() {
         let what = format!("there is no image {from} and no image below it");
@@ -58,6 +60,9 @@ fn rename(change: &mut Change<'_>, from: &ImageName, to: &ImageName) -> Result<R
             Ok(planned) => moves.push(planned),
             Err(refusal) => return Ok(Err(refusal)),
         }
+    }
+    if let Some(refusal) = check.refusal(change)? {
+        return Ok(Err(refusal));
     }
     let mut renamed = Vec::with_capacity(moves.len());
     for PlannedRename { from, record_id, record } in moves {

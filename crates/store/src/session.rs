@@ -188,9 +188,6 @@ impl Session {
     ) -> Result<Version> {
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         self.commit(|change, state, session| {
-            if let Some(refusal) = check.refusal(change)? {
-                return Ok(Err(refusal));
-            }
             if has_version && !change.has_score(draft.score)? {
                 let score = draft.score;
                 return Ok(Err(Error::transient(format!(
@@ -210,6 +207,9 @@ impl Session {
             if let Some(newest) = newest.filter(|newest| *newest != found) {
                 let what = format!("the newest version of {} is number {found}, not {newest}", record.image);
                 return Ok(Err(Error::refused(what)));
+            }
+            if let Some(refusal) = check.refusal(change)? {
+                return Ok(Err(refusal));
             }
             (record.new_raw_bytes, record.new_stored_bytes) = (state.new_raw_bytes, state.new_stored_bytes);
             let (record_id, frame) = encode_record(&record, &mut compressor)?;

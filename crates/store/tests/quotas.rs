@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use disks::{Parts, add_disk};
 use platter_image::{BlockId, ErrorKind, Score};
-use platter_records::{ImageName, VersionRecord};
+use platter_records::{ImageName, Imported, VersionRecord};
 use platter_store::{Session, Store, StorePlace, rebuild};
 
 const PREFIXES: [&str; 3] = ["lab", "lab/a", "x"];
@@ -168,4 +168,32 @@ fn quotas_count_what_brute_force_counts() {
     for seed in 1..=12 {
         run(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
     }
+}
+
+/// A version that was forgotten here stays so, and a name that another disk has is a conflict, whatever the quota is.
+#[test]
+fn an_import_is_decided_before_it_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    let image = name("lab/a");
+    let publish = |number| {
+        let session = store.session().unwrap();
+        let (score, length, _) = add_disk(&session, &[number]);
+        session.publish(draft(&image, score, length)).unwrap().record
+    };
+    let (forgotten, kept) = (publish(1), publish(2));
+    store.forget(&image, Some(forgotten.number)).unwrap();
+    store.set_quota(&name("lab"), Some(1)).unwrap();
+    let import = |record: &VersionRecord, restore| store.session().unwrap().import(record, restore);
+    assert_eq!(import(&forgotten, false).unwrap(), Imported::Former);
+    assert_eq!(import(&kept, false).unwrap(), Imported::Present);
+    let other = VersionRecord { score: forgotten.score, disk_length: forgotten.disk_length, ..kept.clone() };
+    let conflict = import(&other, false).unwrap_err().to_string();
+    assert!(conflict.contains("another disk named lab/a@2"), "{conflict}");
+    let refusal = import(&forgotten, true).unwrap_err().to_string();
+    assert!(refusal.contains("quota of lab"), "{refusal}");
+    store.set_quota(&name("lab"), None).unwrap();
+    assert_eq!(import(&forgotten, true).unwrap(), Imported::Added);
 }

@@ -62,7 +62,6 @@ pub(super) async fn begin(
     let known = if verify_known { KnownCheck::All } else { KnownCheck::Sample };
     let shared = Arc::clone(&origin);
     let begun = origin.pool.run(move || {
-        image.map_or(Ok(()), |image| shared.store.check_room(&image))?;
         let upload = shared.uploads.begin(&asker.who, &asker.by, shared.writer.lease_for_change()?, known)?;
         upload.touch(asker.connection.as_ref());
         shared.tell_of_upload(upload.id(), &asker.who.id, "begun");

@@ -228,17 +228,6 @@ impl OpenStore {
         edit_lock_refusal(image, number, self.edit_lock(image)?.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Checks before long work whether a quota has any room for a version of this image. An origin does that when an upload begins.
-    ///
-    /// # Errors
-    /// As [`Store::check_room`].
-    pub fn check_room(&self, image: &ImageName) -> Result<()> {
-        match &self.0 {
-            Opened::Local(store) => store.check_room(image),
-            Opened::Remote(_) => Ok(()),
-        }
-    }
-
     /// Forgets one version of an image, or all. Returns their names.
     ///
     /// # Errors

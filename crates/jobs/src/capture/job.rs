@@ -147,7 +147,6 @@ pub fn capture_as(
     }
     let store = OpenStore::open_writer(&request.store)?;
     store.check_edit_lock(&request.name, request.edit_lock)?;
-    store.check_room(&request.name)?;
     let mut watches = input.watch()?;
     progress.begin("reading the filesystems", 0);
     let opened = input.disk(request.skip_bad)?;
