@@ -407,7 +407,8 @@ impl Upload {
                 None => self.need_any(session, header.blocks.iter().map(|block| block.id))?,
             };
             if is_new {
-                self.usage.add(stored.len() as u64, self.limit_for(header.kind))?;
+                let (length, limit) = (stored.len() as u64, self.limit_for(header.kind));
+                self.usage.add_to_latest(length, limit, &self.writer, owner_name(&self.owner))?;
                 self.bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
                 let frame = EncodedFrame {
                     kind: header.kind,

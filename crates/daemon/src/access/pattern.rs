@@ -15,7 +15,12 @@ impl Patterns {
 
     /// Whether they match this image and every possible image below it.
     pub(crate) fn matches_tree(&self, image: &ImageName) -> bool {
-        self.matches(image) && self.0.iter().any(|pattern| pattern.matches_below(image))
+        self.matches(image) && self.match_below(image)
+    }
+
+    /// Whether one of them matches every possible image below this one.
+    pub(crate) fn match_below(&self, image: &ImageName) -> bool {
+        self.0.iter().any(|pattern| pattern.matches_below(image))
     }
 
     /// Returns the shortest list that matches the same names, in one fixed order. Two lists match the same names

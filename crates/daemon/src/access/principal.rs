@@ -42,6 +42,11 @@ impl Principal {
         self.patterns.matches(image)
     }
 
+    /// Whether it may read all images below this one, whatever their names.
+    pub(crate) fn may_read_below(&self, image: &ImageName) -> bool {
+        self.patterns.match_below(image)
+    }
+
     /// Returns the record as this principal may see it: without the names of hidden images, and without the numbers of new
     /// bytes, which depend on what was stored of hidden images.
     pub(crate) fn shown(&self, record: VersionRecord) -> VersionRecord {

@@ -20,6 +20,8 @@ mod names;
 mod nodes;
 mod path;
 mod problem;
+#[cfg(test)]
+mod quota_tests;
 mod quotas;
 mod reading;
 mod replica;

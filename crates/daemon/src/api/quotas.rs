@@ -14,13 +14,13 @@ use super::body::{json, read_json};
 use super::gate::Asker;
 use super::problem::Problem;
 
-/// The quotas of images that the client may read.
+/// The quotas of prefixes below which the client may read everything: the use of others would tell of hidden images.
 pub(super) async fn list(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
-    let listed = origin.pool.run(move || shared.store.quotas(&|prefix| asker.who.may_read(prefix)));
+    let listed = origin.pool.run(move || shared.store.quotas(&|prefix| asker.who.may_read_below(prefix)));
     json(&listed.await?)
 }
 

@@ -56,13 +56,13 @@ async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
     let room = Room::new();
     let (token, other) = (room.token(Role::Write, "lab/*"), room.token(Role::Write, "lab/*"));
     let (mut refused, mut number) = (None, 0);
+    let upload = room.begin(&token).await;
     while refused.is_none() && number < 100 {
-        let upload = room.begin(&token).await;
         let (status, answer) = room.send(&token, &upload, &[noise(number).1]).await;
         refused = (status != StatusCode::OK).then_some((status, answer));
-        room.ask(&token, "DELETE", &upload, "").await;
         number += 1;
     }
+    room.ask(&token, "DELETE", &upload, "").await;
     let (status, problem) = refused.unwrap();
     assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
     assert!(problem["detail"].as_str().unwrap().contains(&UPLOAD_LIMIT.to_string()), "{problem}");

@@ -10,7 +10,6 @@ use platter_image::{BlockId, Error, Result};
 use platter_store::{ParkedPack, Resumed, Session, Store};
 
 use crate::access::Principal;
-use crate::config::UNFINISHED_KEPT;
 
 /// The owner's name for packs that were sent through the unix socket. All its clients count as one owner.
 const UNIX_SOCKET_OWNER: &str = "local";
@@ -98,11 +97,31 @@ impl Usage {
             return Ok(());
         }
         self.subtract(bytes);
-        let days = UNFINISHED_KEPT.as_secs() / 86_400;
         Err(Error::refused(format!(
-            "the unfinished uploads of this access token hold {before} bytes, and {limit} are allowed: publish the uploaded data, \
-             or wait until it is discarded, {days} days after its upload ended (the origin's --upload-limit)"
+            "the unfinished uploads of this access token hold {before} bytes, and {limit} are allowed: publish or end one, or have \
+             the token's quota or the origin's --upload-limit raised"
         )))
+    }
+
+    /// As [`Usage::add`]. If the limit would be exceeded, earlier unfinished data of the owner is discarded, the oldest first.
+    ///
+    /// # Errors
+    /// `Refused`; `Io`.
+    pub(super) fn add_to_latest(&self, bytes: u64, limit: u64, store: &Store, owner: &str) -> Result<()> {
+        let Err(refusal) = self.add(bytes, limit) else { return Ok(()) };
+        let mut packs = store.parked()?;
+        packs.retain(|pack| pack.owner == owner);
+        packs.sort_by_key(|pack| pack.since_unix_ms);
+        for pack in packs {
+            // If an upload has reused the pack, the upload still counts it.
+            if store.discard_parked(&pack)? {
+                self.subtract(pack.length);
+            }
+            if self.add(bytes, limit).is_ok() {
+                return Ok(());
+            }
+        }
+        Err(refusal)
     }
 
     pub(super) fn subtract(&self, bytes: u64) {
@@ -173,7 +192,9 @@ impl Usages {
     }
 }
 
-/// Most bytes of a principal's unfinished uploads. Clients of the unix socket have no limit.
+/// Most bytes of a principal's unfinished uploads. Clients of the unix socket have no limit. With a quota, they may hold that much
+/// again, and an eighth for the headers of frames: more could not be published.
 pub(super) fn limit_of(who: &Principal, limit: u64) -> u64 {
-    if who.id.is_empty() { u64::MAX } else { limit }
+    let of_quota = who.quota_bytes.map_or(u64::MAX, |quota| quota.saturating_add(quota / 8));
+    if who.id.is_empty() { u64::MAX } else { limit.min(of_quota) }
 }
