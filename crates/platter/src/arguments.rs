@@ -138,8 +138,8 @@ pub(crate) enum Command {
     /// Show what images share, and how well they deduplicate and compress
     ///
     /// Analyzes the named versions, or the newest version of each image, by the blocks that the store has for them. Reads only
-    /// recipes, no data of disks, unless one of the options needs it. For each image: the disk, the space IN USE, its DISTINCT data,
-    /// how much of that is SHARED with other images of the analysis, what it takes compressed (STORED), and what of that no other
+    /// recipes, no data of disks, unless one of the options needs it. For each image: the disk, the space IN USE, its DISTINCT data
+    /// (used sectors; a quota counts whole blocks, and pages), how much of that is SHARED with other images of the analysis, what it takes compressed (STORED), and what of that no other
     /// one needs (UNIQUE). Then the ratios for all images together, and a matrix: how much of the row's distinct data the
     /// column's image has, in percent.
     ///
@@ -213,8 +213,9 @@ pub(crate) enum Command {
     Unprotect(Protect),
     /// Limit what the images below a name may hold
     ///
-    /// Counted is each distinct block and page of the versions, uncompressed: a clone costs nothing, a change its changed blocks, and
-    /// it does not matter what other images have. A capture, publication, clone, import or rename that would exceed the quota is
+    /// Counted is each distinct block of the versions, up to the last byte that one of them uses, and each distinct page of their
+    /// recipes, uncompressed (`analyze` counts the used sectors as DISTINCT, without pages). So a clone costs nothing, a change its
+    /// changed blocks, and it does not matter what other images have. A capture, publication, clone, import or rename that would exceed the quota is
     /// refused. Forgotten versions do not count.
     #[command(subcommand)]
     Quota(Quota),

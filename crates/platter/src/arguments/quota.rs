@@ -13,7 +13,7 @@ pub(crate) enum Quota {
     Set {
         /// Image, or start of names: lab limits lab, lab/debian12 and lab/a/b together
         prefix: ImageName,
-        /// Most bytes of distinct blocks, uncompressed, such as 500M, 20G or 1T. May be lower than what is used
+        /// Most bytes of distinct blocks and pages, uncompressed, such as 500M, 20G or 1T. May be lower than what is used
         #[arg(value_parser = byte_size)]
         size: u64,
     },
