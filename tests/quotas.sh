@@ -21,6 +21,7 @@ over_quota() { # NAME COMMAND...
 	check_exit "$EXIT_REFUSED" "$@"
 	check_said "(it names the quota, its use, and what to do)" 'quota of (lab|x) is [0-9]+ bytes, of which [0-9]+ are used.*forget versions'
 }
+sent_bytes() { curl -s --unix-socket "$SOCKET" http://origin/metrics | awk '$1 == "platter_upload_bytes_total" { print $2 }'; }
 uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
 
 # Disks of 1 MiB that do not compress; two and three differ from one in 64 KiB.
@@ -53,6 +54,7 @@ check "it returns" platter rename lab/elsewhere elsewhere
 check "the log says who set it" sh -c "'$PLATTER' --store '$STORE' log | grep -q 'set quota of lab to 3000000 bytes'"
 check "the quota is lowered below what is used" platter quota set lab 1M
 over_quota "nothing can be added" platter capture --raw "$WORK/three" lab/disk
+check "a disk that has not changed is captured again" platter capture --raw "$WORK/two" lab/disk
 check "what is forgotten makes room" platter forget lab/disk --all
 check "(the clone still counts)" between "$(used lab)" 1048576 1060000
 check "without it, there is nothing" platter forget lab/clone --all
@@ -76,6 +78,12 @@ check "with every byte" cmp "$WORK/written" <(platter export lab/live -)
 "$PLATTER" --store "$WORK/other" --quiet capture --raw "$WORK/four" lab/four >/dev/null
 over_quota "a push into it is refused" "$PLATTER" --store "$WORK/other" push lab/four "$STORE"
 over_quota "and a pull" platter pull lab/four "$WORK/other"
+platter quota set lab 10M >/dev/null
+check "with room, it is pushed" "$PLATTER" --store "$WORK/other" push lab/four "$STORE"
+platter forget lab/four --all >/dev/null
+platter quota set lab 2M >/dev/null
+check "what was forgotten here stays so, and does not count" "$PLATTER" --store "$WORK/other" push lab/four "$STORE"
+check_exit "$EXIT_MISSING" "(it is not here)" platter show lab/four
 
 # An origin.
 check "an origin answers" start_origin
@@ -97,6 +105,15 @@ check "a token captures within its quota" afar_tls capture --raw "$WORK/one" ten
 check "and clones" afar_tls clone tenant/one tenant/two
 check_exit "$EXIT_REFUSED" "beyond it, a capture is refused" afar_tls capture --raw "$WORK/four" tenant/four
 check_said "(it names the token, and the use)" 'quota of the access token "tenant" is 1500000 bytes, of which 10[0-9]+ are used'
+random $((4 << 20)) large >"$WORK/large"
+sent=$(sent_bytes)
+check_exit "$EXIT_REFUSED" "an upload beyond it is refused" afar_tls capture --raw "$WORK/large" tenant/large
+check_said "(while it is sent)" 'unfinished uploads of this access token hold .* bytes, and 1687500 are allowed'
+check "(not all of it)" test $(($(sent_bytes) - sent)) -lt 3000000
+check "it sees no quota of others" is "$(afar_tls --json quota list)" ''
+check "a quota of the prefix is set" afar quota set tenant 1T
+check "it sees that one" is "$(afar_tls --json quota list | jq -r .prefix)" tenant
+afar quota remove tenant >/dev/null
 check "what changes a little is captured" afar_tls capture --raw "$WORK/two" tenant/one
 check "other clients have no limit there" afar capture --raw "$WORK/four" tenant/four
 check_exit "$EXIT_REFUSED" "that counts, too" afar_tls capture --raw "$WORK/three" tenant/three
