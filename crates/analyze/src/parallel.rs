@@ -6,7 +6,7 @@ use std::thread;
 use platter_image::{Error, Result};
 
 /// Calls `work` with each item and its number, on up to `threads` threads. The results are in the order of the items. After an
-/// error, no further item is begun by the thread that had it.
+/// error, no thread begins another item.
 ///
 /// # Errors
 /// The first error that is found.
@@ -21,7 +21,13 @@ pub(crate) fn for_each<I: Sync, T: Send>(
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return Ok(done) };
-            done.push((number, work(number, item)?));
+            match work(number, item) {
+                Ok(result) => done.push((number, result)),
+                Err(error) => {
+                    next.store(items.len(), Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
         }
     };
     let results: Vec<Result<Vec<(usize, T)>>> = thread::scope(|scope| {
@@ -39,6 +45,11 @@ pub(crate) fn for_each<I: Sync, T: Send>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Barrier, mpsc};
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     #[test]
@@ -49,5 +60,37 @@ mod tests {
         assert!(for_each(&[], 3, double).unwrap().is_empty());
         let fails = |number: usize, _: &usize| if number == 7 { Err(Error::missing("7")) } else { Ok(()) };
         assert!(for_each(&items, 3, fails).is_err());
+    }
+
+    /// Sends when it is dropped.
+    struct Dropped(Option<mpsc::Sender<()>>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.iter().for_each(|sender| sender.send(()).unwrap_or_default());
+        }
+    }
+
+    #[test]
+    fn after_an_error_no_thread_begins_another_item() {
+        let (begun, both) = (AtomicUsize::new(0), Barrier::new(2));
+        let (sender, dropped) = mpsc::channel();
+        let dropped = Mutex::new(dropped);
+        // One thread has item 0, then 2, which fails. The other has item 1 until the results of the first thread are dropped.
+        let work = |number: usize, _: &()| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if number < 2 {
+                both.wait();
+            }
+            match number {
+                0 => return Ok(Dropped(Some(sender.clone()))),
+                1 => dropped.lock().recv_timeout(Duration::from_secs(60)).expect("the first thread ended"),
+                2 => return Err(Error::missing("2")),
+                _ => {}
+            }
+            Ok(Dropped(None))
+        };
+        assert!(for_each(&[(); 100], 2, work).is_err());
+        assert_eq!(begun.into_inner(), 3);
     }
 }
