@@ -29,14 +29,14 @@ jq -r '.images[] | [.image, .data_bytes / 1e6, .distinct_bytes / 1e6, .shared_by
 
 heading "by size of aligned blocks, and by cut"
 echo "$head"
-timed sizes platter_json analyze --memory "$MEMORY" "${names[@]}" --cut aligned --block-size 512,1K,2K,4K,8K,16K,32K,64K,128K,256K,512K,1M
+timed sizes platter_json analyze --memory "$MEMORY" "${names[@]}" --cut aligned --block-size 512,1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB,128KiB,256KiB,512KiB,1MiB
 cp "$WORK/output" "$WORK/sizes.json"
 predicted "$WORK/sizes.json"
-for sizes in 4K 32K 64K; do
+for sizes in 4KiB 32KiB 64KiB; do
 	platter_json analyze --memory "$MEMORY" "${names[@]}" --cut content --block-size "$sizes" >"$WORK/content.json"
 	predicted "$WORK/content.json"
 done
-for size in 32K 64K; do
+for size in 32KiB 64KiB; do
 	platter_json analyze --memory "$MEMORY" "${names[@]}" --cut files --block-size "$size" >"$WORK/files-$size.json"
 	predicted "$WORK/files-$size.json"
 done
@@ -51,7 +51,7 @@ done
 
 heading "a prediction beside the store"
 packs=$(find "$STORE/packs" -name '*.pack' -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
-predicted=$(jq '.what_if[0].total | .stored_bytes + .recipe_bytes' "$WORK/files-64K.json")
+predicted=$(jq '.what_if[0].total | .stored_bytes + .recipe_bytes' "$WORK/files-64KiB.json")
 result "packs of the store" "$(calculate "$packs / 1e6") MB"
 result "predicted, as a ratio to it" "$(calculate "$predicted / $packs")" "0.99 to 1.01"
 

@@ -18,7 +18,7 @@ use crate::report::{
     AnalyzeReport, FilesOfImage, FilesReport, ImageReport, PredictedImage, PredictedTotal, Prediction,
     TotalFiles, TotalReport, ratio,
 };
-use crate::similarity::{ImageShare, Similarity};
+use crate::similarity::{ImageShare, MATRIX_IMAGES_MAX, Similarity};
 use crate::stored::{Stored, stored};
 use crate::tally::Tally;
 use crate::what_if::{Counted, Plan, Subject, WhatIf, predict};
@@ -104,6 +104,7 @@ fn add_predictions(
     let resources = (request.memory_bytes, request.threads);
     let predicted = predict(store, &subjects, &request.what_if, resources, progress)?;
     report.damage.extend(predicted.damage);
+    report.notes.extend(request.what_if.note.map(str::to_owned));
     let counted = request.what_if.plans.iter().zip(&predicted.plans);
     report.what_if =
         counted.map(|(plan, counted)| prediction(*plan, counted, images, request.threads)).collect();
@@ -266,6 +267,20 @@ fn files_report(images: &[Chosen], files: Vec<ImageFiles>, tally: &Tally, thread
     FilesReport { images, total, overlap_bytes: similarity.overlap_bytes, sampled: tally.sample().factor() }
 }
 
+/// What is left out of the figures.
+fn notes(images: usize, knows_packs: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !knows_packs {
+        notes.push(
+            "an origin does not show its packs: what data takes in the store, and compression, are known only on its own machine".into(),
+        );
+    }
+    if images > MATRIX_IMAGES_MAX {
+        notes.push(format!("{images} images: matrices have at most {MATRIX_IMAGES_MAX}"));
+    }
+    notes
+}
+
 /// Puts the figures together.
 fn report(
     images: &[Chosen],
@@ -279,6 +294,7 @@ fn report(
     let rows =
         rows.map(|(((image, contents), pieces), share)| figures.of_image(image, contents, pieces, *share));
     let images: Vec<ImageReport> = rows.collect();
+    let notes = notes(images.len(), stored.is_some());
     AnalyzeReport {
         total: figures.total(&images, &similarity),
         images,
@@ -286,6 +302,7 @@ fn report(
         sampled: tally.sample().factor(),
         files: None,
         what_if: Vec::new(),
+        notes,
         damage: stored.map_or_else(Vec::new, |stored| stored.damage),
     }
 }

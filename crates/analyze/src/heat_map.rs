@@ -1,6 +1,6 @@
 //! Draws overlaps of images as heat maps: plain SVG without scripts, in which all text is escaped.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 
 /// The side of a cell in pixels; smaller with many images.
 const CELL: usize = 30;
@@ -23,81 +23,101 @@ pub struct HeatMap<'a> {
     pub overlap_bytes: &'a [Vec<u64>],
 }
 
-/// Draws maps, one below the other. A cell shows how much of the row's data the column's image has, in percent.
-pub fn heat_maps(maps: &[HeatMap<'_>]) -> String {
-    let mut body = String::new();
-    let (mut width, mut top) = (0, 0);
-    for map in maps {
-        let (map_width, map_height) = draw(&mut body, map, top);
-        width = width.max(map_width);
-        top += map_height;
+/// Draws maps, one below the other, to `out`. A cell shows how much of the row's data the column's image has, in percent.
+///
+/// # Errors
+/// Those of writing.
+pub fn draw_heat_maps(out: &mut dyn Write, maps: &[HeatMap<'_>]) -> io::Result<()> {
+    let sizes: Vec<Size> = maps.iter().map(Size::of).collect();
+    let width = sizes.iter().map(|size| size.width).max().unwrap_or(0);
+    let height: usize = sizes.iter().map(|size| size.height).sum();
+    writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>"
+    )?;
+    let mut top = 0;
+    for (map, size) in maps.iter().zip(sizes) {
+        draw(out, map, &size, top)?;
+        top += size.height;
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {top}\" width=\"{width}\" height=\"{top}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"{width}\" height=\"{top}\" fill=\"#ffffff\"/>\n{body}</svg>\n"
-    )
+    writeln!(out, "</svg>")
 }
 
-/// Draws a map below `top`, and returns its width and height.
-fn draw(body: &mut String, map: &HeatMap<'_>, top: usize) -> (usize, usize) {
-    let images = map.names.len();
-    let cell = (SIDE_MAX / images.max(1)).clamp(CELL_MIN, CELL);
-    let longest = map.names.iter().map(|name| name.chars().count().min(NAME_MAX)).max().unwrap_or(0);
-    let left = 16 + 7 * (longest + 4);
-    let (grid_top, height) = (top + 56, 72 + images * cell);
-    // Writing to a string cannot fail.
-    let _ =
-        writeln!(body, "<text x=\"16\" y=\"{}\" font-size=\"14\">{}</text>", top + 24, escaped(&map.title));
+/// The size of a map in pixels.
+struct Size {
+    cell: usize,
+    /// The width of the names.
+    left: usize,
+    width: usize,
+    height: usize,
+}
+
+impl Size {
+    fn of(map: &HeatMap<'_>) -> Self {
+        let images = map.names.len();
+        let cell = (SIDE_MAX / images.max(1)).clamp(CELL_MIN, CELL);
+        let longest = map.names.iter().map(|name| name.chars().count().min(NAME_MAX)).max().unwrap_or(0);
+        let left = 16 + 7 * (longest + 4);
+        Self { cell, left, width: left + images * cell + 16, height: 72 + images * cell }
+    }
+}
+
+/// Draws a map below `top`.
+fn draw(out: &mut dyn Write, map: &HeatMap<'_>, size: &Size, top: usize) -> io::Result<()> {
+    let Size { cell, left, .. } = *size;
+    let grid_top = top + 56;
+    writeln!(out, "<text x=\"16\" y=\"{}\" font-size=\"14\">{}</text>", top + 24, escaped(&map.title))?;
     for (a, name) in map.names.iter().enumerate() {
         let y = grid_top + a * cell;
         if cell >= 10 {
             let shown: String = name.chars().take(NAME_MAX).collect();
             let label = escaped(&format!("{} {shown}", a + 1));
-            let _ = writeln!(
-                body,
+            writeln!(
+                out,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>\n<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                 left - 6,
                 y + cell / 2 + 4,
                 left + a * cell + cell / 2,
                 grid_top - 6,
                 a + 1
-            );
+            )?;
         }
         let row = map.overlap_bytes.get(a).map_or(&[][..], Vec::as_slice);
         let own = row.get(a).copied().unwrap_or(0);
-        for (b, common) in row.iter().enumerate().take(images) {
-            draw_cell(body, (left + b * cell, y, cell), (*common, own), (name, map.names[b]));
+        for (b, (common, other)) in row.iter().zip(&map.names).enumerate() {
+            draw_cell(out, (left + b * cell, y, cell), (*common, own), (name, other))?;
         }
     }
-    (left + images * cell + 16, height)
+    Ok(())
 }
 
 fn draw_cell(
-    body: &mut String,
+    out: &mut dyn Write,
     (x, y, side): (usize, usize, usize),
     (common, own): (u64, u64),
     names: (&str, &str),
-) {
+) -> io::Result<()> {
     let share = if own == 0 { 0.0 } else { (common as f64 / own as f64).clamp(0.0, 1.0) };
     // From white to a dark blue.
     let tone = |from: f64, to: f64| (from + (to - from) * share).round() as u8;
     let (red, green, blue) = (tone(255.0, 8.0), tone(255.0, 48.0), tone(255.0, 107.0));
     let percent = share * 100.0;
     let title = escaped(&format!("{percent:.1} % of {} is in {}", names.0, names.1));
-    let _ = write!(
-        body,
+    write!(
+        out,
         "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" fill=\"#{red:02x}{green:02x}{blue:02x}\" \
          stroke=\"#dddddd\" stroke-width=\"0.5\"/>"
-    );
+    )?;
     if side >= NUMBERED_MIN && own > 0 {
         let colour = if share > 0.55 { "#ffffff" } else { "#000000" };
         let (x, y) = (x + side / 2, y + side / 2 + 4);
-        let _ = write!(
-            body,
+        write!(
+            out,
             "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" fill=\"{colour}\">{percent:.0}</text>"
-        );
+        )?;
     }
-    body.push_str("</g>\n");
+    writeln!(out, "</g>")
 }
 
 /// Text as XML has it; characters that XML does not allow become question marks.
@@ -122,6 +142,12 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn heat_maps(maps: &[HeatMap<'_>]) -> String {
+        let mut drawn = Vec::new();
+        draw_heat_maps(&mut drawn, maps).unwrap();
+        String::from_utf8(drawn).unwrap()
+    }
 
     #[test]
     fn names_cannot_leave_their_text() {

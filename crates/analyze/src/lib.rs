@@ -21,12 +21,12 @@ mod tally;
 mod what_if;
 
 pub use analyze::{AnalyzeRequest, ImageChoice, analyze};
-pub use heat_map::{HeatMap, heat_maps};
+pub use heat_map::{HeatMap, draw_heat_maps};
 pub use progress::Progress;
 pub use report::{
     AnalyzeReport, FilesOfImage, FilesReport, ImageReport, PredictedImage, PredictedTotal, Prediction,
     TotalFiles, TotalReport,
 };
-pub use similarity::{ImageShare, Similarity};
+pub use similarity::{ImageShare, MATRIX_IMAGES_MAX, Similarity};
 pub use tally::{Added, Digest, Sample, Tally};
 pub use what_if::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Compression, Cut, Plan, WhatIf};

@@ -12,6 +12,7 @@ pub struct AnalyzeReport {
     /// All images together.
     pub total: TotalReport,
     /// For every two images the bytes of the blocks that both have; on the diagonal the distinct bytes of one image.
+    /// Empty for more than [`MATRIX_IMAGES_MAX`](crate::MATRIX_IMAGES_MAX) images.
     pub overlap_bytes: Vec<Vec<u64>>,
     /// 1: all blocks were counted; N: one of N, because there were too many for the memory.
     pub sampled: u64,
@@ -19,6 +20,8 @@ pub struct AnalyzeReport {
     pub files: Option<FilesReport>,
     /// What the images would take if they were cut and compressed otherwise, in the order in which that was asked for.
     pub what_if: Vec<Prediction>,
+    /// What was left out or is not known, and why, in sentences.
+    pub notes: Vec<String>,
     /// What cannot be read, in sentences. Damage of the recipe of one image is in `images`.
     pub damage: Vec<String>,
 }

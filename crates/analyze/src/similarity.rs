@@ -4,6 +4,9 @@ use std::thread;
 
 use crate::tally::Tally;
 
+/// Of more images, the matrix of overlaps is left out: it would have 8 bytes for every two of them.
+pub const MATRIX_IMAGES_MAX: usize = 1000;
+
 /// How much of an image's data others have. Numbers and bytes are scaled if only a sample was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageShare {
@@ -24,7 +27,7 @@ pub struct Similarity {
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// For every two images the bytes that both have; on the diagonal those of one image.
+    /// For every two images the bytes that both have; on the diagonal those of one image. Empty above [`MATRIX_IMAGES_MAX`].
     pub overlap_bytes: Vec<Vec<u64>>,
     /// The bytes of pieces that several images have, each counted once for each of these images, as a share of the bytes of all
     /// pieces counted in the same way. 0: no two images have anything in common; 1: each piece is in several images
@@ -61,9 +64,12 @@ impl Similarity {
     }
 }
 
-/// The bytes that every two images share.
+/// The bytes that every two images share; nothing above [`MATRIX_IMAGES_MAX`].
 fn overlaps(tally: &Tally, factor: u64, threads: usize) -> Vec<Vec<u64>> {
     let images = tally.images();
+    if images.len() > MATRIX_IMAGES_MAX {
+        return Vec::new();
+    }
     let threads = threads.clamp(1, images.len().max(1));
     // Row A has the images from A on; the rows of one thread are spread over the triangle.
     let row = |a: usize| -> Vec<u64> {
@@ -171,6 +177,13 @@ mod tests {
             }
             prop_assert_eq!(Similarity::of(&tally, threads), brute_force(&images));
         }
+    }
+
+    #[test]
+    fn of_too_many_images_there_is_no_matrix() {
+        let rows = |images| Similarity::of(&Tally::new(images, 1 << 20), 2).overlap_bytes.len();
+        assert_eq!(rows(MATRIX_IMAGES_MAX), MATRIX_IMAGES_MAX);
+        assert_eq!(rows(MATRIX_IMAGES_MAX + 1), 0);
     }
 
     /// With too little memory, the results of a sample are near the exact ones.

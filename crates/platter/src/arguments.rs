@@ -143,8 +143,12 @@ pub(crate) enum Command {
     /// one needs (UNIQUE). Then the ratios for all images together, and a matrix: how much of the row's distinct data the
     /// column's image has, in percent.
     ///
-    /// Predictions add the images to an empty store in their order, and write nothing. STORED is what blocks take with their ids and
-    /// headers; --json also has what each image adds, and the recipes of --cut files.
+    /// Predictions simulate adding the images, in this order, to an empty store. DISTINCT is without the zero sectors at the end of
+    /// each block. STORED is what blocks take with their ids and headers; --json also has what each image adds, and the recipes of
+    /// --cut files.
+    ///
+    /// With --files, FILES are all regular files that are not empty; one with several names counts once. CONTENTS and the other
+    /// sizes leave out holes and pages of 4 KiB that are all zeros.
     ///
     /// With --json, one object with all figures in bytes. Exit code 4 if something is damaged; it is then not counted.
     Analyze(Analyze),

@@ -12,8 +12,6 @@ pub const BLOCK_BYTES_MIN: u64 = 512;
 pub const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// The sizes of blocks of a store, in bytes.
 const STORE_SIZES: [u64; 2] = [32 << 10, 64 << 10];
-/// The most plans of one analysis: each takes its share of the memory.
-const PLANS_MAX: usize = 64;
 
 /// How data is cut into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,44 +108,43 @@ pub struct Plan {
 pub struct WhatIf {
     /// Each of them.
     pub plans: Vec<Plan>,
+    /// What was left out.
+    pub note: Option<&'static str>,
 }
 
 impl WhatIf {
-    /// Every cut with every size. Without sizes: blocks of 64 KiB. Without cuts: aligned if sizes were chosen, else along files.
-    /// A size that captures do not have is left out along files, if there are other cuts.
+    /// Every cut with every size, each once. Without sizes: blocks of 64 KiB. Without cuts: aligned if sizes were chosen, else along
+    /// files. Along files, blocks have the sizes of a store; other sizes are left out, with a note.
     ///
     /// # Errors
-    /// `Refused` for a size that is out of range or no power of two, that no cut has, and for too many combinations.
+    /// `Refused` for a size that is out of range or no power of two, and if nothing remains.
     pub fn new(cuts: &[Cut], sizes: &[u64], compression: Compression, frame_bytes: usize) -> Result<Self> {
         if let Some(size) = sizes
             .iter()
             .find(|size| !size.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(*size))
         {
             return Err(Error::refused(format!(
-                "blocks of {size} bytes: choose a power of two from 512 bytes to 1M"
+                "blocks of {size} bytes: choose a power of two from 512 bytes to 1MiB, such as 4KiB"
             )));
         }
         let default = [if sizes.is_empty() { Cut::Files } else { Cut::Aligned }];
         let cuts = if cuts.is_empty() { &default[..] } else { cuts };
         let sizes = if sizes.is_empty() { &STORE_SIZES[1..] } else { sizes };
-        let all = cuts.iter().flat_map(|cut| sizes.iter().map(move |size| (*cut, *size)));
-        let exists = |cut: &Cut, size: &u64| *cut != Cut::Files || STORE_SIZES.contains(size);
-        let plans: Vec<Plan> = all
-            .filter(|(cut, size)| exists(cut, size))
-            .map(|(cut, block_bytes)| Plan { cut, block_bytes, compression, frame_bytes })
-            .collect();
-        if !cuts.iter().all(|cut| plans.iter().any(|plan| plan.cut == *cut)) {
+        let mut what_if = Self::default();
+        for (cut, block_bytes) in cuts.iter().flat_map(|cut| sizes.iter().map(move |size| (*cut, *size))) {
+            let plan = Plan { cut, block_bytes, compression, frame_bytes };
+            if cut == Cut::Files && !STORE_SIZES.contains(&block_bytes) {
+                what_if.note = Some("along files, blocks have 32KiB or 64KiB: other sizes are left out");
+            } else if !what_if.plans.contains(&plan) {
+                what_if.plans.push(plan);
+            }
+        }
+        if what_if.plans.is_empty() {
             return Err(Error::refused(
-                "along files, blocks have 32K or 64K: choose one of them, or --cut aligned or content",
+                "along files, blocks have 32KiB or 64KiB: choose one of them, or --cut aligned or content",
             ));
         }
-        if plans.len() > PLANS_MAX {
-            return Err(Error::refused(format!(
-                "{} combinations of cuts and sizes: at most {PLANS_MAX} in one analysis",
-                plans.len()
-            )));
-        }
-        Ok(Self { plans })
+        Ok(what_if)
     }
 }
 
@@ -167,6 +164,19 @@ mod tests {
         assert_eq!(listed(&[Cut::Content], &[]), [(Cut::Content, 65536)]);
         let both = listed(&[Cut::Files, Cut::Aligned], &[4096, 32768]);
         assert_eq!(both, [(Cut::Files, 32768), (Cut::Aligned, 4096), (Cut::Aligned, 32768)]);
+        assert_eq!(listed(&[Cut::Files, Cut::Aligned], &[4096]), [(Cut::Aligned, 4096)]);
+        assert_eq!(listed(&[Cut::Aligned; 2], &[4096; 65]), [(Cut::Aligned, 4096)]);
+    }
+
+    #[test]
+    fn sizes_that_are_left_out_have_a_note() {
+        let noted = |cuts: &[Cut], sizes: &[u64]| {
+            WhatIf::new(cuts, sizes, Compression::None, 1).unwrap().note.is_some()
+        };
+        assert!(noted(&[Cut::Files], &[4096, 32768]));
+        assert!(noted(&[Cut::Files, Cut::Aligned], &[4096]));
+        assert!(!noted(&[Cut::Files, Cut::Content], &[32768, 65536]));
+        assert!(!noted(&[Cut::Aligned], &[4096]));
     }
 
     #[test]
@@ -176,7 +186,6 @@ mod tests {
             assert!(made(&[], &[size]).is_err(), "{size}");
         }
         assert!(made(&[Cut::Files], &[4096]).is_err());
-        assert!(made(&[Cut::Aligned], &[4096; 65]).is_err());
         for text in ["", "zstd", "zstd-0", "zstd-20", "lz4", "zstd-x"] {
             assert!(text.parse::<Compression>().is_err(), "{text}");
         }

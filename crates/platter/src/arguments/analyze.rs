@@ -7,6 +7,7 @@ use platter_analyze::{Compression, Cut, WhatIf};
 use platter_jobs::Result;
 
 use super::version::PartArgument;
+use crate::sizes::byte_size;
 
 #[derive(Args, Debug)]
 pub(crate) struct Analyze {
@@ -16,16 +17,16 @@ pub(crate) struct Analyze {
     /// Memory for the counts in MiB; past it, a sample of the blocks is counted
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
-    /// Also compare files by their contents, whatever filesystem has them; reads all files
+    /// Also compare files by their contents, whatever filesystem has them; reads all files. Sizes are without holes and zeros
     #[arg(long)]
     pub(crate) files: bool,
     /// Also draw the matrices as heat maps in this new file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Also predict what the images would take with other sizes of blocks: 512 to 1M, several with commas
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = block_size)]
+    /// Also predict what the images would take with other sizes of blocks: powers of two from 512 to 1MiB, such as 4KiB; several with commas
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = byte_size)]
     pub(crate) block_size: Vec<u64>,
-    /// Also predict what they would take if cut along files (as captures do, 32K or 64K), at multiples of the size (aligned), or
+    /// Also predict what they would take if cut along files (as captures do, 32KiB or 64KiB), at multiples of the size (aligned), or
     /// where the contents say so (content) [default: aligned with --block-size, else files]
     #[arg(long, value_name = "CUT", value_delimiter = ',')]
     pub(crate) cut: Vec<Cut>,
@@ -49,19 +50,4 @@ impl Analyze {
         let compression = self.compressor.unwrap_or(Compression::Zstd(3));
         WhatIf::new(&self.cut, &self.block_size, compression, usize::from(self.frame_size) << 10)
     }
-}
-
-/// `512`, `4K` or `1M` bytes, by 1024.
-fn block_size(text: &str) -> std::result::Result<u64, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor: u64 = match unit {
-        "" => 1,
-        "K" | "k" | "KiB" => 1 << 10,
-        "M" | "m" | "MiB" => 1 << 20,
-        _ => return Err(format!("unit {unit:?}: use K or M, such as 4K")),
-    };
-    let number: u64 =
-        number.parse().map_err(|_| format!("invalid size {text:?}: write it like 512 or 64K"))?;
-    number.checked_mul(factor).ok_or_else(|| format!("{text:?} is too large"))
 }

@@ -70,7 +70,9 @@ impl FromStr for PartArgument {
             None => (text, None),
             Some((version, number)) => {
                 let number = number.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(|| {
-                    Error::refused(format!("{number:?} is no partition number: write {version}:2"))
+                    Error::refused(format!(
+                        "{number:?} is no partition number: write {version} or {version}:N (a logical volume cannot be chosen here)"
+                    ))
                 })?;
                 (version, Some(number))
             }

@@ -1,13 +1,14 @@
 //! `platter analyze`.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
 use platter_analyze::{
-    AnalyzeReport, AnalyzeRequest, HeatMap, ImageChoice, Prediction, Progress, analyze, heat_maps,
+    AnalyzeReport, AnalyzeRequest, HeatMap, ImageChoice, MATRIX_IMAGES_MAX, Prediction, Progress, analyze,
+    draw_heat_maps,
 };
 use platter_jobs::{Error, Progress as _, Result, StoreLocation};
 
@@ -20,7 +21,7 @@ use crate::terminal::Terminal;
 /// Columns of the matrix that fit on a line of 80 characters.
 const MATRIX_COLUMNS: usize = 15;
 /// For more images, the matrix is only in the JSON.
-const MATRIX_IMAGES_MAX: usize = 60;
+const PRINTED_IMAGES_MAX: usize = 60;
 
 pub(crate) fn run(store: &StoreLocation, options: &Analyze, output: &Output) -> Outcome {
     let images = options.images.iter();
@@ -36,7 +37,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Analyze, output: &Output) -> 
     let report = analyze(&request, &Shown(&terminal))?;
     drop(terminal);
     if let Some(path) = &options.svg {
-        draw(&report, path)?;
+        if report.images.len() > MATRIX_IMAGES_MAX {
+            output.note(&format!(
+                "{} is not written: a heat map has at most {MATRIX_IMAGES_MAX} images",
+                path.display()
+            ));
+        } else {
+            draw(&report, path)?;
+        }
     }
     output.fact(&report, || text(&report));
     Ok(if report.is_damaged() { ExitCode::from(EXIT_CORRUPT) } else { ExitCode::SUCCESS })
@@ -60,6 +68,7 @@ fn text(report: &AnalyzeReport) -> String {
     parts.extend(matrix("data", &report.overlap_bytes));
     parts.extend(files(report));
     parts.extend(predictions(report));
+    parts.extend(notes(report));
     parts.extend(damage(report));
     parts.join("\n\n")
 }
@@ -125,7 +134,7 @@ fn matrix(what: &str, overlap_bytes: &[Vec<u64>]) -> Option<String> {
     if images < 2 {
         return None;
     }
-    if images > MATRIX_IMAGES_MAX {
+    if images > PRINTED_IMAGES_MAX {
         return Some(format!(
             "The matrix of {images} images is printed with --json, and drawn with --svg; name fewer images to see theirs."
         ));
@@ -195,9 +204,11 @@ fn draw(report: &AnalyzeReport, path: &Path) -> Result<()> {
         let what = format!("blocks ({}, {})", of.cut, block_size(of.block_bytes));
         map(&what, &of.overlap_bytes[..])
     }));
-    let mut file = File::create_new(path)
+    let file = File::create_new(path)
         .map_err(|error| Error::io(format!("creating {}, which must not exist", path.display()), error))?;
-    file.write_all(heat_maps(&maps).as_bytes())
+    let mut out = BufWriter::new(file);
+    draw_heat_maps(&mut out, &maps)
+        .and_then(|()| out.flush())
         .map_err(|error| Error::io(format!("writing {}", path.display()), error))
 }
 
@@ -228,8 +239,8 @@ fn predictions(report: &AnalyzeReport) -> Option<String> {
 fn block_size(bytes: u64) -> String {
     match bytes {
         0..1024 => bytes.to_string(),
-        1024..0x10_0000 => format!("{}K", bytes >> 10),
-        _ => format!("{}M", bytes >> 20),
+        1024..0x10_0000 => format!("{}KiB", bytes >> 10),
+        _ => format!("{}MiB", bytes >> 20),
     }
 }
 
@@ -240,6 +251,11 @@ fn percent(part: u64, whole: u64) -> String {
     }
     let percent = (part as f64 / whole as f64 * 100.0).round() as u64;
     if part < whole { percent.min(99).to_string() } else { "100".into() }
+}
+
+fn notes(report: &AnalyzeReport) -> Option<String> {
+    let lines: Vec<String> = report.notes.iter().map(|note| format!("note: {note}")).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 fn damage(report: &AnalyzeReport) -> Option<String> {
