@@ -145,6 +145,15 @@ check "as many as there are" test "$(jq '.files.images[0] | "\(.files) \(.distin
 check "a file that one lacks" analyzed fs/one fs/two --files
 check "is not shared" found '.files | .images[1].files - .images[0].files == 2 and .images[0].unique_bytes == 0 and .images[1].unique_bytes > 900000'
 check "and a table" platter analyze fs/one fs/fat --files
+rm -rf "$WORK/tree-zeros" "$WORK/zeros"
+mkdir "$WORK/tree-zeros"
+for name in 64K 1M 2M; do random 65536 zeros >"$WORK/tree-zeros/$name" && truncate -s "$name" "$WORK/tree-zeros/$name"; done
+truncate -s 1M "$WORK/tree-zeros/zeros"
+touch "$WORK/tree-zeros/empty"
+ext4_image "$WORK/zeros" 16 "$WORK/tree-zeros"
+platter capture "$WORK/zeros" fs/zeros >/dev/null
+check "files that end with zeros, and one of zeros only" analyzed fs/zeros --files
+check "are all counted, without zeros" found '.files.images[0] | .files == 4 and .distinct_files == 4 and .bytes == 3 * 65536'
 check "heat maps are XML without scripts" python3 -c 'import sys, xml.dom.minidom as x; d = x.parse(sys.argv[1]); assert len(d.getElementsByTagName("rect")) == 9 and not d.getElementsByTagName("script")' "$WORK/map.svg"
 check_exit "$EXIT_FAILED" "an existing file is not overwritten" platter analyze fs/one --svg "$WORK/map.svg"
 STORE=$plain

@@ -173,6 +173,16 @@ mounted() {
 # listed VERSION: number or name, contents and whether files can be read, as `ls` prints them
 listed() { platter ls "$1" | awk 'NR > 1 { print $1, $5, $NF }'; }
 
+# counted VERSION FACTS-OF...: `analyze --files` counts the regular files of these filesystems; $WORK/analyzed has what it says
+counted() {
+	local one expected=0
+	platter_json analyze "$1" --files >"$WORK/analyzed" || return 1
+	for one in "${@:2}"; do expected=$((expected + $(grep -c ' f [0-7]* [0-9]* [0-9]* ' "$WORK/$one.facts"))); done
+	jq -e --argjson files "$expected" --argjson filesystems $(($# - 1)) \
+		'.files.images[0] | .files == $files and (.filesystems | length == $filesystems) and .unreadable == 0' "$WORK/analyzed"
+}
+noted() { jq -r '.notes[]' "$WORK/analyzed" >"$LOG"; }
+
 # whole NAME REASON: $DISK is stored in full, with a note
 whole() {
 	volumes_off
@@ -235,6 +245,16 @@ check_said "linear: and says what to write" 'linear:GROUP-VOLUME/PATH'
 check_exit "$EXIT_REFUSED" "linear: a disk with several volumes" platter ls linear:/
 check_said "linear: and says it, too" 'linear:GROUP-VOLUME/PATH'
 check_exit "$EXIT_REFUSED" "linear: swap has no files" platter ls linear:lin--ear-swap/
+check "linear: analyze counts the files of all volumes" counted linear root ho-me
+check "linear: and has no note" jq -e '.notes == []' "$WORK/analyzed"
+check "linear: those of a partition with volumes, too" counted linear:2 root ho-me
+ext4_image "$WORK/plain.image" 16 "$WORK/tree"
+facts "$WORK/tree" >"$WORK/plain.facts"
+cp "$DISK" "$WORK/both"
+dd if="$WORK/plain.image" of="$WORK/both" bs=1M seek=1 conv=notrunc status=none
+platter capture "$WORK/both" both >/dev/null
+check "linear: analyze counts the files of a plain partition and of volumes" counted both plain root ho-me
+rm "$WORK/both"
 check_exit "$EXIT_REFUSED" "linear: diff of a volume" platter diff linear:lin--ear-root/ linear:lin--ear-root/
 check_said "linear: and says what it does instead" 'block by block'
 
@@ -294,6 +314,9 @@ jq -r '.notes[]' "$WORK/report" >"$LOG"
 for one in pool_tdata pool_tmeta origin cow; do check_said "composed: $one is stored in full, and reported" "mixed/$one is stored in full"; done
 check "composed: nothing else is reported" [ "$(wc -l <"$LOG")" = 4 ]
 check "composed: captured about what is in use" little $(((DISK_LENGTH - PV_1[1] + 4 + 52) * MIB))
+check "composed: analyze counts the files of the simple volume" counted composed beside
+noted
+for one in pool_tdata pool_tmeta origin cow; do check_said "composed: and names $one with a reason" "files of volume mixed-$one are not counted: "; done
 cp "$WORK/beside.facts" "$WORK/origin.facts"
 check "composed: LVM, e2fsck and every file" sound_copy mixed/beside mixed/origin
 origin_is_whole() {
@@ -328,6 +351,9 @@ dd if=/dev/zero of="$TWO" bs=1M count=1 conv=notrunc status=none
 whole partial 'has 2 physical volumes, of which this disk has 1'
 check_exit 5 "partial: its volume is refused" "$PLATTER" --store "$STORE" ls partial:partial-root/
 check_said "partial: with the reason" 'logical volumes on .* of partial cannot be read: .*has 2 physical volumes'
+check "partial: analyze counts no files" counted partial
+noted
+check_said "partial: and says why" 'files of partition 2 are not counted: .*has 2 physical volumes, of which this disk has 1'
 group unknown
 for one in "$ONE" "$TWO"; do volume edit "$one" striped stripes; done
 whole unknown 'its type stripes is not known'
@@ -378,6 +404,7 @@ for version in 0.90 1.0 1.1 1.2; do
 	check "RAID 1, version $version: nothing that was deleted" nothing_deleted "raid-$version"
 	check "RAID 1, version $version: mdadm, e2fsck and every file" sound_member
 	check "RAID 1, version $version: its files" shown "raid-$version:" member
+	check "RAID 1, version $version: analyze counts its files" counted "raid-$version" member
 done
 raid_whole() { # NAME REASON
 	check "$1: capture" "$PLATTER" --store "$STORE" capture "$DISK" "$1"

@@ -79,7 +79,7 @@ pub fn analyze(request: &AnalyzeRequest, progress: &dyn Progress) -> Result<Anal
     drop(tally);
     if request.files {
         progress.begin("reading files", report.total.data_bytes);
-        report.files = Some(read_files(&store, &images, request, progress)?);
+        read_files(&mut report, &store, &images, request, progress)?;
     }
     if !request.what_if.plans.is_empty() {
         add_predictions(&mut report, &store, &images, request, progress)?;
@@ -221,11 +221,12 @@ fn memory_of_each(images: &[Chosen], request: &AnalyzeRequest) -> (u64, u64) {
 
 /// Counts the files of all images.
 fn read_files(
+    report: &mut AnalyzeReport,
     store: &OpenStore,
     images: &[Chosen],
     request: &AnalyzeRequest,
     progress: &dyn Progress,
-) -> Result<FilesReport> {
+) -> Result<()> {
     let (tally_bytes, own_bytes) = memory_of_each(images, request);
     let tally = Mutex::new(Tally::new(images.len(), tally_bytes));
     let files = for_each(images, request.threads, |number, image: &Chosen| {
@@ -236,7 +237,11 @@ fn read_files(
         tally.lock().set(number, pieces.sample(), pieces.into_found());
         Ok(counted)
     })?;
-    Ok(files_report(images, files, &tally.into_inner(), request.threads))
+    for (image, files) in images.iter().zip(&files) {
+        report.notes.extend(files.notes.iter().map(|note| format!("{}: {note}", image.name)));
+    }
+    report.files = Some(files_report(images, files, &tally.into_inner(), request.threads));
+    Ok(())
 }
 
 fn files_report(images: &[Chosen], files: Vec<ImageFiles>, tally: &Tally, threads: usize) -> FilesReport {

@@ -179,9 +179,9 @@ pub struct FilesOfImage {
     pub image: String,
     /// Filesystems whose files were read.
     pub filesystems: Vec<String>,
-    /// Number of files with contents; one with several names counts once.
+    /// Number of files that are not empty; one with several names counts once.
     pub files: u64,
-    /// Their contents.
+    /// Their contents, without holes and pages of zeros.
     pub bytes: u64,
     /// Number of different contents.
     pub distinct_files: u64,

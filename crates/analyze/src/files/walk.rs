@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 4096;
 /// Called with the digest of a file's contents and their length without zeros, or the reason why something cannot be read.
 type Visit<'v> = &'v mut dyn FnMut(Result<(Digest, u64)>);
 
-/// Visits the contents of all files that have any.
+/// Visits the contents of all files that are not empty.
 ///
 /// # Errors
 /// Errors that are no damage.
