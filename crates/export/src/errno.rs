@@ -11,7 +11,8 @@ use rustix::io::Errno;
 /// The number for an error of a tree or an open file.
 pub(crate) fn errno_of(error: &Error) -> Errno {
     match (source_kind(error), error.kind()) {
-        (Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded), _) => Errno::NOSPC,
+        (Some(io::ErrorKind::StorageFull), _) => Errno::NOSPC,
+        (Some(io::ErrorKind::QuotaExceeded), _) => Errno::DQUOT,
         (Some(io::ErrorKind::FileTooLarge), _) => Errno::FBIG,
         (Some(io::ErrorKind::ReadOnlyFilesystem), ErrorKind::Refused) => Errno::ROFS,
         (Some(io::ErrorKind::AlreadyExists), ErrorKind::Refused) => Errno::EXIST,
@@ -49,6 +50,10 @@ mod tests {
             (Error::corrupt("a damaged block"), Errno::IO),
             (Error::io("reading", io::Error::from(io::ErrorKind::PermissionDenied)), Errno::IO),
             (Error::transient("busy"), Errno::BUSY),
+            (
+                Error::refused("the quota of lab").with_source(io::Error::from(io::ErrorKind::QuotaExceeded)),
+                Errno::DQUOT,
+            ),
             (Error::bug("impossible"), Errno::IO),
             (full.within("writing a disk"), Errno::NOSPC),
             (

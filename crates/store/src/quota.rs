@@ -273,6 +273,8 @@ fn refusal(limit: &Limit, used: u64, more: u64) -> Error {
         "the {} is {} bytes, of which {used} are used, and this adds {more}: forget versions, or have the limit raised",
         limit.what, limit.limit_bytes
     ))
+    // Programs that copy into a mounted tree get the error number for it.
+    .with_source(std::io::Error::from(std::io::ErrorKind::QuotaExceeded))
 }
 
 #[cfg(test)]

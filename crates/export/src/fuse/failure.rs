@@ -42,7 +42,8 @@ impl Failure {
     pub(super) fn reportable(&self) -> Option<&Error> {
         match self {
             Self::Tree(error)
-                if self.number().code() == libc::EIO || error.kind() == ErrorKind::Transient =>
+                if matches!(self.number().code(), libc::EIO | libc::EDQUOT)
+                    || error.kind() == ErrorKind::Transient =>
             {
                 Some(error)
             }
@@ -73,6 +74,11 @@ mod tests {
             (Error::transient("locked"), libc::EBUSY, true),
             (Error::io("reading", io::ErrorKind::Other.into()), libc::EIO, true),
             (full(), libc::ENOSPC, false),
+            (
+                Error::refused("no").with_source(io::Error::from(io::ErrorKind::QuotaExceeded)),
+                libc::EDQUOT,
+                true,
+            ),
             (full().within("closing"), libc::ENOSPC, false),
         ] {
             let failure = Failure::from(error);

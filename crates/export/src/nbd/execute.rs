@@ -54,7 +54,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let number = match errno_of(&error) {
-            Errno::NOSPC => ErrorNumber::NoSpace,
+            Errno::NOSPC | Errno::DQUOT => ErrorNumber::NoSpace,
             Errno::PERM => ErrorNumber::NotPermitted,
             _ => ErrorNumber::Io,
         };
