@@ -89,6 +89,8 @@ pub(crate) struct Upload {
     usage: Usage,
     bytes: AtomicU64,
     bytes_max: u64,
+    /// Whether the token has a quota: then new data replaces the oldest that its uploads left.
+    has_quota: bool,
     /// The ids that its sender may refer to; `None` when the sender reads everything.
     known: Option<Known>,
     /// Declared after `session`, so it is dropped after it: it holds the store's lock.
@@ -154,6 +156,7 @@ impl Uploads {
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
+            has_quota: who.quota_bytes.is_some(),
             session: RwLock::new(Some(
                 writer.acting_as(by.clone()).session()?.with_known_check(known).with_limits(who.limits()),
             )),
@@ -408,7 +411,10 @@ impl Upload {
             };
             if is_new {
                 let (length, limit) = (stored.len() as u64, self.limit_for(header.kind));
-                self.usage.add_to_latest(length, limit, &self.writer, owner_name(&self.owner))?;
+                match self.has_quota {
+                    true => self.usage.add_to_latest(length, limit, &self.writer, owner_name(&self.owner))?,
+                    false => self.usage.add(length, limit)?,
+                }
                 self.bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
                 let frame = EncodedFrame {
                     kind: header.kind,

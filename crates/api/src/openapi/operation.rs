@@ -182,9 +182,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Health => (200, text("text/plain", "The origin runs")),
         Endpoint::Metrics => (200, text("text/plain", "docs/metrics.md explains each")),
         Endpoint::OpenApi => (200, content("application/json", "OpenAPI 3.1", json!({ "type": "object" }))),
-        Endpoint::Store => {
-            reply::<StoreFacts>(schemas, 200, "The store, restricted to what the token may read")
-        }
+        Endpoint::Store => reply::<StoreFacts>(schemas, 200, "What the token may read of the store"),
         Endpoint::StoreKeys => {
             reply::<StoreKeys>(schemas, 200, "For memory only. They are the same for every token")
         }
