@@ -342,7 +342,20 @@ fn doubtful_groups_are_kept_in_full() {
         text(1, &[logical("a", USUAL, segments), logical("b", USUAL, &[linear(1, 0, 1, 9)])])
     };
     let good = volume(&[linear(1, 0, 2, 3)]);
+    let on = |name: &str| {
+        segment(1, 0, 2, &format!("type = \"striped\"\nstripe_count = 1\nstripes = [\"{name}\", 0]"))
+    };
+    let loop_of_two = text(
+        1,
+        &[
+            logical("a", USUAL, &[on("b")]),
+            logical("b", USUAL, &[on("a")]),
+            logical("c", USUAL, &[linear(1, 0, 2, 3)]),
+        ],
+    );
     for (text, reason) in [
+        (volume(&[on("a")]), "logical volume a is made of itself"),
+        (loop_of_two, "logical volume a is made of itself"),
         (volume(&[linear(1, 0, 2, 19)]), "ends behind its physical volume"),
         (volume(&[linear(1, 0, 1, 20)]), "ends behind its physical volume"),
         (volume(&[linear(1, 0, 2, 8)]), "a and b have an extent in common"),

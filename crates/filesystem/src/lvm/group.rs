@@ -91,6 +91,8 @@ pub(super) struct Volume {
     pub(super) segments: Vec<Segment>,
     /// Why its contents cannot be read from its segments.
     pub(super) reason: Option<String>,
+    /// Texts in its segments that are not on physical volumes: the names of the logical volumes that it is made of are among them.
+    uses: BTreeSet<String>,
 }
 
 /// A volume group.
@@ -140,12 +142,13 @@ impl Group {
             physical.push(read);
         }
         let mut volumes = Vec::new();
-        let mut parts = BTreeSet::new();
         for (name, section) in sections(section, "logical_volumes") {
-            let mut read = Reader { keys: &keys, extent_length, parts: &mut parts, reason: None };
+            let read = Reader { keys: &keys, extent_length, uses: BTreeSet::new(), reason: None };
             let volume = read.volume(name, section);
             volumes.push(volume.map_err(|error| Error::corrupt(format!("logical volume {name}: {error}")))?);
         }
+        check_composed(&volumes)?;
+        let parts: BTreeSet<String> = volumes.iter().flat_map(|volume| volume.uses.iter().cloned()).collect();
         for volume in volumes.iter_mut().filter(|volume| parts.contains(&volume.name)) {
             volume.reason.get_or_insert_with(|| "another logical volume uses it".to_owned());
         }
@@ -221,19 +224,49 @@ fn unknown_flag(section: &Section, status: &[&str], flags: &[&str]) -> Result<Op
     Ok(found.first().map(|flag| (*flag).to_owned()))
 }
 
+/// Checks that logical volumes that are made of others end in extents: no chain of them leads back to itself.
+fn check_composed(volumes: &[Volume]) -> Result<()> {
+    let mut open: BTreeMap<&str, &Volume> = volumes
+        .iter()
+        .filter(|volume| volume.segments.is_empty())
+        .map(|volume| (&*volume.name, volume))
+        .collect();
+    let names: BTreeSet<&str> = volumes.iter().map(|volume| &*volume.name).collect();
+    // Those that use no logical volume, like one of zeros, need none.
+    let is_composed = |volume: &Volume| volume.uses.iter().any(|used| names.contains(&**used));
+    loop {
+        let before = open.len();
+        let ends = |volume: &Volume| {
+            volume.uses.iter().any(|used| names.contains(&**used) && !open.contains_key(&**used))
+        };
+        let left: BTreeMap<&str, &Volume> = open
+            .iter()
+            .filter(|(_, volume)| is_composed(volume) && !ends(volume))
+            .map(|(name, volume)| (*name, *volume))
+            .collect();
+        match left.keys().next() {
+            None => return Ok(()),
+            Some(name) if left.len() == before => {
+                return Err(Error::corrupt(format!("logical volume {name} is made of itself")));
+            }
+            Some(_) => open = left,
+        }
+    }
+}
+
 /// Reads a logical volume.
 struct Reader<'g, 's> {
     /// The names of the physical volumes in the text, and their indexes.
     keys: &'g BTreeMap<&'s str, usize>,
     extent_length: u64,
-    /// Texts in segments: the names of logical volumes that are parts of others are among them.
-    parts: &'g mut BTreeSet<String>,
+    /// See [`Volume::uses`].
+    uses: BTreeSet<String>,
     /// Why the volume's contents cannot be read.
     reason: Option<String>,
 }
 
 impl Reader<'_, '_> {
-    fn volume(&mut self, name: &str, section: &Section) -> Result<Volume> {
+    fn volume(mut self, name: &str, section: &Section) -> Result<Volume> {
         let flag = unknown_flag(section, &["READ", "WRITE", "VISIBLE", "FIXED_MINOR"], &["ACTIVATION_SKIP"])?;
         self.reason = flag.map(|flag| format!("it has the flag {flag}"));
         if !section.texts("status")?.contains(&"VISIBLE") {
@@ -262,7 +295,7 @@ impl Reader<'_, '_> {
             position = *end;
         }
         let segments = found.into_iter().filter_map(|(_, _, segment)| segment).collect();
-        Ok(Volume { name: name.to_owned(), segments, reason: self.reason.take() })
+        Ok(Volume { name: name.to_owned(), segments, reason: self.reason, uses: self.uses })
     }
 
     /// A segment; `None` if it has no extents of its own.
@@ -278,7 +311,7 @@ impl Reader<'_, '_> {
         let mut is_direct = false;
         section.visit_texts(&mut |text| {
             is_direct |= self.keys.contains_key(text);
-            self.parts.insert(text.to_owned());
+            self.uses.insert(text.to_owned());
         });
         if is_direct {
             return Err(Error::corrupt(format!("of type {kind}, it uses a physical volume directly")));
@@ -310,7 +343,7 @@ impl Reader<'_, '_> {
             match self.keys.get(name.as_str()) {
                 Some(index) => places.push((*index, *first)),
                 None => {
-                    self.parts.insert(name.clone());
+                    self.uses.insert(name.clone());
                     composed += 1;
                 }
             }
