@@ -117,6 +117,8 @@ impl Scheduler {
             Source::Peer(node) => self.is_doubted(now, node),
             Source::Origin => false,
         });
+        // A home that answers is probably receiving the piece from the origin, which would send it to another node, too.
+        let is_fetched = asks.iter().any(|ask| ask.fetch) && !is_doubted;
         let (can_wait, piece_length) = (piece.want.can_wait, piece.want.ids.len());
         let always_at = last + if can_wait { HEDGE_WAITING } else { HEDGE_ALWAYS };
         let may_hedge = (self.hedge_credit >= HEDGE_COST || is_doubted) && !can_wait;
@@ -133,7 +135,8 @@ impl Scheduler {
             return (now + HEDGE_ALWAYS).min(first + self.silence_max());
         };
         let is_large = piece_length > ORIGIN_HEDGE_IDS_MAX && !is_doubted;
-        if source == Source::Origin && is_large && now < always_at {
+        let from_origin = source == Source::Origin || fetch;
+        if from_origin && (is_large || is_fetched) && now < always_at {
             return always_at;
         }
         self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);

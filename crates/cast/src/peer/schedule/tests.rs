@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use platter_image::{BlockId, Kind, Score};
 
+use super::home::{affinity, node_hash};
 use super::*;
 use crate::peer::filter::{FilterVersion, Holdings, PieceCursor};
 use crate::peer::{ASK_IDS_MAX, NodeId};
@@ -187,6 +188,38 @@ fn a_large_piece_is_hedged_at_the_origin_only_when_its_home_is_silent() {
         };
         assert_eq!(hedge.source, Source::Origin);
         assert!(now >= MS + least && now < 3000 * MS, "{length} ids after {now:?}");
+    }
+}
+
+/// A home that receives a piece from the origin takes longer than others. Neither another home nor this node fetches it meanwhile,
+/// because the origin would then send it twice. A peer that has it is asked.
+#[test]
+fn a_piece_is_fetched_once_more_only_when_its_home_is_silent() {
+    for (holder, least) in [(false, Duration::from_secs(2)), (true, Duration::ZERO)] {
+        let mut scheduler = scheduler(true);
+        scheduler.add_peer(node(1));
+        scheduler.add_peer(node(2));
+        let group = (0..).find(|first| {
+            let mine = node_hash(&node(0));
+            let others = [node(1), node(2)].map(|other| affinity(node_hash(&other), u64::from(*first)));
+            others.iter().all(|other| *other > affinity(mine, u64::from(*first)))
+        });
+        let first = group.unwrap();
+        scheduler.want(MS, want(first..first + 1)).unwrap();
+        let ask = next_ask(&mut scheduler, MS);
+        assert!(ask.fetch, "{ask:?}");
+        if holder {
+            tell(&mut scheduler, 3, first..first + 1);
+        }
+        let mut now = MS;
+        let hedge = loop {
+            now = scheduler.poll_timeout().unwrap().max(now);
+            if let Some(ScheduleEvent::Ask(ask)) = scheduler.poll_event(now) {
+                break ask;
+            }
+        };
+        assert_eq!(hedge.source == Source::Peer(node(3)), holder, "{hedge:?}");
+        assert!(now >= MS + least && now < 3000 * MS, "{holder} after {now:?}");
     }
 }
 
