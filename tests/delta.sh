@@ -117,7 +117,8 @@ same_as_plain "after half of an install" lab/disk "$WORK/target"
 # The files are incompressible, so as much of the frames is fetched as of the data is missing.
 missing=$(($(jq .written_bytes "$WORK/plain.json") - $(fact .delta.kept_bytes)))
 check "after half of an install: much is kept" [ "$(fact '.delta.kept_bytes > 30000000')" = true ]
-check "after half of an install: only the rest is fetched" at_most "$(fact .fetched_bytes)" "$((missing * 105 / 100))"
+# Frames are fetched completely, and how blocks share them depends on the threads of the capture.
+check "after half of an install: only the rest is fetched" at_most "$(fact .fetched_bytes)" "$((missing * 105 / 100 + 1000000))"
 
 # Killed at random moments, then again.
 is_headless() { cmp -n 4096 "$1" /dev/zero; }
