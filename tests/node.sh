@@ -197,7 +197,8 @@ node --cache-size 16M
 "$PLATTER" attach lab/other --node "$CACHE" >/dev/null
 : >"$WORK/sizes"
 while :; do
-	find "$CACHE" -type f -printf '%s\n' 2>/dev/null | awk '{ sum += $1 } END { print sum }' >>"$WORK/sizes"
+	# A segment may be evicted while it is listed.
+	{ find "$CACHE" -type f -printf '%s\n' 2>/dev/null || true; } | awk '{ sum += $1 } END { print sum }' >>"$WORK/sizes"
 	sleep 0.02
 done &
 watcher=$!
