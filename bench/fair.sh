@@ -76,8 +76,8 @@ one_run() {
 		print used < sum ? 1 - used / sum : 0 >>(series "/dropped") }' <<<"${shares[*]}"
 }
 ends() {
-	local pid
-	for pid in "${!RUNNING[@]}"; do end "$pid"; done
+	# The end of one side of the TCP flow ends the other.
+	end_begun
 	"$ROOM" down
 	rm -f "$WORK/memory"/target-*
 }

@@ -54,7 +54,10 @@ end() { # PID [SIGNAL]
 }
 end_begun() { # whatever was begun and not ended
 	local pid
-	for pid in "${!RUNNING[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+	for pid in "${!RUNNING[@]}"; do
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
 	RUNNING=()
 }
 wait_for() { # COMMAND...: until it is true, for five minutes
