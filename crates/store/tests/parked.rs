@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 #![allow(clippy::disallowed_methods, reason = "accesses the store's files directly")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
 use platter_image::{BlockId, Domain, FrameIndex, FrameStore, Kind};
@@ -83,15 +83,21 @@ fn a_damaged_frame_of_a_parked_pack_is_not_relied_on() {
     assert!(store.read_block(Kind::Data, &bad).is_ok());
 }
 
-#[test]
-fn discarding_a_parked_pack_frees_its_space() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = StorePlace::on_system(folder.path().join("store"));
+/// A new store in this directory, with one parked pack.
+fn with_one_parked(dir: &Path) -> (StorePlace, Store) {
+    let place = StorePlace::on_system(dir.join("store"));
     Store::init(&place).unwrap();
     let store = Store::open_writer(&place).unwrap();
     let session = store.session().unwrap();
     session.append(&frame(1).1).unwrap();
     session.park("a", 1).unwrap();
+    (place, store)
+}
+
+#[test]
+fn discarding_a_parked_pack_frees_its_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, store) = with_one_parked(folder.path());
     store.session().unwrap().park("a", 1).unwrap();
     let parked = store.parked().unwrap();
     assert_eq!(parked.len(), 1, "an empty session parks nothing");
@@ -103,12 +109,7 @@ fn discarding_a_parked_pack_frees_its_space() {
 #[test]
 fn discarding_what_was_interrupted_removes_parked_packs() {
     let folder = tempfile::tempdir().unwrap();
-    let place = StorePlace::on_system(folder.path().join("store"));
-    Store::init(&place).unwrap();
-    let store = Store::open_writer(&place).unwrap();
-    let session = store.session().unwrap();
-    session.append(&frame(1).1).unwrap();
-    session.park("a", 1).unwrap();
+    let (place, store) = with_one_parked(folder.path());
     let length = store.parked().unwrap()[0].length;
     drop(store);
     let discarded = Store::discard_interrupted(&place).unwrap();

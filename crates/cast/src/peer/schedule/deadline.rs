@@ -117,7 +117,7 @@ impl Scheduler {
             Source::Peer(node) => self.is_doubted(now, node),
             Source::Origin => false,
         });
-        // A home that answers is probably receiving the piece from the origin, which would send it to another node, too.
+        // A home that answers is probably receiving the piece from the origin, which would then send it twice.
         let is_fetched = asks.iter().any(|ask| ask.fetch) && !is_doubted;
         let (can_wait, piece_length) = (piece.want.can_wait, piece.want.ids.len());
         let always_at = last + if can_wait { HEDGE_WAITING } else { HEDGE_ALWAYS };
