@@ -217,7 +217,7 @@ pub(crate) enum Command {
     Unprotect(Protect),
     /// Limit what the images below a name may hold
     ///
-    /// Counted is each distinct block of the versions, up to the last byte that one of them uses, and each distinct page of their
+    /// A quota counts each distinct block of the versions once, up to the last byte that one of them uses, and each distinct page of their
     /// recipes, uncompressed (`analyze` counts the used sectors as DISTINCT, without pages). So a clone costs nothing, a change its
     /// changed blocks, and it does not matter what other images have. A capture, publication, clone, import or rename that would exceed the quota is
     /// refused. Forgotten versions do not count.
