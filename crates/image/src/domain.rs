@@ -11,21 +11,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chacha20poly1305::aead::inout::InOutBuf;
-use chacha20poly1305::{AeadInOut, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 use parking_lot::RwLock;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
+use crate::aead::{self, NONCE_LENGTH, TAG_LENGTH};
 use crate::{BlockId, Error, Kind, Result};
 
 /// Bytes of a master key.
 pub const MASTER_KEY_LENGTH: usize = 32;
 /// Bytes of the keys that [`DomainKeys::export`] returns.
 pub const EXPORTED_KEYS_LENGTH: usize = 4 * 32;
-/// Bytes of a nonce.
-const NONCE_LENGTH: usize = 24;
-/// Bytes of an authentication tag.
-const TAG_LENGTH: usize = 16;
 /// Bytes by which encryption makes a payload longer: nonce and tag.
 pub(crate) const SEAL_LENGTH: usize = NONCE_LENGTH + TAG_LENGTH;
 /// The most keys that one process holds.
@@ -134,9 +129,6 @@ pub struct DomainKeys {
     overlays: [u8; 32],
     frame: [u8; 32],
     nonce: [u8; 32],
-    // Erases its key by itself.
-    #[zeroize(skip)]
-    frames: XChaCha20Poly1305,
     #[zeroize(skip)]
     sealed: AtomicU64,
 }
@@ -179,7 +171,6 @@ impl DomainKeys {
             overlays: *overlays,
             frame: *frame,
             nonce: *Zeroizing::new(blake3::derive_key("platter 2026-11-25 nonces of a process", seed)),
-            frames: XChaCha20Poly1305::new(frame.into()),
             sealed: AtomicU64::new(0),
         }
     }
@@ -228,41 +219,46 @@ impl DomainKeys {
         BlockId(*blake3::keyed_hash(key, contents).as_bytes())
     }
 
-    /// Encrypts a payload: nonce, ciphertext and tag. `binding` is authenticated with it.
+    /// Replaces `sealed` by the encrypted payload: nonce, ciphertext and tag. `binding` is authenticated with it.
     ///
     /// The nonce is derived from the random seed of the process, a counter, and the ids and lengths in `about`. So two
     /// payloads of one process never share a nonce, nor do those of two processes that a snapshot of a virtual
     /// machine gave the same seed, unless they have the same blocks.
-    pub(crate) fn seal(&self, binding: &[u8], about: &[u8], payload: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn seal(
+        &self,
+        binding: &[u8],
+        about: &[u8],
+        payload: &[u8],
+        sealed: &mut Vec<u8>,
+    ) -> Result<()> {
         let mut nonce = [0; NONCE_LENGTH];
         let mut hasher = blake3::Hasher::new_keyed(&self.nonce);
         hasher.update(&self.sealed.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         hasher.update(binding).update(about).update(&xxh3(payload).to_le_bytes());
         hasher.finalize_xof().fill(&mut nonce);
-        let mut sealed = vec![0; payload.len() + SEAL_LENGTH];
-        let (head, rest) = sealed.split_at_mut(NONCE_LENGTH);
-        let (text, end) = rest.split_at_mut(payload.len());
-        head.copy_from_slice(&nonce);
-        let failed = || Error::bug("a frame cannot be encrypted");
-        let buffer = InOutBuf::new(payload, text).map_err(|_| failed())?;
-        let tag = self.frames.encrypt_inout_detached(&XNonce::from(nonce), binding, buffer);
-        end.copy_from_slice(&tag.map_err(|_| failed())?);
-        Ok(sealed)
+        sealed.clear();
+        sealed.reserve(payload.len() + SEAL_LENGTH);
+        sealed.extend_from_slice(&nonce);
+        sealed.extend_from_slice(payload);
+        let tag = aead::seal(&self.frame, &nonce, binding, &mut sealed[NONCE_LENGTH..])
+            .map_err(|_| Error::bug("a frame cannot be encrypted"))?;
+        sealed.extend_from_slice(&tag);
+        Ok(())
     }
 
     /// Replaces `payload` by the decrypted contents of `sealed`.
     ///
     /// # Errors
-    /// `Corrupt` when it was not encrypted with this key and `binding`.
+    /// `Corrupt` when it was not encrypted with this key and `binding`; `payload` is then unspecified.
     pub(crate) fn open(&self, binding: &[u8], sealed: &[u8], payload: &mut Vec<u8>) -> Result<()> {
         let short = || Error::corrupt("frame: shorter than nonce and tag");
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_LENGTH>().ok_or_else(short)?;
         let (text, tag) = rest.split_last_chunk::<TAG_LENGTH>().ok_or_else(short)?;
-        payload.resize(text.len(), 0);
-        let buffer = InOutBuf::new(text, payload).map_err(|_| Error::bug("two lengths of one payload"))?;
-        self.frames.decrypt_inout_detached(&XNonce::from(*nonce), binding, buffer, &Tag::from(*tag)).map_err(
-            |_| Error::corrupt("frame: it was not encrypted with the key of this store, or was changed"),
-        )
+        payload.clear();
+        payload.extend_from_slice(text);
+        aead::open(&self.frame, nonce, binding, tag, payload).map_err(|_| {
+            Error::corrupt("frame: it was not encrypted with the key of this store, or was changed")
+        })
     }
 }
 
@@ -281,6 +277,12 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
+    fn seal(keys: &DomainKeys) -> Vec<u8> {
+        let mut sealed = vec![1; 100];
+        keys.seal(b"header", b"ids", b"contents", &mut sealed).unwrap();
+        sealed
+    }
+
     /// Golden vectors: what is derived from a master key is frozen.
     #[test]
     fn derived_keys_are_frozen() {
@@ -292,7 +294,7 @@ mod tests {
         let there = DomainKeys::import(keys.domain(), &keys.export(), &[2; 32]);
         assert_eq!(there.export(), keys.export());
         let mut opened = Vec::new();
-        there.open(b"header", &keys.seal(b"header", b"ids", b"contents").unwrap(), &mut opened).unwrap();
+        there.open(b"header", &seal(&keys), &mut opened).unwrap();
         assert_eq!(opened, b"contents");
         let overlay = BlockId::of(Kind::Data, &*keys.of_overlay(&[2; 16])).to_string();
         assert_eq!(overlay, include_str!("../golden/overlay-key.hex").trim());
@@ -301,8 +303,8 @@ mod tests {
     #[test]
     fn a_payload_is_opened_only_with_its_key_and_binding() {
         let (keys, other) = (DomainKeys::derive(&[7; 32], &[1; 32]), DomainKeys::derive(&[8; 32], &[1; 32]));
-        let sealed = keys.seal(b"header", b"ids", b"contents").unwrap();
-        assert_ne!(sealed, keys.seal(b"header", b"ids", b"contents").unwrap(), "nonces are new each time");
+        let sealed = seal(&keys);
+        assert_ne!(sealed, seal(&keys), "nonces are new each time");
         let mut opened = Vec::new();
         keys.open(b"header", &sealed, &mut opened).unwrap();
         assert_eq!(opened, b"contents");

@@ -81,24 +81,26 @@ impl FrameBuilder {
     /// `Bug` when the compressor fails, or its output does not decompress to the input (design: frames); `Refused` when this
     /// process lacks the key of the domain.
     pub fn encode(self, compressor: &mut Compressor) -> Result<EncodedFrame> {
+        let mut sealed = std::mem::take(&mut compressor.sealed);
         let compressed = compressor.compress(&self.raw)?;
         let (codec, payload) = match compressed {
             Some(payload) => (Codec::Zstd, payload),
             None => (Codec::Raw, &self.raw[..]),
         };
         let mut header = FrameHeader::new(self.kind, codec, self.domain, self.blocks, payload.len());
-        let sealed = match header.cipher {
-            Cipher::None => None,
+        let payload = match header.cipher {
+            Cipher::None => payload,
             Cipher::XChaCha20Poly1305 => {
                 let ids: Vec<u8> = header.blocks.iter().flat_map(|block| block.id.0).collect();
-                Some(self.domain.keys()?.seal(&header.binding(), &ids, payload)?)
+                self.domain.keys()?.seal(&header.binding(), &ids, payload, &mut sealed)?;
+                &sealed
             }
         };
-        let payload = sealed.as_deref().unwrap_or(payload);
         header.set_payload(payload);
         let mut stored = Vec::with_capacity(header.stored_length());
         header.write(&mut stored);
         stored.extend_from_slice(payload);
+        compressor.sealed = sealed;
         Ok(EncodedFrame { kind: self.kind, stored, raw_length: header.raw_length, blocks: header.blocks })
     }
 }
@@ -110,6 +112,8 @@ pub struct Compressor {
     compressed: Vec<u8>,
     checker: zstd_safe::DCtx<'static>,
     checked: Vec<u8>,
+    /// The encrypted payload.
+    sealed: Vec<u8>,
 }
 
 impl Compressor {
@@ -129,6 +133,7 @@ impl Compressor {
             compressed: Vec::with_capacity(zstd_safe::compress_bound(RAW_LENGTH_MAX)),
             checker: zstd_safe::DCtx::try_create().ok_or_else(failed)?,
             checked: Vec::with_capacity(RAW_LENGTH_MAX),
+            sealed: Vec::new(),
         })
     }
 

@@ -21,7 +21,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "platter-image",
         own: &[],
-        foreign: Some(&["blake3", "chacha20poly1305", "parking_lot", "twox-hash", "zeroize", "zstd-safe"]),
+        foreign: Some(&["blake3", "chacha20", "parking_lot", "ring", "twox-hash", "zeroize", "zstd-safe"]),
     },
     Rule { name: "platter-vfs", own: &[], foreign: None },
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
