@@ -51,6 +51,7 @@ const RULES: &[Rule] = &[
         own: &["platter-image"],
         foreign: Some(&[
             "argon2",
+            "blake3",
             "chacha20",
             "chacha20poly1305",
             "getrandom",
