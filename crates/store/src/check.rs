@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use platter_encryption::KeyFile;
 use platter_image::frame::FrameHeader;
 use platter_image::page::State;
 use platter_image::recipe::{Recipe, check_piece};
@@ -15,13 +16,13 @@ use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameIndex, K
 use platter_vfs::VfsFile;
 
 use crate::block_lengths::BlockLengths;
-use crate::catalog::{PackRow, PackState};
+use crate::catalog::{PackRow, PackState, damaged_earlier_logs, header_damage};
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
 use crate::quarantine::now_unix_ms;
 use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
 use crate::salvage::read_records;
-use crate::store::Store;
+use crate::store::{Store, Writer};
 use platter_pack::{FrameRow, HEADER_LENGTH, read_row};
 use platter_records::HoardMember;
 use platter_records::PackId;
@@ -162,6 +163,7 @@ impl Store {
             health: StoreHealth::default(),
         };
         let (rows, versions, members, integrity, given) = {
+            let integrity = self.catalog_damage()?;
             let catalog = self.catalog()?;
             let rows = catalog.packs()?;
             // After the packs: these numbers may then be newer than the packs, but never older.
@@ -169,7 +171,7 @@ impl Store {
                 versions: catalog.last_numbers()?.into_iter().collect(),
                 edit_lock: catalog.last_edit_lock()?,
             };
-            (rows, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?, given)
+            (rows, catalog.all_versions(), catalog.hoard_members(), integrity, given)
         };
         let files = self.place().list_packs()?;
         // Observations from now on are not lifted: they may be newer than our read of the frame.
@@ -207,13 +209,22 @@ impl Store {
             Ok(members) => members.iter().for_each(|member| check.boot_set(member)),
             Err(error) => check.damage(error.with_causes(), |_| {}),
         }
-        if let Err(error) = self.place().read_key_file() {
-            check.damage(error.with_causes(), |_| {});
-        }
+        check.key_slots();
         // Not damage: it cannot be written if the file system is read-only.
         drop(self.restore_standing_copy());
+        check.earlier_logs()?;
         check.exposure()?;
         Ok(check.report)
+    }
+
+    /// Returns what is wrong with the catalog's file.
+    fn catalog_damage(&self) -> Result<Vec<String>> {
+        // No other thread uses the catalog while its header is read.
+        let _writer = self.0.writer.as_ref().map(Writer::catalog);
+        let catalog = self.catalog()?;
+        let mut found = catalog.integrity()?;
+        found.extend(header_damage(self.place())?);
+        Ok(found)
     }
 }
 
@@ -260,6 +271,43 @@ impl Check<'_> {
             self.find(Severity::Exposure, what, |_| {});
         }
         Ok(())
+    }
+
+    /// Reports earlier change logs that are damaged. Versions do not need them.
+    fn earlier_logs(&mut self) -> Result<()> {
+        if !self.options.read_data {
+            return Ok(());
+        }
+        for path in damaged_earlier_logs(self.store.place())? {
+            let what = format!(
+                "{} is damaged or incomplete, so `platter log` cannot show all changes that it had; nothing else needs it, and it can be \
+                 removed",
+                path.display()
+            );
+            self.find(Severity::Leak, what, |_| {});
+        }
+        Ok(())
+    }
+
+    /// Checks the key slots of an encrypted store, as far as that is possible without their secrets.
+    fn key_slots(&mut self) {
+        let place = self.store.place();
+        match place.read_key_file() {
+            Ok(keys) => {
+                for slot in keys.iter().flat_map(KeyFile::damaged_slots) {
+                    let what = format!(
+                        "{}: key slot {} ({:?}) is damaged, so its secret no longer opens the store: put back a copy of the file, or run \
+                         `platter encryption remove {}` with another secret and add this one again",
+                        place.key_file().display(),
+                        slot.number,
+                        slot.label,
+                        slot.number
+                    );
+                    self.damage(what, |_| {});
+                }
+            }
+            Err(error) => self.damage(error.with_causes(), |_| {}),
+        }
     }
 
     fn damage(&mut self, what: String, place: impl FnOnce(&mut Finding)) {

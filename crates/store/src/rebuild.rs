@@ -335,7 +335,8 @@ fn add_forgotten(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) 
 /// Writes version records again that are in damaged frames. Adds a note for each.
 fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
     let unsound = store.0.unsound();
-    let versions = store.catalog()?.all_versions()?;
+    let mut versions = store.catalog()?.all_versions()?;
+    versions.extend(store.catalog()?.former()?);
     let is_lost = |id: &BlockId| unsound.binary_search(id).is_ok();
     let lost: Vec<&Version> = versions.iter().filter(|version| is_lost(&version.record_id)).collect();
     if lost.is_empty() {

@@ -354,13 +354,13 @@ impl Session {
         Ok(())
     }
 
-    /// Writes version records again whose frames are damaged.
+    /// Writes version records again whose frames are damaged. Packs keep those of former versions, too.
     fn mend_records(&self, change: &Change<'_>, state: &mut State, unsound: &[BlockId]) -> Result<()> {
         if unsound.is_empty() {
             return Ok(());
         }
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
-        for version in change.versions_by_time()? {
+        for version in change.versions_by_time()?.into_iter().chain(change.former()?) {
             let is_bad = unsound.binary_search(&version.record_id).is_ok();
             if !is_bad || state.index.locate(&version.record_id).is_some() {
                 continue;

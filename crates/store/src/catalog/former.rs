@@ -38,6 +38,11 @@ fn forgotten(connection: &Connection) -> Result<Vec<Version>> {
     rows.into_iter().map(|row| version(&without_fate(row))).collect()
 }
 
+fn former(connection: &Connection) -> Result<Vec<Version>> {
+    let rows = table::read(connection, &FORMER, "ORDER BY image, number", &[])?;
+    rows.into_iter().map(|row| version(&without_fate(row))).collect()
+}
+
 /// Converts to a row of `versions`, which has the score in place of the fate.
 fn without_fate(mut row: Row) -> Row {
     if let Ok(record) = VersionRecord::from_json(row.text(5)) {
@@ -57,6 +62,11 @@ impl Catalog {
     /// Returns all forgotten versions, ordered by image and number.
     pub(crate) fn forgotten(&self) -> Result<Vec<Version>> {
         forgotten(&self.connection)
+    }
+
+    /// Returns all versions that no longer exist under these names, ordered by image and number.
+    pub(crate) fn former(&self) -> Result<Vec<Version>> {
+        former(&self.connection)
     }
 
     /// Returns all protected versions, ordered by image and number.
@@ -91,6 +101,11 @@ impl Change<'_> {
     pub(crate) fn had_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
         let row = self.row(&FORMER, &[text(&name.image), number(name.number)])?;
         Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
+    }
+
+    /// As [`Catalog::former`].
+    pub(crate) fn former(&self) -> Result<Vec<Version>> {
+        former(self.transaction)
     }
 
     /// Returns the record of a version that was forgotten or renamed.

@@ -39,14 +39,15 @@ pub(crate) use collect::CatalogRoots;
 pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
     Beginning, ChangePosition, PackedChanges, State, blocks as change_blocks, create as create_log,
-    create_new as create_new_log, encode_frames as encode_changes, entry_end, first_position, hash_of_change,
-    read as read_log, read_after, read_all_texts, read_texts,
+    create_new as create_new_log, damaged_earlier_logs, encode_frames as encode_changes, entry_end,
+    first_position, hash_of_change, read as read_log, read_after, read_all_texts, read_texts,
 };
 pub use log::{ChangeLogContents, decode_change_log};
 pub(crate) use old::Sources;
 pub(crate) use removal::{remove_catalog, remove_journals};
 pub use replica::{ReplicatedChange, RowKey};
 pub use row::RowChange;
+pub(crate) use schema::header_damage;
 pub(crate) use write::{Change, Register};
 
 /// How long a statement waits for a lock of another process.

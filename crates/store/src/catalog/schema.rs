@@ -91,6 +91,42 @@ impl Catalog {
     }
 }
 
+/// Fields of the database's header that have the same value in every catalog, by offset (sqlite.org/fileformat2.html). SQLite
+/// ignores some of them when it reads, and refuses to write, or writes differently, when they are wrong.
+const FIXED: [(usize, &[u8]); 8] = [
+    (0, b"SQLite format 3\0"),
+    // No write-ahead log, and no reserved bytes at the end of pages.
+    (18, &[1, 1, 0, 64, 32, 32]),
+    // Schema format.
+    (44, &[0, 0, 0, 4]),
+    // No incremental vacuum; UTF-8.
+    (52, &[0, 0, 0, 0, 0, 0, 0, 1]),
+    (60, &(FORMAT_VERSION as u32).to_be_bytes()),
+    (64, &[0; 4]),
+    (68, &(APPLICATION_ID as u32).to_be_bytes()),
+    (72, &[0; 20]),
+];
+
+/// Returns what is wrong with the header of the catalog's file. The caller makes sure that this process changes the catalog in no other
+/// thread meanwhile: closing a file ends all locks that the process has on it.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn header_damage(place: &StorePlace) -> Result<Option<String>> {
+    let path = place.catalog();
+    let context = || format!("reading {}", path.display());
+    let file = place.vfs().open(&path, OpenMode::Read).context(context)?;
+    let mut header = vec![0; file.length().context(context)?.min(100) as usize];
+    file.read_exact_at(&mut header, 0).context(context)?;
+    let is_wrong = |(at, value): &&(usize, &[u8])| header.get(*at..*at + value.len()) != Some(*value);
+    Ok(FIXED.iter().find(is_wrong).map(|(at, value)| {
+        format!(
+            "the header of the database is damaged between bytes {at} and {}: `platter rebuild` recreates it",
+            at + value.len()
+        )
+    }))
+}
+
 /// Returns an error if the database is not a catalog, or a newer Platter wrote it.
 pub(super) fn check(connection: &Connection) -> Result<()> {
     let number = |name: &str| {

@@ -387,14 +387,15 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     SEALED.iter().chain([&&SEALS]).try_for_each(|table| connection.execute_batch(&table.sql()))
 }
 
-/// Verifies the catalog's tables: the statements that created them, every row's checksum and every table's
+/// Verifies the catalog's tables: their names and the statements that created them, every row's checksum and every table's
 /// seal.
 pub(super) fn verify(connection: &Connection) -> Result<()> {
-    let sql = "SELECT coalesce(sql, '') FROM sqlite_master ORDER BY name";
+    let sql = "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_master ORDER BY name";
     let found = lines(connection, "reading the catalog's tables", sql)?;
     let mut expected: Vec<&Table> = SEALED.iter().chain([&&SEALS]).copied().collect();
     expected.sort_by_key(|table| table.name);
-    if found != expected.iter().map(|table| table.sql()).collect::<Vec<_>>() {
+    let line = |table: &&Table| format!("table {0} {0} {1}", table.name, table.sql());
+    if found != expected.iter().map(line).collect::<Vec<_>>() {
         return Err(Error::corrupt("the database does not have the tables of a catalog"));
     }
     for table in SEALED {

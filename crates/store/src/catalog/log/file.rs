@@ -1,8 +1,8 @@
 //! The file of the change log: creating, opening, appending, replacing and reading it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole};
 use serde::{Deserialize, Serialize};
 
@@ -326,6 +326,28 @@ pub(crate) fn read(place: &StorePlace, head: Option<&Head>) -> Result<ChangeLogC
 fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {
     let bytes = read_whole(place.vfs(), path, u64::MAX).context(|| format!("reading {}", path.display()))?;
     decode_change_log(&bytes.unwrap_or_default())
+}
+
+/// Returns the earlier logs that are damaged or incomplete. Only the history needs them.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn damaged_earlier_logs(place: &StorePlace) -> Result<Vec<PathBuf>> {
+    let earlier = place.earlier_logs();
+    let context = || format!("reading {}", earlier.display());
+    let mut damaged = Vec::new();
+    if place.vfs().exists(&earlier).context(context)? {
+        for entry in place.vfs().list(&earlier).context(context)? {
+            let path = earlier.join(&entry.name);
+            match read_file(place, &path) {
+                Ok(contents) if contents.is_whole() && !contents.has_torn_end => {}
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                _ => damaged.push(path),
+            }
+        }
+    }
+    damaged.sort_unstable();
+    Ok(damaged)
 }
 
 /// Returns the texts of all valid entries in the present log and in earlier ones.

@@ -58,6 +58,9 @@ pub(crate) fn read_after(
         is_whole &= continues || !needs_logs || head.offset() == HEADER_LENGTH as u64;
         found.insert(head.number(), last);
     }
+    // Nothing else shows that the end of an earlier log is damaged or missing.
+    let numbers = found.keys().take(count);
+    is_whole &= numbers.clone().zip(numbers.skip(1)).all(|(number, next)| number + 1 == *next);
     Ok((found.into_values().take(count).collect(), is_whole))
 }
 
