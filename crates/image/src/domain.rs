@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
-use crate::aead::{self, NONCE_LENGTH, TAG_LENGTH};
+use crate::cipher::{Cipher, NONCE_LENGTH, TAG_LENGTH};
 use crate::{BlockId, Error, Kind, Result};
 
 /// Bytes of a master key.
@@ -128,6 +128,8 @@ pub struct DomainKeys {
     page_id: [u8; 32],
     overlays: [u8; 32],
     frame: [u8; 32],
+    /// The frame key of XAES-256-GCM. `frame` is that of XChaCha20-Poly1305.
+    frame_aes: [u8; 32],
     nonce: [u8; 32],
     #[zeroize(skip)]
     sealed: AtomicU64,
@@ -170,6 +172,10 @@ impl DomainKeys {
             page_id: *page_id,
             overlays: *overlays,
             frame: *frame,
+            frame_aes: *Zeroizing::new(blake3::derive_key(
+                "platter 2026-11-26 frame key of XAES-256-GCM",
+                frame,
+            )),
             nonce: *Zeroizing::new(blake3::derive_key("platter 2026-11-25 nonces of a process", seed)),
             sealed: AtomicU64::new(0),
         }
@@ -226,6 +232,7 @@ impl DomainKeys {
     /// machine gave the same seed, unless they have the same blocks.
     pub(crate) fn seal(
         &self,
+        cipher: Cipher,
         binding: &[u8],
         about: &[u8],
         payload: &[u8],
@@ -240,7 +247,8 @@ impl DomainKeys {
         sealed.reserve(payload.len() + SEAL_LENGTH);
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(payload);
-        let tag = aead::seal(&self.frame, &nonce, binding, &mut sealed[NONCE_LENGTH..])
+        let tag = cipher
+            .seal(self.frame_key(cipher), &nonce, binding, &mut sealed[NONCE_LENGTH..])
             .map_err(|_| Error::bug("a frame cannot be encrypted"))?;
         sealed.extend_from_slice(&tag);
         Ok(())
@@ -250,15 +258,26 @@ impl DomainKeys {
     ///
     /// # Errors
     /// `Corrupt` when it was not encrypted with this key and `binding`; `payload` is then unspecified.
-    pub(crate) fn open(&self, binding: &[u8], sealed: &[u8], payload: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn open(
+        &self,
+        cipher: Cipher,
+        binding: &[u8],
+        sealed: &[u8],
+        payload: &mut Vec<u8>,
+    ) -> Result<()> {
         let short = || Error::corrupt("frame: shorter than nonce and tag");
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_LENGTH>().ok_or_else(short)?;
         let (text, tag) = rest.split_last_chunk::<TAG_LENGTH>().ok_or_else(short)?;
         payload.clear();
         payload.extend_from_slice(text);
-        aead::open(&self.frame, nonce, binding, tag, payload).map_err(|_| {
+        cipher.open(self.frame_key(cipher), nonce, binding, tag, payload).map_err(|_| {
             Error::corrupt("frame: it was not encrypted with the key of this store, or was changed")
         })
+    }
+
+    /// No key is used with two ciphers.
+    fn frame_key(&self, cipher: Cipher) -> &[u8; 32] {
+        if cipher == Cipher::XAes256Gcm { &self.frame_aes } else { &self.frame }
     }
 }
 
@@ -277,9 +296,11 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    fn seal(keys: &DomainKeys) -> Vec<u8> {
+    const CIPHERS: [Cipher; 2] = [Cipher::XChaCha20Poly1305, Cipher::XAes256Gcm];
+
+    fn seal(keys: &DomainKeys, cipher: Cipher) -> Vec<u8> {
         let mut sealed = vec![1; 100];
-        keys.seal(b"header", b"ids", b"contents", &mut sealed).unwrap();
+        keys.seal(cipher, b"header", b"ids", b"contents", &mut sealed).unwrap();
         sealed
     }
 
@@ -293,9 +314,11 @@ mod tests {
         assert_ne!(ids[0], BlockId::of(Kind::Data, b"platter").to_string());
         let there = DomainKeys::import(keys.domain(), &keys.export(), &[2; 32]);
         assert_eq!(there.export(), keys.export());
-        let mut opened = Vec::new();
-        there.open(b"header", &seal(&keys), &mut opened).unwrap();
-        assert_eq!(opened, b"contents");
+        for cipher in CIPHERS {
+            let mut opened = Vec::new();
+            there.open(cipher, b"header", &seal(&keys, cipher), &mut opened).unwrap();
+            assert_eq!(opened, b"contents");
+        }
         let overlay = BlockId::of(Kind::Data, &*keys.of_overlay(&[2; 16])).to_string();
         assert_eq!(overlay, include_str!("../golden/overlay-key.hex").trim());
     }
@@ -303,19 +326,26 @@ mod tests {
     #[test]
     fn a_payload_is_opened_only_with_its_key_and_binding() {
         let (keys, other) = (DomainKeys::derive(&[7; 32], &[1; 32]), DomainKeys::derive(&[8; 32], &[1; 32]));
-        let sealed = seal(&keys);
-        assert_ne!(sealed, seal(&keys), "nonces are new each time");
-        let mut opened = Vec::new();
-        keys.open(b"header", &sealed, &mut opened).unwrap();
-        assert_eq!(opened, b"contents");
-        let refused = |keys: &DomainKeys, binding: &[u8], sealed: &[u8]| {
-            keys.open(binding, sealed, &mut Vec::new()).unwrap_err().kind() == ErrorKind::Corrupt
-        };
-        assert!(refused(&other, b"header", &sealed) && refused(&keys, b"Header", &sealed));
-        for at in 0..sealed.len() {
-            let mut bad = sealed.clone();
-            bad[at] ^= 1;
-            assert!(refused(&keys, b"header", &bad) && refused(&keys, b"header", &sealed[..at]), "byte {at}");
+        for (cipher, another) in [(CIPHERS[0], CIPHERS[1]), (CIPHERS[1], CIPHERS[0])] {
+            let sealed = seal(&keys, cipher);
+            assert_ne!(sealed, seal(&keys, cipher), "nonces are new each time");
+            let mut opened = Vec::new();
+            keys.open(cipher, b"header", &sealed, &mut opened).unwrap();
+            assert_eq!(opened, b"contents");
+            let refused = |keys: &DomainKeys, cipher, binding: &[u8], sealed: &[u8]| {
+                let opened = keys.open(cipher, binding, sealed, &mut Vec::new());
+                opened.unwrap_err().kind() == ErrorKind::Corrupt
+            };
+            assert!(
+                refused(&other, cipher, b"header", &sealed) && refused(&keys, cipher, b"Header", &sealed)
+            );
+            assert!(refused(&keys, another, b"header", &sealed));
+            for at in 0..sealed.len() {
+                let mut bad = sealed.clone();
+                bad[at] ^= 1;
+                assert!(refused(&keys, cipher, b"header", &bad), "byte {at}");
+                assert!(refused(&keys, cipher, b"header", &sealed[..at]), "cut at {at}");
+            }
         }
     }
 

@@ -9,9 +9,9 @@
 //! calls. Each format is read and written in one file, documented in `docs/formats/`, frozen by golden
 //! vectors, and fuzzed: no input may cause a panic or an allocation above a stated limit.
 
-mod aead;
 mod block_id;
 pub mod chunking;
+mod cipher;
 mod device;
 mod domain;
 mod error;

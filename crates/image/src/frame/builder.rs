@@ -2,8 +2,8 @@
 
 use zstd_safe::CCtx;
 
-use super::format::{Cipher, Codec, FrameHeader, ListedBlock, domain_in, may_have_length};
-use super::{BLOCKS_MAX, RAW_LENGTH_MAX};
+use super::format::{Codec, FrameHeader, ListedBlock, domain_in, may_have_length};
+use super::{BLOCKS_MAX, Cipher, RAW_LENGTH_MAX};
 use crate::{BlockId, Domain, Error, Kind, Result};
 
 /// Blocks being collected for one frame.
@@ -81,20 +81,26 @@ impl FrameBuilder {
     /// `Bug` when the compressor fails, or its output does not decompress to the input (design: frames); `Refused` when this
     /// process lacks the key of the domain.
     pub fn encode(self, compressor: &mut Compressor) -> Result<EncodedFrame> {
+        let encrypts = self.domain.encrypts(self.kind);
+        let cipher = if encrypts { Cipher::of_new_frames() } else { Cipher::None };
+        self.encode_with(cipher, compressor)
+    }
+
+    /// As [`FrameBuilder::encode`], with this cipher.
+    pub(super) fn encode_with(self, cipher: Cipher, compressor: &mut Compressor) -> Result<EncodedFrame> {
         let mut sealed = std::mem::take(&mut compressor.sealed);
         let compressed = compressor.compress(&self.raw)?;
         let (codec, payload) = match compressed {
             Some(payload) => (Codec::Zstd, payload),
             None => (Codec::Raw, &self.raw[..]),
         };
-        let mut header = FrameHeader::new(self.kind, codec, self.domain, self.blocks, payload.len());
-        let payload = match header.cipher {
-            Cipher::None => payload,
-            Cipher::XChaCha20Poly1305 => {
-                let ids: Vec<u8> = header.blocks.iter().flat_map(|block| block.id.0).collect();
-                self.domain.keys()?.seal(&header.binding(), &ids, payload, &mut sealed)?;
-                &sealed
-            }
+        let mut header = FrameHeader::new(self.kind, codec, cipher, self.domain, self.blocks, payload.len());
+        let payload = if cipher == Cipher::None {
+            payload
+        } else {
+            let ids: Vec<u8> = header.blocks.iter().flat_map(|block| block.id.0).collect();
+            self.domain.keys()?.seal(cipher, &header.binding(), &ids, payload, &mut sealed)?;
+            &sealed
         };
         header.set_payload(payload);
         let mut stored = Vec::with_capacity(header.stored_length());

@@ -2,7 +2,8 @@
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::format::{Cipher, Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
+use super::Cipher;
+use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
 /// How much of a frame is verified (design: verify).
@@ -128,9 +129,14 @@ impl FrameDecoder {
             return self.decompress(header, payload, wanted);
         }
         let keys = header.domain.keys()?;
+        if header.codec == Codec::Raw {
+            keys.open(header.cipher, &header.binding(), payload, &mut self.raw)?;
+            self.raw.truncate(wanted);
+            return Ok(());
+        }
         let mut opened = std::mem::take(&mut self.opened);
         let done = keys
-            .open(&header.binding(), payload, &mut opened)
+            .open(header.cipher, &header.binding(), payload, &mut opened)
             .and_then(|()| self.decompress(header, &opened, wanted));
         self.opened = opened;
         done

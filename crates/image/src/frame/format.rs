@@ -6,6 +6,7 @@ use twox_hash::XxHash3_64;
 
 use super::packed::packed_length;
 use crate::chunking::BLOCK_LENGTH_MAX;
+use crate::cipher::Cipher;
 use crate::domain::SEAL_LENGTH;
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
@@ -35,24 +36,9 @@ pub enum Codec {
     Zstd = 1,
 }
 
-/// Whether the encoded payload is encrypted. The values are stored in headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Cipher {
-    /// Not encrypted.
-    None = 0,
-    /// XChaCha20-Poly1305: nonce, ciphertext, tag.
-    XChaCha20Poly1305 = 1,
-}
-
-impl Cipher {
-    /// Bytes by which it makes a payload longer.
-    fn overhead(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::XChaCha20Poly1305 => SEAL_LENGTH as u32,
-        }
-    }
+/// Bytes by which a cipher makes a payload longer.
+fn overhead(cipher: Cipher) -> u32 {
+    if cipher == Cipher::None { 0 } else { SEAL_LENGTH as u32 }
 }
 
 /// A block as listed in its frame's header.
@@ -91,18 +77,18 @@ impl FrameHeader {
     pub(super) fn new(
         kind: Kind,
         codec: Codec,
+        cipher: Cipher,
         domain: Domain,
         blocks: Vec<ListedBlock>,
         encoded_length: usize,
     ) -> Self {
-        let cipher = if domain.encrypts(kind) { Cipher::XChaCha20Poly1305 } else { Cipher::None };
         Self {
             kind,
             codec,
             cipher,
             domain,
             raw_length: blocks.iter().map(|block| block.length).sum(),
-            payload_length: encoded_length as u32 + cipher.overhead(),
+            payload_length: encoded_length as u32 + overhead(cipher),
             payload_checksum: 0,
             blocks,
         }
@@ -202,7 +188,7 @@ impl FrameHeader {
         };
         let cipher = cipher_of(header)?;
         let (raw_length, payload_length) = (u32_at(header, 8), u32_at(header, 12));
-        let encoded_length = payload_length.saturating_sub(cipher.overhead());
+        let encoded_length = payload_length.saturating_sub(overhead(cipher));
         if codec == Codec::Raw && raw_length != encoded_length {
             return Err(corrupt(format!(
                 "{raw_length} raw bytes, but {encoded_length} stored without compression"
@@ -261,7 +247,7 @@ pub(super) fn peek(fixed: &[u8], magic: [u8; 4]) -> Result<(usize, usize)> {
         return Err(corrupt(format!("format version {}, supported is {FORMAT_VERSION}", fixed[4])));
     }
     let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
-    let overhead = cipher_of(fixed)?.overhead();
+    let overhead = overhead(cipher_of(fixed)?);
     let fits = raw_length as usize <= RAW_LENGTH_MAX
         && (overhead..=raw_length.saturating_add(overhead)).contains(&payload_length);
     if !fits || blocks as usize > BLOCKS_MAX {
@@ -277,6 +263,7 @@ fn cipher_of(header: &[u8]) -> Result<Cipher> {
     match header[7] {
         0 => Ok(Cipher::None),
         1 => Ok(Cipher::XChaCha20Poly1305),
+        2 => Ok(Cipher::XAes256Gcm),
         other => Err(Error::corrupt(format!("frame header: unknown cipher {other}"))),
     }
 }

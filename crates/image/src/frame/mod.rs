@@ -12,11 +12,11 @@ mod packed;
 mod sealed_tests;
 pub mod stream;
 
+pub use crate::cipher::Cipher;
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
 pub use decode::{FrameDecoder, UnverifiedBlock, UnverifiedBlocks, Verify};
 pub use format::{
-    BLOCKS_MAX, Cipher, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
-    domain_in,
+    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX, domain_in,
 };
 pub use packed::{PACKED_MAGIC, make_whole, packed_length, peek_packed, to_packed, whole_header_length};
 

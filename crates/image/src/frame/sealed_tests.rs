@@ -18,12 +18,18 @@ fn contents(number: usize) -> Vec<u8> {
     (0..1024).map(|at| b"the marker of this test"[(at + number) % 23]).collect()
 }
 
-fn frame(kind: Kind, domain: Domain, first: usize) -> Vec<u8> {
+const CIPHERS: [Cipher; 2] = [Cipher::XChaCha20Poly1305, Cipher::XAes256Gcm];
+
+fn frame(cipher: Cipher, kind: Kind, domain: Domain, first: usize) -> Vec<u8> {
+    builder(kind, domain, first).encode_with(cipher, &mut Compressor::new(1).unwrap()).unwrap().stored
+}
+
+fn builder(kind: Kind, domain: Domain, first: usize) -> FrameBuilder {
     let mut builder = FrameBuilder::new(kind, domain, RAW_LENGTH_MAX);
     for number in first..first + 3 {
         builder.push(domain.id_of(kind, &contents(number)).unwrap(), &contents(number));
     }
-    builder.encode(&mut Compressor::new(1).unwrap()).unwrap().stored
+    builder
 }
 
 fn names(stored: &[u8]) -> Vec<BlockId> {
@@ -33,19 +39,37 @@ fn names(stored: &[u8]) -> Vec<BlockId> {
 #[test]
 fn an_encrypted_frame_is_read_with_its_key() {
     let (domain, mut decoder) = (domain(), FrameDecoder::new().unwrap());
-    for kind in [Kind::Data, Kind::Page] {
-        let stored = frame(kind, domain, 0);
+    for (cipher, kind) in CIPHERS.into_iter().flat_map(|cipher| [(cipher, Kind::Data), (cipher, Kind::Page)])
+    {
+        let stored = frame(cipher, kind, domain, 0);
         let header = FrameHeader::parse(&stored).unwrap();
-        assert_eq!((header.cipher, header.domain), (Cipher::XChaCha20Poly1305, domain));
+        assert_eq!((header.cipher, header.domain), (cipher, domain));
         let raw: Vec<u8> = (0..3).flat_map(contents).collect();
         assert_eq!(decoder.decode(&stored, Verify::Hashes).unwrap().1, raw);
         let block = decoder.decode_block(&stored, kind, 1, &header.blocks[1].id).unwrap();
         assert_eq!(block, contents(1));
         assert_ne!(header.blocks[0].id, BlockId::of(kind, &contents(0)), "ids are keyed");
     }
-    let record = frame(Kind::Version, domain, 0);
-    assert_eq!(FrameHeader::parse(&record).unwrap().cipher, Cipher::None, "records are not encrypted");
-    assert!(decoder.decode(&record, Verify::Hashes).is_ok());
+    for (kind, encrypted) in [(Kind::Data, true), (Kind::Page, true), (Kind::Version, false)] {
+        let made = builder(kind, domain, 0).encode(&mut Compressor::new(1).unwrap()).unwrap();
+        let (header, _) = decoder.decode(&made.stored, Verify::Hashes).unwrap();
+        assert_eq!(header.cipher != Cipher::None, encrypted, "{kind:?}");
+    }
+}
+
+/// Golden vectors: frames with each cipher must always be readable. The first one was written with the crate `chacha20poly1305`.
+#[test]
+fn frames_with_each_cipher_are_frozen() {
+    let (domain, mut decoder) = (domain(), FrameDecoder::new().unwrap());
+    let samples = [
+        &include_bytes!("../../golden/frame-xchacha20-poly1305.bin")[..],
+        include_bytes!("../../golden/frame-xaes-256-gcm.bin"),
+    ];
+    for (cipher, golden) in CIPHERS.into_iter().zip(samples) {
+        let (header, raw) = decoder.decode(golden, Verify::Hashes).unwrap();
+        assert_eq!((header.cipher, header.domain), (cipher, domain));
+        assert_eq!(raw, (0..3).flat_map(contents).collect::<Vec<u8>>());
+    }
 }
 
 #[test]
@@ -70,19 +94,25 @@ fn incompressible_contents_of_the_largest_size_fit() {
 /// Contents cannot be found in the frame, equal frames look different, and a process without the key is told so.
 #[test]
 fn without_the_key_nothing_is_learnt() {
-    let stored = frame(Kind::Data, domain(), 0);
-    assert!(!stored.windows(6).any(|window| window == b"marker"));
-    assert_ne!(stored[HEADER_LENGTH..], frame(Kind::Data, domain(), 0)[HEADER_LENGTH..]);
-    let mut foreign = stored;
-    foreign[24] ^= 1;
-    let header = FrameHeader::parse_fields(&foreign[..HEADER_LENGTH + 3 * 36]).unwrap();
-    assert_eq!(header.domain.keys().unwrap_err().kind(), ErrorKind::Refused);
+    for cipher in CIPHERS {
+        let stored = frame(cipher, Kind::Data, domain(), 0);
+        assert!(!stored.windows(6).any(|window| window == b"marker"));
+        assert_ne!(stored[HEADER_LENGTH..], frame(cipher, Kind::Data, domain(), 0)[HEADER_LENGTH..]);
+        let mut foreign = stored;
+        foreign[24] ^= 1;
+        let header = FrameHeader::parse_fields(&foreign[..HEADER_LENGTH + 3 * 36]).unwrap();
+        assert_eq!(header.domain.keys().unwrap_err().kind(), ErrorKind::Refused);
+    }
 }
 
 /// As [`super::packed`] requires of plain frames: every changed bit is found, with ids and without.
 #[test]
 fn every_bit_flip_is_detected() {
-    let stored = frame(Kind::Data, domain(), 0);
+    CIPHERS.into_iter().for_each(every_bit_flip_is_detected_with);
+}
+
+fn every_bit_flip_is_detected_with(cipher: Cipher) {
+    let stored = frame(cipher, Kind::Data, domain(), 0);
     let (header, payload) = to_packed(&stored).unwrap();
     let ids: Vec<u8> = names(&stored).iter().flat_map(|id| id.0).collect();
     let good = [ids, header, payload.to_vec()].concat();
@@ -104,8 +134,12 @@ fn every_bit_flip_is_detected() {
 /// the same.
 #[test]
 fn a_forged_frame_is_detected() {
+    CIPHERS.into_iter().for_each(a_forged_frame_is_detected_with);
+}
+
+fn a_forged_frame_is_detected_with(cipher: Cipher) {
     let domain = domain();
-    let (stored, other) = (frame(Kind::Data, domain, 0), frame(Kind::Data, domain, 7));
+    let (stored, other) = (frame(cipher, Kind::Data, domain, 0), frame(cipher, Kind::Data, domain, 7));
     let mut decoder = FrameDecoder::new().unwrap();
     let mut refuse = |header: &FrameHeader, payload: &[u8], what: &str| {
         let mut header = header.clone();
@@ -136,6 +170,9 @@ fn a_forged_frame_is_detected() {
     let mut changed = payload.to_vec();
     changed[30] ^= 1;
     refuse(&header, &changed, "a changed payload");
-    let plain = FrameHeader { cipher: Cipher::None, ..header };
+    let plain = FrameHeader { cipher: Cipher::None, ..header.clone() };
     refuse(&plain, payload, "not encrypted");
+    for another in CIPHERS.into_iter().filter(|another| *another != cipher) {
+        refuse(&FrameHeader { cipher: another, ..header.clone() }, payload, "another cipher");
+    }
 }

@@ -21,7 +21,16 @@ const RULES: &[Rule] = &[
     Rule {
         name: "platter-image",
         own: &[],
-        foreign: Some(&["blake3", "chacha20", "parking_lot", "ring", "twox-hash", "zeroize", "zstd-safe"]),
+        foreign: Some(&[
+            "aes",
+            "blake3",
+            "chacha20",
+            "parking_lot",
+            "ring",
+            "twox-hash",
+            "zeroize",
+            "zstd-safe",
+        ]),
     },
     Rule { name: "platter-vfs", own: &[], foreign: None },
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
