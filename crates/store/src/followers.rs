@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use platter_image::recipe::Recipe;
 use platter_image::{Error, IoContext, Result, Score};
 use platter_records::{Action, FOLLOWERS_MAX, Follower};
 use platter_vfs::{VfsFile, read_whole, replace};
 
+use crate::collect::can_be_marked;
 use crate::place::StorePlace;
-use crate::presence::missing_blocks;
 use crate::store::Store;
 
 const FILE: &str = "followers.json";
@@ -107,7 +106,7 @@ impl Store {
         replace(self.place().vfs(), &path, &text).context(|| format!("writing {}", path.display()))
     }
 
-    /// Returns the disks of versions that were forgotten after a follower's position, as far as all of their blocks are still here.
+    /// Returns the disks of versions that were forgotten after a follower's position, except those that were collected already.
     pub(crate) fn held_for_followers(&self, now_unix_ms: i64) -> Result<BTreeSet<Score>> {
         let followers = self.followers()?;
         let live = followers.iter().filter(|it| now_unix_ms - it.seen_unix_ms <= LEASE_MS);
@@ -121,10 +120,7 @@ impl Store {
         }
         let mut held = BTreeSet::new();
         for version in self.forgotten()?.into_iter().filter(|version| names.contains(&version.name)) {
-            let is_whole = Recipe::open(version.record.score, self)
-                .and_then(|recipe| missing_blocks(&recipe, self, Vec::new()))
-                .is_ok_and(|missing| missing.is_none());
-            if is_whole {
+            if can_be_marked(self, version.record.score) {
                 held.insert(version.record.score);
             }
         }

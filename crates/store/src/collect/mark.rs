@@ -70,6 +70,11 @@ impl Covered {
     }
 }
 
+/// Returns whether a disk can be a root: everything that it needs can be read, and is in packs that stay.
+pub(crate) fn can_be_marked(store: &Store, score: Score) -> bool {
+    Marking::new(store).score(score).is_ok()
+}
+
 impl<'a> Marking<'a> {
     pub(super) fn new(store: &'a Store) -> Self {
         Self {
@@ -103,7 +108,7 @@ impl<'a> Marking<'a> {
 
     /// Marks a version: its record and its recipe.
     pub(super) fn version(&mut self, score: Score, record: BlockId) -> Result<()> {
-        // Clones and renamed versions have records in the catalog and its log only.
+        // Clones have records in the catalog and its log only.
         if self.objects.insert(record) && self.is_kept(&record)? {
             self.block(record)?;
         }

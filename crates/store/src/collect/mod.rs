@@ -29,5 +29,6 @@ mod run;
 mod survey;
 
 pub use exclusive::ImageCost;
+pub(crate) use mark::can_be_marked;
 pub(crate) use reserve::{lend, set_aside};
 pub use roots::MoreRoots;

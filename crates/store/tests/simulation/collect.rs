@@ -1,7 +1,7 @@
 //! Collection on a simulated disk: it frees what nothing needs and nothing else, whatever call fails and wherever power fails.
 
 use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Kind};
-use platter_records::CollectReport;
+use platter_records::{CollectReport, Follower};
 use platter_store::{CollectRequest, Store, Verdict};
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
@@ -207,6 +207,32 @@ fn a_registered_reader_keeps_what_it_reads() {
     assert_eq!(reader.read_block(Kind::Data, &id).unwrap(), block(7));
     drop(reader);
     assert!(collect(&store, AT_ONCE).unwrap().deleted.packs > 0);
+}
+
+/// A follower that is behind needs what was forgotten since. What is in the trash already stays there, and does not keep the
+/// collector from freeing other packs.
+#[test]
+fn a_follower_that_is_behind_does_not_need_what_was_collected() {
+    let machine = machine();
+    let store = Store::open_writer(&machine.place).unwrap();
+    publish(&store, "a", &range(0, 40)).unwrap();
+    publish(&store, "b", &range(100, 140)).unwrap();
+    store.forget(&"a".parse().unwrap(), None).unwrap();
+    let kept = CollectRequest { keep_trash_ms: 10_000, ..NO_COPIES };
+    assert!(collect(&store, kept).unwrap().trash.packs > 0);
+    let follower = Follower {
+        id: "1".repeat(32),
+        name: "second".into(),
+        address: String::new(),
+        number: 0,
+        seen_unix_ms: kept.now_unix_ms,
+    };
+    store.register_follower(follower).unwrap();
+    store.forget(&"b".parse().unwrap(), None).unwrap();
+    // The follower still needs `b`.
+    assert_eq!(collect(&store, kept).unwrap().given_up.packs, 0);
+    let silent = CollectRequest { now_unix_ms: kept.now_unix_ms + 25 * 3_600_000, ..kept };
+    assert!(collect(&store, silent).unwrap().given_up.packs > 0);
 }
 
 /// Whatever cannot be read while marking, nothing is given up (F5).
