@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use platter_image::chunking::BLOCK_LENGTH_MAX;
-use platter_image::{Error, Result, Score};
+use platter_image::{BlockId, Error, Kind, Result, Score};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -196,6 +196,31 @@ impl VersionRecord {
     /// signatures are added later, so other fields may differ.
     pub fn is_same_version(&self, other: &Self) -> bool {
         (self.score, self.time_unix_ms) == (other.score, other.time_unix_ms)
+    }
+
+    /// Returns the record in its earlier form that has this id: under its first name or the present one, with the signatures that it
+    /// had then. `None` if there is no such form.
+    ///
+    /// # Errors
+    /// `Refused` when a form is longer than a block.
+    pub fn form_with_id(&self, id: &BlockId) -> Result<Option<Self>> {
+        let first = self.renamed_from.clone().map(|name| Self {
+            image: name.image,
+            renamed_from: None,
+            ..self.clone()
+        });
+        for mut form in [Some(self.clone()), first].into_iter().flatten() {
+            loop {
+                if BlockId::of(Kind::Version, &form.encode()?) == *id {
+                    return Ok(Some(form));
+                }
+                // Signatures are only added, at the end.
+                if form.signatures.pop().is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the draft with the longest possible value in every field that publishing sets. If this fits in a block, the draft

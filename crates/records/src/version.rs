@@ -10,7 +10,8 @@ use crate::record::VersionRecord;
 pub struct Version {
     /// Its name.
     pub name: VersionName,
-    /// The id of its record, a block of kind version in some pack.
+    /// The id of its record as it was when the version came into the store. Renames and signatures do not change it. Clones have
+    /// no such block; of other versions, a pack has it.
     pub record_id: BlockId,
     /// Its record.
     pub record: VersionRecord,

@@ -541,8 +541,9 @@ impl Check<'_> {
             .read_block(Kind::Version, &version.record_id)
             .and_then(|bytes| VersionRecord::decode(&bytes))
         {
-            Ok(record) if record == version.record => {}
-            // Clones and renamed versions have records in the catalog and its log only.
+            // Renames and signatures are in the catalog and its log only.
+            Ok(record) if record.is_same_version(&version.record) => {}
+            // So are the records of clones.
             Err(error) if error.kind() == ErrorKind::Missing => {}
             Ok(_) => self.damage("the record differs from the catalog's copy".into(), |finding| {
                 (finding.block, finding.versions) = (Some(version.record_id), name());

@@ -15,6 +15,8 @@ use platter_records::{
 
 /// Maximum number of a version or edit lock in an imported record: later ones still have numbers to take.
 const NUMBER_MAX: u64 = 1 << 52;
+/// Maximum size in an imported record, in bytes.
+const SIZE_MAX: u64 = 1 << 53;
 
 impl Session {
     /// Imports a version, durable on return. A version that is here already only gets the signatures that it lacks. A version that
@@ -27,6 +29,16 @@ impl Session {
     pub fn import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
         if record.number == 0 || record.number.max(record.edit_lock.unwrap_or(0)) > NUMBER_MAX {
             return Err(Error::refused(format!("{}: its numbers are too high", record.name())));
+        }
+        let sizes = [
+            record.allocated_bytes,
+            record.skipped_gap_bytes,
+            record.new_raw_bytes,
+            record.new_stored_bytes,
+            record.unreadable_omitted.map_or(0, |omitted| omitted.bytes.max(omitted.ranges)),
+        ];
+        if sizes.iter().any(|size| *size > SIZE_MAX) {
+            return Err(Error::refused(format!("{}: a size in its record is impossible", record.name())));
         }
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         let (record_id, frame) = encode_record(record, &mut compressor)?;
@@ -103,7 +115,7 @@ fn add_signatures(change: &mut Change<'_>, other: &Version) -> Result<()> {
     let Some(mut version) = version_named(change, &other.name)? else { return Ok(()) };
     let new = lacking(&version.record, &other.record);
     version.record.signatures.extend(new);
-    version.record_id = crate::sign::id_of(&version.record)?;
+    version.record.encode()?;
     change.replace_record(&version)?;
     change.does(Action::Sign { version: other.name.clone() });
     Ok(())

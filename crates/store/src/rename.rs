@@ -1,9 +1,9 @@
 //! Renames images: writes version records with the new name into the catalog in one commit. Adds nothing to packs.
 //!
 //! Why no number ever means two disks: a version takes a number that was not used under the new name, or one that it had itself
-//! under that name. A version that returns to its first name gets, byte for byte, its first record.
+//! under that name. A version that returns to its first name gets its first record, with the signatures that were added.
 
-use platter_image::{BlockId, Error, Kind, Result};
+use platter_image::{BlockId, Error, Result};
 
 use crate::catalog::{Change, Fate};
 use crate::quota::{Growth, QuotaCheck};
@@ -108,17 +108,16 @@ fn move_of(
     let first = record.renamed_from.take().unwrap_or_else(|| old.clone());
     record.renamed_from = (first.image != image).then_some(first);
     record.image = image;
-    let record_id = match record.encode() {
-        Ok(bytes) => BlockId::of(Kind::Version, &bytes),
-        Err(refusal) => return Ok(Err(refusal)),
-    };
+    if let Err(refusal) = record.encode() {
+        return Ok(Err(refusal));
+    }
     let name = record.name();
-    if record.number <= change.last_number(&record.image)? && !change.had_version(&name, &record_id)? {
+    if record.number <= change.last_number(&record.image)? && !change.had_version(&record)? {
         return Ok(Err(Error::refused(format!(
             "the number of {name} was used by another version, and numbers are never used twice: choose an unused name, or clone"
         ))));
     }
-    Ok(Ok(PlannedRename { from: old, record_id, record }))
+    Ok(Ok(PlannedRename { from: old, record_id: version.record_id, record }))
 }
 
 /// Returns whether an image is below another in the tree of names.

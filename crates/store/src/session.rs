@@ -365,10 +365,9 @@ impl Session {
             if !is_bad || state.index.locate(&version.record_id).is_some() {
                 continue;
             }
-            let (id, frame) = encode_record(&version.record, &mut compressor)?;
             // A record that another version of Platter serialized differently has another id: keep it as it is.
-            if id == version.record_id {
-                self.append_to(state, &frame)?;
+            if let Some(record) = version.record.form_with_id(&version.record_id)? {
+                self.append_to(state, &encode_record(&record, &mut compressor)?.1)?;
             }
         }
         Ok(())

@@ -1,12 +1,10 @@
 //! Adds signatures to versions. A signature becomes part of the version's record in the catalog and its log; packs do not change.
 //! Nothing here verifies it: the store knows no keys.
 
-use platter_image::{BlockId, Error, Kind, Result};
+use platter_image::{Error, Result};
 
 use crate::store::Store;
-use platter_records::{
-    Action, SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature, Version, VersionName, VersionRecord,
-};
+use platter_records::{Action, SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature, Version, VersionName};
 
 impl Store {
     /// Adds a signature to a version, in one commit, durable on return. Returns the version with it. A signature that the version
@@ -32,17 +30,12 @@ impl Store {
                 return Ok(Err(Error::refused(what)));
             }
             version.record.signatures.push(signature.clone());
-            version.record_id = match id_of(&version.record) {
-                Ok(id) => id,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
+            if let Err(refusal) = version.record.encode() {
+                return Ok(Err(refusal));
+            }
             change.replace_record(&version)?;
             change.does(Action::Sign { version: name.clone() });
             Ok(Ok(version))
         })
     }
-}
-
-pub(crate) fn id_of(record: &VersionRecord) -> Result<BlockId> {
-    Ok(BlockId::of(Kind::Version, &record.encode()?))
 }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::recipe::{CutPolicy, Root};
 use platter_image::{Domain, ErrorKind, FrameStore, Kind, Result, Score};
-use platter_records::{ImageName, NumberChoice, Version, VersionRecord};
-use platter_store::{Session, Store, StorePlace, rebuild};
+use platter_records::{ImageName, Imported, NumberChoice, Signature, Version, VersionName, VersionRecord};
+use platter_store::{CollectRequest, Session, Store, StorePlace, Verdict, rebuild};
 
 fn name(image: &str) -> ImageName {
     image.parse().unwrap()
@@ -44,7 +44,8 @@ fn free_disk(session: &Session, sectors: u64) -> Result<Score> {
 fn publish(store: &Store, image: &str, score: u8) -> Version {
     let session = store.session().unwrap();
     let score_of = free_disk(&session, score.into()).unwrap();
-    session.publish(VersionRecord::draft(name(image), score_of, i64::from(score))).unwrap()
+    let draft = VersionRecord::draft(name(image), score_of, i64::from(score));
+    session.publish(VersionRecord { disk_length: u64::from(score) * 512, ..draft }).unwrap()
 }
 
 fn names(store: &Store) -> Vec<String> {
@@ -212,6 +213,44 @@ fn names_can_be_reused_but_numbers_cannot() {
 }
 
 /// The new catalog knows all numbers that the old one knew.
+/// A signature is added under the new name. The version keeps it, may have its old name back, and its record stays in the pack.
+#[test]
+fn a_renamed_and_signed_version_returns_to_its_name() {
+    let (_folder, place, store) = new_store();
+    let first = publish(&store, "a", 1);
+    store.rename(&name("a"), &name("b")).unwrap();
+    let signature = Signature { store: store.id(), text: "signed".into() };
+    let renamed = VersionName { image: name("b"), number: 1 };
+    let signed = store.sign(&renamed, &signature).unwrap();
+    assert_eq!((signed.record_id, &signed.record.signatures[..]), (first.record_id, &[signature][..]));
+    store.rename(&name("b"), &name("a")).unwrap();
+    assert_eq!(names(&store), ["a@1"]);
+    let report = store.collect(&collect_all(), &|| Ok(Vec::new()), &mut |_| {}).unwrap();
+    assert!(report.failed.is_empty());
+    let record = store.read_block(Kind::Version, &first.record_id).unwrap();
+    assert_eq!(VersionRecord::decode(&record).unwrap(), first.record);
+    let checked = store.check(Default::default(), &mut |_| {}).unwrap();
+    assert_eq!(checked.verdict, Verdict::Clean, "{:?}", checked.findings);
+    // A version that was forgotten with a signature comes back from another store without it.
+    store.forget(&name("a"), Some(1)).unwrap();
+    drop(store);
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    free_disk(&session, 1).unwrap();
+    assert_eq!(session.import(&first.record, true).unwrap(), Imported::Added);
+    assert_eq!((names(&store), store.forgotten().unwrap()), (vec!["a@1".into()], vec![]));
+}
+
+fn collect_all() -> CollectRequest {
+    CollectRequest {
+        now_unix_ms: 1_000_000,
+        keep_trash_ms: 0,
+        dry_run: false,
+        is_confirmed: true,
+        compact_percent: 100,
+    }
+}
+
 #[test]
 fn numbers_continue_after_a_rebuild() {
     let (_folder, place, store) = new_store();

@@ -1,7 +1,7 @@
 //! Versions that no longer exist under a name: they were forgotten, or renamed. Their numbers stay assigned, and forgotten
 //! versions can be restored while their data is in the store.
 
-use platter_image::{BlockId, Error, Result};
+use platter_image::{Error, Result};
 use rusqlite::Connection;
 
 use super::query::version;
@@ -97,10 +97,9 @@ impl Change<'_> {
         self.put(&FORMER, values)
     }
 
-    /// Returns whether a version with exactly that record once had its name.
-    pub(crate) fn had_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
-        let row = self.row(&FORMER, &[text(&name.image), number(name.number)])?;
-        Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
+    /// Returns whether this version once had the name in its record.
+    pub(crate) fn had_version(&self, record: &VersionRecord) -> Result<bool> {
+        Ok(self.former_record(&record.name())?.is_some_and(|former| former.is_same_version(record)))
     }
 
     /// As [`Catalog::former`].

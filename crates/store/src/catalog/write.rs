@@ -236,7 +236,7 @@ impl<'a> Change<'a> {
         if self.row(&VERSIONS, &key)?.is_some() {
             return Ok(false);
         }
-        if self.had_version(&name, &record_id)? {
+        if self.had_version(record)? {
             self.drop_former(&name)?;
         }
         self.put(&VERSIONS, version_row(&Version { name, record_id, record: record.clone() })?)?;

@@ -240,7 +240,6 @@ fn rename(store: &Store, dice: &mut Dice, model: &mut Model) -> Result<()> {
         let first = version.record.renamed_from.take().unwrap_or(old);
         version.record.renamed_from = (first.image != version.name.image).then_some(first);
         version.record.image = version.name.image.clone();
-        version.record_id = BlockId::of(Kind::Version, &version.record.encode()?);
     }
     model.in_flight = Some(new);
     match store.rename(&from.parse()?, &to.parse()?) {
