@@ -352,4 +352,54 @@ check "the disk is captured again" "$PLATTER" --store "$STORE" capture --raw "$W
 check_said "both versions are repaired" '^repaired: one@1, other@1$'
 check "which is so" platter export other "$WORK/two-names-again"
 check "with the right bytes" cmp "$WORK/two-names" "$WORK/two-names-again"
+
+suite_cleanup() { [ -z "$ORIGIN" ] || kill -9 "$ORIGIN" 2>/dev/null; }
+# The catalog of another store, and its log, prove nothing about this one.
+foreign() { # NAME IMAGES FILE...: brings files of the other store, and rebuilds; IMAGES are there afterwards
+	local name=$1 images=$2 file
+	shift 2
+	rm -rf "$STORE"
+	cp -a "$WORK/own" "$STORE"
+	for file in "$@"; do
+		if [ -e "$WORK/other-store/$file" ]; then cp "$WORK/other-store/$file" "$STORE/$file"; else rm -f "$STORE/$file"; fi
+	done
+	check "$name: rebuild" "$PLATTER" --store "$STORE" rebuild
+	check_said "$name: which says so" 'another store'
+	check "$name: nothing is to be discarded" test "$(platter_json discard-interrupted | jq -c '[.packs, .kept]')" = "[0,0]"
+	check "$name: everything reads back" platter check --read-data
+	rm -f "$WORK/two-names-again"
+	check "$name: export" platter export lab/a@2 "$WORK/two-names-again"
+	check "$name: of the right bytes" cmp "$WORK/own-2" "$WORK/two-names-again"
+	check "$name: no name of the other store is there" test "$(platter_json images | jq -r .image | sort -u | tr '\n' ' ')" = "$images "
+}
+for place in own other-store; do
+	rm -rf "$STORE"
+	platter init >/dev/null
+	for n in 1 2; do
+		random 1000448 "$place $n" >"$WORK/$place-$n"
+		platter capture --raw "$WORK/$place-$n" lab/a >/dev/null
+	done
+	platter clone lab/a "lab/$([ "$place" = own ] && echo clone || echo foreign)" >/dev/null
+	mv "$STORE" "$WORK/$place"
+done
+# No pack has the clone, because nothing was captured afterwards.
+foreign "a catalog of another store, and its log" lab/a catalog.sqlite changes.log
+foreign "a catalog of another store" "lab/a lab/clone" catalog.sqlite
+
+# Without store.json, nothing suggests to make a new store.
+rm "$STORE/store.json"
+check_exit "$EXIT_CORRUPT" "a store without store.json" platter images
+check_said "is rebuilt" 'store.json is missing: .platter rebuild'
+check "which works" platter rebuild
+check "and it is as before" platter check
+
+# A server that was idle during a rebuild goes on with the new catalog.
+check "an origin starts" start_origin
+check "a rebuild beside it" platter rebuild
+platter rename lab/clone lab/renamed >/dev/null
+check "the origin shows a name that changed afterwards" afar show lab/renamed
+check "a capture through it" afar capture --raw "$WORK/own-1" lab/new
+check "is shown" afar show lab/new
+check "and is in the store" platter show lab/new
+stop_origin TERM
 finish

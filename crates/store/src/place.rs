@@ -369,6 +369,10 @@ impl StorePlace {
         let file = match self.vfs.open(&path, OpenMode::Read) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let dir = self.dir.display();
+                if self.vfs.exists(&self.catalog()).unwrap_or_default() {
+                    let what = format!("{} is missing: `platter rebuild` restores it", path.display());
+                    return Err(Error::corrupt(what));
+                }
                 let what = format!("there is no store in {dir}: make one with `platter init --store {dir}`");
                 return Err(Error::missing(what));
             }

@@ -98,7 +98,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     finish_interrupted(place)?;
     // A cache of the footers, which are read again.
     remove_index(place, store)?;
-    let mut sources = Sources::read(place)?;
+    let mut sources = Sources::read(place, store, &packs_of(place, store, &packs)?)?;
     if sources.needs_packed() {
         sources.add_packed(read_packs(place, store, &packs)?.changes);
     }
@@ -106,6 +106,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let adopt = Adopt::Needed { known, has_names: sources.proven.is_some() };
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
     let mut found = read_packs(place, store, &needed)?;
+    found.notes.extend(sources.of_others());
     Health::default().add(place, store, &found.bad)?;
     make_catalog(place, format, &sources, &mut found)?;
     if !has_format {
@@ -289,10 +290,12 @@ fn guess(change: &mut Change<'_>, sources: &Sources, found: &mut PackContents, s
     state.drop_packs();
     change.enter(&state)?;
     let named = state.names();
-    let known = sources.old.state.versions();
+    // Versions that it has and the newer state lacks were forgotten or renamed since.
+    let known = if sources.old_is_past() { Vec::new() } else { sources.old.state.versions() };
     let known = known.iter().map(|version| (version.record_id, &version.record));
     let records = found.records.iter().map(|(id, record)| (*id, record));
-    for (id, record) in records.chain(known).filter(|(_, record)| !named.contains(&record.name())) {
+    // The old catalog first: its records have signatures.
+    for (id, record) in known.chain(records).filter(|(_, record)| !named.contains(&record.name())) {
         let is_new = change.add_version(id, record)?;
         let is_other = !is_new && !change.has_version(&record.name(), &id)?;
         if is_other {
@@ -384,6 +387,20 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
     })
 }
 
+/// Returns the packs whose header names the store.
+fn packs_of(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<BTreeSet<PackId>> {
+    let mut own = BTreeSet::new();
+    for pack in packs {
+        let path = place.pack(*pack);
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+        if read_header(&*file).is_ok_and(|(_, owner)| owner == store) {
+            own.insert(*pack);
+        }
+    }
+    Ok(own)
+}
+
 /// Returns the store's id, and whether `store.json` is valid. That file has no checksum. So if no pack has its id, and the
 /// catalog has another one or none, the id that most packs name counts.
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
@@ -433,7 +450,9 @@ fn domain_of(place: &StorePlace, store: StoreId, packs: &[PackId], has_format: b
             Err(error) => return Err(error),
         },
     };
-    let of_catalog = Catalog::open_reader(place).and_then(|catalog| catalog.domain()).ok();
+    let of_catalog =
+        Catalog::open_reader(place).and_then(|catalog| Ok((catalog.store()?, catalog.domain()?)));
+    let of_catalog = of_catalog.ok().filter(|(owner, _)| *owner == store).map(|(_, domain)| domain);
     let of_packs = domain_of_packs(place, store, packs)?;
     // A catalog from before domains were in it names none.
     let is_old = |domain: &Domain| !domain.is_encrypted() && of_packs.is_some_and(Domain::is_encrypted);

@@ -127,6 +127,14 @@ pub(crate) fn header_damage(place: &StorePlace) -> Result<Option<String>> {
     }))
 }
 
+/// Returns the id of the store in a catalog that may be damaged; `None` if it is missing or invalid.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(super) fn owner(connection: &Connection) -> Result<Option<StoreId>> {
+    Ok(meta(connection, STORE)?.as_deref().and_then(StoreId::from_hex))
+}
+
 /// Returns an error if the database is not a catalog, or a newer Platter wrote it.
 pub(super) fn check(connection: &Connection) -> Result<()> {
     let number = |name: &str| {
