@@ -126,6 +126,31 @@ collect_partly() {
 check_exit "$EXIT_REFUSED" "compacting away much asks first" collect_partly
 check_said "and a dry run tells that it would" 'gc then asks'
 
+# The trash has the last sound copy of something: it is not emptied, and the copy is stored again from it.
+last_copy() { "$PLATTER" --store "$WORK/last-copy" --quiet "$@"; }
+last_copy init
+random 3145728 first >"$WORK/first-part"
+random 3145728 second >"$WORK/second-part"
+cat "$WORK/first-part" "$WORK/second-part" >"$WORK/both-parts"
+last_copy capture --raw "$WORK/both-parts" both >/dev/null
+last_copy capture --raw "$WORK/second-part" part >/dev/null
+last_copy forget both --all >/dev/null
+find "$WORK/last-copy/packs" -name '*.pack' | sort >"$WORK/packs-before"
+check "a compaction copies what is needed" last_copy gc --yes --compact 90
+copied=$(find "$WORK/last-copy/packs" -name '*.pack' | sort | comm -13 "$WORK/packs-before" - | head -n 1)
+chmod 600 "$copied"
+printf 'damaged!' | dd of="$copied" bs=1 seek=1000000 conv=notrunc 2>/dev/null
+check_exit "$EXIT_CORRUPT" "damage of the copy is found" last_copy check --read-data
+check_exit "$EXIT_CORRUPT" "while something is damaged, the trash is not emptied" last_copy gc --yes --keep-trash 0
+check "the trash still has it" last_copy export part "$WORK/again"
+check "as it was" cmp "$WORK/again" "$WORK/second-part"
+check "heal stores it again from there" last_copy heal
+check "then the trash is emptied" last_copy gc --yes --keep-trash 0
+check "and everything reads back" last_copy check --read-data
+rm -f "$WORK/again"
+check "as before" sh -c "'$PLATTER' --store '$WORK/last-copy' --quiet export part '$WORK/again' && cmp '$WORK/again' '$WORK/second-part'"
+rm -f "$WORK/again"
+
 # An origin collects beside the uploads that it takes.
 check "an origin starts" start_origin
 next_disk afar

@@ -25,8 +25,8 @@ use crate::store::Store;
 const HINTS_MAX: usize = 32;
 /// zstd level of the new frames.
 const LEVEL: i32 = 3;
-/// The name under which the quarantined place of a block itself is counted: a later read may succeed.
-const SAME_PLACE: &str = "the same place, which can be read now";
+/// The name under which this store itself is counted: a later read of a quarantined place may succeed, and the trash may have a block.
+const SAME_PLACE: &str = "this store: a place that can be read again, or the trash";
 
 /// A part of a block on the disk of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,9 +124,9 @@ impl Store {
         Ok(state.report())
     }
 
-    /// Returns whether a block is in a frame that is not known to be bad.
+    /// Returns whether a block is in a frame that is not known to be bad and stays.
     fn is_sound(&self, id: &BlockId) -> Result<bool> {
-        Ok(self.0.locate_sound(id)?.is_some())
+        Ok(self.0.locate_kept(id)?.is_some())
     }
 
     /// Reads back the frames of blocks that were just stored.

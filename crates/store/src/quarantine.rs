@@ -86,8 +86,8 @@ impl Shared {
     pub(crate) fn unsound(&self) -> Vec<BlockId> {
         let bad = self.index.read().bad();
         let listed = bad.into_iter().filter_map(|(pack, offset)| self.ids_from(pack, offset).ok().flatten());
-        // In doubt a block is stored again.
-        let is_sound = |id: &BlockId| self.locate_sound(id).is_ok_and(|place| place.is_some());
+        // In doubt a block is stored again. What is sound in the trash only will be deleted.
+        let is_sound = |id: &BlockId| self.locate_kept(id).is_ok_and(|place| place.is_some());
         let mut unsound: Vec<BlockId> = listed.flatten().filter(|id| !is_sound(id)).collect();
         unsound.sort_unstable();
         unsound.dedup();

@@ -50,6 +50,11 @@ impl BlockIndex {
         Ok(self.best(id)?.filter(|(_, rank)| *rank < BAD).map(|(place, _)| place))
     }
 
+    /// Returns where a block is stored, unless the only sound frame with it is in a demoted pack.
+    pub(crate) fn locate_kept(&self, id: &BlockId) -> Result<Option<BlockPlace>, IndexError> {
+        Ok(self.best(id)?.filter(|(_, rank)| *rank == 0).map(|(place, _)| place))
+    }
+
     /// Returns the most preferred place of a block, with its rank.
     fn best(&self, id: &BlockId) -> Result<Option<(BlockPlace, u8)>, IndexError> {
         let ranked = |place: BlockPlace| (place, self.rank(place.frame));

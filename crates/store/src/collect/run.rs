@@ -78,10 +78,8 @@ impl Store {
 }
 
 impl Run<'_> {
-    /// Empties the trash, gives up what nothing needs, and compacts.
+    /// Marks, empties the trash, gives up what nothing needs, and compacts.
     fn collect(&mut self) -> Result<()> {
-        self.empty_trash()?;
-        self.delete_copies()?;
         let Pass::Done(mut waiting) = self.pass(None)? else { return Ok(()) };
         self.empty_trash()?;
         // Each round can free the space that the next one needs.
@@ -132,6 +130,9 @@ impl Run<'_> {
                 if self.request.dry_run || self.report.needs_confirmation {
                     return Ok(Pass::Reported);
                 }
+                // Only now it is known that nothing in the trash is needed. Before the first write, which may need the space.
+                self.empty_trash()?;
+                self.delete_copies()?;
             }
             let Some(condemned) = self.condemn(&covered, &survey, &chosen)? else { continue };
             let dead = self.give_up(&condemned)?;
