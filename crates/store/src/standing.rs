@@ -2,7 +2,7 @@
 //! transaction compares. What only cares for the data goes on: collection, healing, quarantine.
 //!
 //! The file `standing.json` has a copy, for a rebuild without catalog and log: a store that was replaced must not become an origin
-//! again. It is written after the commit, and lacks what changes all the time: the position of a follower. When it is missing or
+//! again. It is written after the commit, and lacks the position of a follower, which changes all the time, and lists of versions. When it is missing or
 //! out of date, the next writer or check writes it again.
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
@@ -109,15 +109,22 @@ impl Store {
     }
 }
 
-/// Returns the standing without what changes all the time.
+/// Returns the standing without what changes all the time, and without lists of versions, which have no limit.
 fn lasting(standing: &Standing) -> Standing {
-    let Standing::Follower(following) = standing else { return standing.clone() };
+    let following = match standing.clone() {
+        Standing::Follower(following) => following,
+        Standing::Origin { epoch, address, former, promotion, conflicts, .. } => {
+            let missing = Vec::new();
+            return Standing::Origin { epoch, address, former, missing, promotion, conflicts };
+        }
+        replaced @ Standing::Replaced { .. } => return replaced,
+    };
     Standing::Follower(Box::new(Following {
         position: None,
         last: 0,
         announced: Vec::new(),
         left_out: Vec::new(),
-        ..(**following).clone()
+        ..*following
     }))
 }
 

@@ -43,6 +43,8 @@ pub(crate) const EDIT_LOCK_TRIES: u32 = 1000;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of idle decoders that are kept.
 const DECODERS_KEPT_MAX: usize = 16;
+/// Maximum number of messages about damage.
+const DAMAGE_MAX: usize = 1_000;
 
 /// An opened store, and who makes changes through this handle. Clones share one state.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) index_is_broken: AtomicBool,
     catalog: Mutex<CatalogView>,
     decoders: Mutex<Decoders>,
-    /// Damage that was found when packs were opened, one message each.
+    /// Damage that was found when packs were opened, and why the block index could not be written: different messages.
     damage: Mutex<Vec<String>>,
     pub(crate) health: Mutex<Health>,
     /// What quotas count, as of the last check.
@@ -73,11 +75,16 @@ pub(crate) struct Shared {
     pub(crate) writer: Option<Writer>,
 }
 
-/// The catalog for reading, and its data version at which the packs were last opened.
+/// The catalog for reading.
 #[derive(Debug)]
 struct CatalogView {
     catalog: Catalog,
+    /// Which file it is: `platter rebuild` puts another one in its place.
+    file: Option<(u64, u64)>,
+    /// The data version at which the packs were last opened.
     data_version: Option<i64>,
+    /// How often they were opened.
+    generation: i64,
 }
 
 /// The state that only the writing process has.
@@ -217,6 +224,8 @@ impl Store {
     fn open(place: &StorePlace, writer: Option<Writer>) -> Result<Self> {
         let format = place.read_format()?;
         let Format { id, domain } = format;
+        // Before it is opened: if it is replaced in between, it is opened again.
+        let file = catalog_file(place);
         let catalog = Catalog::open_reader(place)?;
         check_store(&catalog, format)?;
         let shared = Arc::new(Shared {
@@ -227,7 +236,7 @@ impl Store {
             index: RwLock::default(),
             directories: Directories::default(),
             index_is_broken: AtomicBool::new(false),
-            catalog: Mutex::new(CatalogView { catalog, data_version: None }),
+            catalog: Mutex::new(CatalogView { catalog, file, data_version: None, generation: 0 }),
             decoders: Mutex::default(),
             damage: Mutex::default(),
             health: Mutex::default(),
@@ -307,7 +316,7 @@ impl Store {
         self.0.index.read().len()
     }
 
-    /// Returns messages about damage that was found when packs were opened. Sound frames of these packs are served.
+    /// Returns messages about damage that was found when packs were opened, and about the block index. Sound frames of these packs are served.
     pub fn damage(&self) -> Vec<String> {
         self.0.damage.lock().clone()
     }
@@ -359,7 +368,7 @@ pub(crate) struct CatalogGuard<'a>(MutexGuard<'a, CatalogView>);
 impl CatalogGuard<'_> {
     /// As [`Store::generation`].
     pub(crate) fn generation(&self) -> Result<i64> {
-        self.0.data_version.ok_or_else(|| Error::bug("the catalog was not read before use"))
+        Ok(self.0.generation)
     }
 }
 
@@ -413,6 +422,11 @@ pub(crate) fn page_of(read: Result<Vec<u8>>) -> Result<Vec<u8>> {
     })
 }
 
+/// Returns which file the catalog is; `None` if it is missing at the moment, or that is unknown.
+fn catalog_file(place: &StorePlace) -> Option<(u64, u64)> {
+    place.vfs().identity(&place.catalog()).ok().flatten()
+}
+
 impl Shared {
     pub(crate) fn writer(&self) -> Result<&Writer> {
         self.writer.as_ref().ok_or_else(|| Error::refused("this store was opened for reading only"))
@@ -425,12 +439,19 @@ impl Shared {
         Ok(CatalogGuard(seen))
     }
 
-    /// Opens packs that are new in the catalog.
+    /// Opens the catalog that a rebuild has put in place, and packs that are new in it.
     fn renew(&self, seen: &mut CatalogView) -> Result<()> {
+        let file = catalog_file(&self.place);
+        if file.is_some() && file != seen.file {
+            let catalog = Catalog::open_reader(&self.place)?;
+            check_store(&catalog, Format { id: self.id, domain: self.domain })?;
+            (seen.catalog, seen.file, seen.data_version) = (catalog, file, None);
+        }
         let data_version = Some(seen.catalog.data_version()?);
         if seen.data_version != data_version {
             self.open_packs(&seen.catalog.packs()?)?;
             seen.data_version = data_version;
+            seen.generation += 1;
         }
         Ok(())
     }
@@ -468,6 +489,11 @@ impl Shared {
     /// Returns where a block is stored in a frame that was not found bad.
     pub(crate) fn locate_sound(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         self.asked(|index| index.locate_sound(id))
+    }
+
+    /// Returns where a block is stored, if its frame is not known to be bad and its pack was not given up.
+    pub(crate) fn locate_kept(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        self.asked(|index| index.locate_kept(id))
     }
 
     /// Adds all entries of another index.
@@ -648,7 +674,10 @@ impl Shared {
     }
 
     pub(crate) fn note_damage(&self, what: String) {
-        self.damage.lock().push(what);
+        let mut damage = self.damage.lock();
+        if damage.len() < DAMAGE_MAX && !damage.contains(&what) {
+            damage.push(what);
+        }
     }
 }
 

@@ -124,6 +124,15 @@ pub trait Vfs: Debug + Send + Sync {
     /// System errors.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
+    /// Returns numbers that differ if the name now belongs to another file than before; `None` if that is unknown.
+    ///
+    /// # Errors
+    /// System errors.
+    fn identity(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// Takes the exclusive advisory lock on a file, creating it if necessary; `None` if someone else holds
     /// the lock. It is released when the returned file is dropped or the process dies.
     ///

@@ -85,6 +85,10 @@ impl Vfs for OsVfs {
         path.try_exists()
     }
 
+    fn identity(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        path.metadata().map(|metadata| Some((metadata.dev(), metadata.ino())))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
