@@ -13,6 +13,7 @@ check_exit "$EXIT_USAGE" "no command" "$PLATTER"
 check_exit "$EXIT_USAGE" "an unknown option" platter images --no-such-option
 check_exit "$EXIT_USAGE" "an unknown option with --json" platter --json images --no-such-option
 check_said "is reported as JSON" '^\{"error":"unexpected argument .--no-such-option.*"exit_code":2,"kind":"usage"\}'
+check_exit "$EXIT_USAGE" "a label without a name, which would keep nothing" platter forget lab/a --keep-label ""
 check_exit "$EXIT_MISSING" "no store" platter images
 check_said "the advice is last" 'there is no store in .*: make one with .platter init --store [^ ]+$'
 check_said "and init is suggested" 'init'

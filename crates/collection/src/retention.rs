@@ -1,8 +1,9 @@
 //! Retention: which versions of an image a policy keeps, and why. Pure: it takes versions and gives verdicts.
 //!
 //! The rules are those of restic: each rule keeps the newest version of each of its last N periods that have one; a version is
-//! kept if any rule keeps it. Order is by version number. A version counts as made no earlier than those before it and not in the
-//! future, so a wrong clock at one capture does not shift the periods of others. Periods are in UTC. The newest version of an
+//! kept if any rule keeps it. Order is by version number. Times are believed of the most versions whose times are in that order and not
+//! in the future; another version counts as made together with the believed one before it. So a wrong clock at some captures does not
+//! shift the periods of others. Periods are in UTC. The newest version of an
 //! image is always kept.
 
 use std::collections::BTreeSet;
@@ -87,14 +88,8 @@ impl RetentionPolicy {
         }
         let mut ascending: Vec<&Version> = versions.iter().collect();
         ascending.sort_by_key(|version| version.name.number);
-        let mut time = i64::MIN;
-        let times: Vec<i64> = ascending
-            .iter()
-            .map(|version| {
-                time = version.record.time_unix_ms.min(now_unix_ms).max(time);
-                time
-            })
-            .collect();
+        let stated = ascending.iter().map(|version| version.record.time_unix_ms.min(now_unix_ms));
+        let times = believed_times(&stated.collect::<Vec<_>>());
         let mut seen: [Vec<[i64; 4]>; PERIODS.len()] = Default::default();
         let mut verdicts = Vec::new();
         for (age, (version, time)) in ascending.iter().zip(times).rev().enumerate() {
@@ -122,6 +117,37 @@ impl RetentionPolicy {
         }
         Ok(verdicts)
     }
+}
+
+/// Returns the times without those that contradict the order of most others: each of these gets the time of the believed one before
+/// it, or of the first one.
+fn believed_times(stated: &[i64]) -> Vec<i64> {
+    // The longest subsequence that does not descend. `ends[n]`: the last place of one of n + 1 times whose last time is lowest.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(stated.len());
+    for (place, time) in stated.iter().enumerate() {
+        let length = ends.partition_point(|end| stated[*end] <= *time);
+        before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        match ends.get_mut(length) {
+            Some(end) => *end = place,
+            None => ends.push(place),
+        }
+    }
+    let mut believed = vec![false; stated.len()];
+    let mut place = ends.last().copied();
+    while let Some(at) = place {
+        believed[at] = true;
+        place = before[at];
+    }
+    let first = believed.iter().position(|is_believed| *is_believed).unwrap_or_default();
+    let mut time = stated.get(first).copied().unwrap_or_default();
+    let times = stated.iter().zip(believed).map(|(stated, is_believed)| {
+        if is_believed {
+            time = *stated;
+        }
+        time
+    });
+    times.collect()
 }
 
 fn has_label(version: &Version, wanted: &str) -> bool {
@@ -160,6 +186,24 @@ mod tests {
     /// Two versions a day for 60 days, numbers from 1.
     fn two_a_day() -> Vec<Version> {
         (0..120).map(|n| version(n + 1, START + n as i64 * DAY / 2)).collect()
+    }
+
+    #[test]
+    fn a_wrong_clock_costs_no_period_of_others() {
+        let days = [17, 18, 56, 19, 20, 21, 22, 23, 24, 25, 26];
+        let versions: Vec<Version> =
+            days.iter().zip(1..).map(|(day, number)| version(number, START + day * DAY)).collect();
+        let policy = RetentionPolicy { daily: 7, ..RetentionPolicy::default() };
+        let verdicts = policy.decide(&versions, &BTreeSet::new(), START + 26 * DAY + HOUR).unwrap();
+        let kept: Vec<u64> = verdicts
+            .iter()
+            .filter(|verdict| !verdict.reasons.is_empty())
+            .map(|verdict| verdict.number)
+            .collect();
+        assert_eq!(kept, [11, 10, 9, 8, 7, 6, 5]);
+        assert_eq!(believed_times(&[17, 18, 56, 19, 20]), [17, 18, 18, 19, 20]);
+        assert_eq!(believed_times(&[9, 1, 2, 2, 0, 3]), [1, 1, 2, 2, 2, 3]);
+        assert!(believed_times(&[]).is_empty());
     }
 
     #[test]

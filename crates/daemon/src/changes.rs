@@ -144,6 +144,13 @@ pub(crate) fn check_draft(draft: &VersionRecord) -> Result<()> {
         Some(number) => {
             Err(Error::refused(format!("{number} is not a valid number of an edit lock or version")))
         }
+        None if draft.tool_version.len() > TOOL_VERSION_LENGTH_MAX => {
+            let what = format!("`tool_version` has more than {TOOL_VERSION_LENGTH_MAX} bytes");
+            Err(Error::refused(what))
+        }
         None => Ok(()),
     }
 }
+
+/// Most bytes of the name and version of a client's program.
+const TOOL_VERSION_LENGTH_MAX: usize = 200;

@@ -20,9 +20,9 @@ use crate::access::{Patterns, Principal};
 const SEEN_MAX: Duration = Duration::from_secs(60);
 /// A node without reports for longer is removed.
 const KEPT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Most nodes in all, and of restricted tokens.
+/// Most nodes in all, and of each restricted token: none can take the places of the others.
 const NODES_MAX: usize = 4096;
-const NODES_OF_FEW_IMAGES_MAX: usize = 256;
+const NODES_OF_TOKEN_MAX: usize = 256;
 /// Most bytes of a name, and most disks and counters of a node.
 const NAME_LENGTH_MAX: usize = 255;
 const DISKS_MAX: usize = 256;
@@ -61,7 +61,7 @@ impl Nodes {
             return Err(Error::refused(format!("node {id} is another access token's")));
         }
         if !known.contains_key(&id) {
-            make_room(&mut known, reads.match_everything(), now)?;
+            make_room(&mut known, &who.id, reads.match_everything(), now)?;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seen_unix_ms = since.as_millis() as i64;
@@ -98,10 +98,6 @@ impl Known {
         self.report.fingerprint.is_some()
     }
 
-    fn reads_everything(&self) -> bool {
-        self.reads.match_everything()
-    }
-
     fn peer(&self) -> NodePeer {
         let NodeReport { id, name, peer_address, fingerprint, hoard_revision, .. } = self.report.clone();
         NodePeer { id, name, peer_address, fingerprint, hoard_revision, seen_unix_ms: self.seen_unix_ms }
@@ -119,15 +115,20 @@ impl Known {
 
 /// Makes room for one more node: removes nodes that were away for too long and, if still needed, the node that was away
 /// for longest.
-fn make_room(known: &mut BTreeMap<String, Known>, reads_everything: bool, now: Instant) -> Result<()> {
+fn make_room(
+    known: &mut BTreeMap<String, Known>,
+    owner: &str,
+    reads_everything: bool,
+    now: Instant,
+) -> Result<()> {
     known.retain(|_, node| now.saturating_duration_since(node.seen) <= KEPT_MAX);
-    let few = known.values().filter(|node| !node.reads_everything()).count();
-    let is_full = known.len() >= NODES_MAX || (!reads_everything && few >= NODES_OF_FEW_IMAGES_MAX);
+    let own = known.values().filter(|node| node.owner == owner).count();
+    let is_full = known.len() >= NODES_MAX || (!reads_everything && own >= NODES_OF_TOKEN_MAX);
     if !is_full {
         return Ok(());
     }
-    // A node of a restricted token replaces only a node of a restricted token.
-    let leaves = |node: &Known| !node.is_there(now) && (reads_everything || !node.reads_everything());
+    // A node of a restricted token replaces only a node of that token.
+    let leaves = |node: &Known| !node.is_there(now) && (reads_everything || node.owner == owner);
     let oldest = known.iter().filter(|(_, node)| leaves(node)).min_by_key(|(_, node)| node.seen);
     let oldest = oldest.map(|(id, _)| id.clone());
     let oldest = oldest.ok_or_else(|| Error::transient("there are too many nodes: try again later"))?;
@@ -272,11 +273,15 @@ mod tests {
     fn the_number_of_nodes_is_limited_and_active_nodes_stay() {
         let (nodes, now) = (Nodes::default(), Instant::now());
         let (all, lab) = (who("a", "*"), who("b", "lab/*"));
-        for number in 0..NODES_OF_FEW_IMAGES_MAX {
+        for number in 0..NODES_OF_TOKEN_MAX {
             nodes.report(&lab, node(number), now).unwrap();
         }
         assert_eq!(nodes.report(&lab, node(9999), now).unwrap_err().kind(), ErrorKind::Transient);
-        for number in NODES_OF_FEW_IMAGES_MAX..NODES_MAX {
+        assert!(
+            nodes.report(&who("c", "lab/*"), node(NODES_OF_TOKEN_MAX), now).is_ok(),
+            "another token has its own"
+        );
+        for number in NODES_OF_TOKEN_MAX + 1..NODES_MAX {
             nodes.report(&all, node(number), now).unwrap();
         }
         assert_eq!(nodes.report(&all, node(9999), now).unwrap_err().kind(), ErrorKind::Transient);

@@ -60,8 +60,10 @@ pub(crate) fn find(
 /// Returns a notice about them, in a sentence.
 pub(crate) fn note(record: &VersionRecord) -> Option<String> {
     let omitted = record.unreadable_omitted.unwrap_or_default();
-    let bytes = record.unreadable.iter().map(|range| range.length).sum::<u64>() + omitted.bytes;
-    let places = record.unreadable.len() as u64 + omitted.ranges;
+    // Saturates: lengths in records come from clients.
+    let listed = record.unreadable.iter().fold(0_u64, |sum, range| sum.saturating_add(range.length));
+    let bytes = listed.saturating_add(omitted.bytes);
+    let places = omitted.ranges.saturating_add(record.unreadable.len() as u64);
     let first = record.unreadable.first().map(|first| {
         let of = if first.file.is_empty() { String::new() } else { format!(" ({})", first.file) };
         format!("; the first is at {}{of}", first.offset)

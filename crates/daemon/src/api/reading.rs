@@ -81,6 +81,8 @@ pub(super) async fn store(
         let images = images.len() as u64;
         let count = versions.len() as u64;
         let records = versions.into_iter().map(|version| asker.who.shown(version.record));
+        // Saturates: lengths in records come from clients.
+        let stored_bytes = records.fold(0_u64, |sum, record| sum.saturating_add(record.new_stored_bytes));
         Ok(StoreFacts {
             id: shared.store.id().to_string(),
             domain: domain_of(&shared.store),
@@ -89,7 +91,7 @@ pub(super) async fn store(
             version: env!("CARGO_PKG_VERSION").to_owned(),
             images,
             versions: count,
-            stored_bytes: records.map(|record| record.new_stored_bytes).sum(),
+            stored_bytes,
             // The number of blocks says something of every image.
             blocks: asker.who.reads_everything().then(|| shared.store.blocks() as u64),
             health: asker.who.reads_everything().then(|| shared.store.health()).transpose()?,

@@ -75,7 +75,7 @@ impl Feed {
         let Some(remote) = self.store.remote() else { return Ok(()) };
         let mut left: HashSet<BlockId> = ids.iter().copied().collect();
         let domain = self.store.domain()?;
-        let until = Instant::now() + self.retry_max;
+        let mut until = Instant::now() + self.retry_max;
         while !left.is_empty() {
             // In the order of the caller, which is that of the disk.
             let ids = ids.iter().copied().filter(|id| left.contains(id)).collect();
@@ -91,6 +91,9 @@ impl Feed {
                 was_taken = taken.is_ok();
                 taken
             });
+            if left.len() < asked {
+                until = Instant::now() + self.retry_max;
+            }
             match answer {
                 Ok(missing) if !missing.is_empty() => return Err(lacks(kind, &missing[0])),
                 Ok(_) if left.len() == asked => {

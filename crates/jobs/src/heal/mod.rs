@@ -27,14 +27,24 @@ pub enum Holder {
 /// Heals a store from these holders, in this order.
 ///
 /// # Errors
-/// When a holder cannot be opened; `Refused` for an origin's store; `Transient` when another process writes the store for too long;
+/// When no holder can be opened; `Refused` for an origin's store; `Transient` when another process writes the store for too long;
 /// as [`Store::heal`].
 pub fn heal(store: &StoreLocation, holders: &[Holder], progress: &dyn Progress) -> Result<HealReport> {
     let place = store.local("healing a store")?;
     let reader = OpenStore::open_reader(store)?;
     let mut sources: Vec<Box<dyn HealSource>> = Vec::new();
+    let mut unopened = None;
     for holder in holders {
-        sources.extend(open(holder, reader.domain()?)?);
+        match open(holder, reader.domain()?) {
+            Ok(opened) => sources.extend(opened),
+            Err(error) => {
+                progress.note(&format!("not used: {}", error.with_causes()));
+                unopened.get_or_insert(error);
+            }
+        }
+    }
+    if let Some(error) = unopened.filter(|_| sources.is_empty()) {
+        return Err(error);
     }
     let store = reader.when_unlocked(|| Store::open_writer(place))?;
     progress.begin("healing", 0);

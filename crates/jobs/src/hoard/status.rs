@@ -123,7 +123,7 @@ fn of_store(store: &OpenStore, hoard: HoardSnapshot, replica: Option<&Hoard>) ->
         status.boot_sets.push(counted.add(member, &set));
         if let Some(version) = store.resolve(&member.version.to_string())?.version {
             status.virtual_bytes += version.record.disk_length;
-            status.allocated_bytes += version.record.allocated_bytes;
+            status.allocated_bytes = status.allocated_bytes.saturating_add(version.record.allocated_bytes);
         }
     }
     (status.boot_set_bytes, status.unique_bytes) = (counted.sum, counted.unique);

@@ -51,7 +51,7 @@ pub(crate) struct Keep {
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep_yearly: usize,
     /// Keep versions with this label; can be repeated
-    #[arg(long, value_name = "KEY[=VALUE]")]
+    #[arg(long, value_name = "KEY[=VALUE]", value_parser = label)]
     keep_label: Vec<String>,
     /// With --keep-…: apply the policy to all images below NAME as well
     #[arg(long)]
@@ -59,6 +59,14 @@ pub(crate) struct Keep {
     /// With --keep-…: only report what would be kept, why, and what would be forgotten
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// An empty key would keep nothing, such as that of a variable that is not set.
+fn label(text: &str) -> Result<String, String> {
+    match text.split('=').next() {
+        Some("") | None => Err("the label has no name".into()),
+        Some(_) => Ok(text.to_owned()),
+    }
 }
 
 impl Keep {

@@ -58,7 +58,8 @@ impl Entering<'_> {
         let has_data =
             |row: &RowChange| row.boot_set().is_some() || row.version().is_ok_and(|it| it.is_some());
         let (new, others): (Vec<RowChange>, Vec<RowChange>) = batch.rows.into_iter().partition(has_data);
-        let numbers: Vec<RowChange> = others.iter().filter(|row| row.is_of_numbers()).cloned().collect();
+        // With the first versions, so that no number is assigned again. Once is enough.
+        let mut numbers: Vec<RowChange> = others.iter().filter(|row| row.is_of_numbers()).cloned().collect();
         self.announce(&new)?;
         let (mut ready, mut entered, mut session) = (Ready::default(), Vec::new(), self.session()?);
         for row in new {
@@ -76,7 +77,7 @@ impl Entering<'_> {
             }
             if ready.rows.len() >= ENTERED_TOGETHER {
                 let Ready { mut rows, versions } = std::mem::take(&mut ready);
-                rows.extend(numbers.iter().cloned());
+                rows.append(&mut numbers);
                 entered.extend_from_slice(&versions);
                 self.following.announced.retain(|name| !versions.contains(name));
                 let up_to = self.following.position.as_ref().map_or(0, |position| position.number);
