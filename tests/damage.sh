@@ -386,6 +386,21 @@ done
 foreign "a catalog of another store, and its log" lab/a catalog.sqlite changes.log
 foreign "a catalog of another store" "lab/a lab/clone" catalog.sqlite
 
+# An old catalog without its log: packs know what happened since.
+rm -rf "$STORE"
+cp -a "$WORK/own" "$STORE"
+cp "$STORE/catalog.sqlite" "$WORK/old-catalog"
+platter rename lab/clone lab/moved >/dev/null
+platter clone lab/a lab/second >/dev/null
+random 500224 later >"$WORK/later"
+platter capture --raw "$WORK/later" lab/later >/dev/null
+cp "$WORK/old-catalog" "$STORE/catalog.sqlite"
+rm "$STORE/changes.log"
+check "an old catalog without its log: rebuild" "$PLATTER" --store "$STORE" rebuild
+check_said "which says up to which change names are known" 'names are as of change [0-9]+'
+check "names are as before, also renamed and cloned ones" test "$(platter_json images | jq -r .image | sort -u | tr '\n' ' ')" = "lab/a lab/later lab/moved lab/second "
+check "and everything reads back" platter check --read-data
+
 # Without store.json, nothing suggests to make a new store.
 rm "$STORE/store.json"
 check_exit "$EXIT_CORRUPT" "a store without store.json" platter images

@@ -249,8 +249,8 @@ fn choose_records(
 ) -> Result<Records> {
     let (mut last, edit_locks, known) = {
         let catalog = store.catalog()?;
-        let known: BTreeSet<BlockId> =
-            catalog.all_versions()?.into_iter().map(|version| version.record_id).collect();
+        let known: BTreeMap<BlockId, VersionName> =
+            catalog.all_versions()?.into_iter().map(|version| (version.record_id, version.name)).collect();
         (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.edit_locks()?, known)
     };
     let mut in_order: Vec<(usize, usize)> = Vec::new();
@@ -265,7 +265,7 @@ fn choose_records(
     let (mut chosen, mut cuts) = (Records::new(), BTreeMap::<usize, usize>::new());
     for (pack, record) in in_order {
         let (frame, records) = &found[pack].records[record];
-        let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains(id));
+        let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains_key(id));
         let is_needed = adopt.is_needed(found[pack].pack);
         let is_believed = is_needed && adopt.believes_records();
         if is_known || is_believed || takes_names && may_be_finished(records, &last, &edit_locks) {
@@ -273,7 +273,11 @@ fn choose_records(
                 let last = last.entry(record.image.clone()).or_default();
                 *last = record.number.max(*last);
             }
-            chosen.extend(records.iter().cloned());
+            // A renamed version does not come back under its first name.
+            let is_renamed = |id: &BlockId, record: &VersionRecord| {
+                known.get(id).is_some_and(|name| *name != record.name())
+            };
+            chosen.extend(records.iter().filter(|(id, record)| !is_renamed(id, record)).cloned());
         } else if !is_needed {
             let cut = cuts.entry(pack).or_insert(*frame);
             *cut = (*cut).min(*frame);

@@ -239,6 +239,11 @@ fn a_renamed_and_signed_version_returns_to_its_name() {
     free_disk(&session, 1).unwrap();
     assert_eq!(session.import(&first.record, true).unwrap(), Imported::Added);
     assert_eq!((names(&store), store.forgotten().unwrap()), (vec!["a@1".into()], vec![]));
+    // Sums of sizes from other stores must not overflow.
+    let session = store.session().unwrap();
+    free_disk(&session, 1).unwrap();
+    let impossible = VersionRecord { image: name("b"), new_stored_bytes: u64::MAX, ..first.record };
+    assert!(refusal(session.import(&impossible, false)).contains("size"));
 }
 
 fn collect_all() -> CollectRequest {
