@@ -411,7 +411,7 @@ check "and it is as before" platter check
 # A server that was idle during a rebuild goes on with the new catalog.
 check "an origin starts" start_origin
 check "a rebuild beside it" platter rebuild
-platter rename lab/clone lab/renamed >/dev/null
+platter rename lab/moved lab/renamed >/dev/null
 check "the origin shows a name that changed afterwards" afar show lab/renamed
 check "a capture through it" afar capture --raw "$WORK/own-1" lab/new
 check "is shown" afar show lab/new

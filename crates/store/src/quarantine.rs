@@ -13,7 +13,7 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
-use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Result};
 
 use crate::health::{BadPlace, Condition, Health, Observation};
 use crate::store::{Shared, Store, WRITER_LOCK_TRIES, take_lock};
@@ -32,9 +32,9 @@ pub(crate) enum Examined {
 }
 
 impl Store {
-    /// Returns the blocks, pages and records that no sound frame has. The next capture that contains one stores it again.
+    /// Returns the blocks, pages and records that no sound frame has: they cannot be read.
     pub fn quarantined(&self) -> Vec<BlockId> {
-        self.0.unsound()
+        self.0.bad_ids(|id| self.0.locate_sound(id))
     }
 }
 
@@ -82,12 +82,18 @@ impl Shared {
         })
     }
 
-    /// As [`Store::quarantined`].
+    /// Returns the blocks, pages and records that no sound frame has, or only one in the trash, which will be deleted. The next capture
+    /// that contains one stores it again.
     pub(crate) fn unsound(&self) -> Vec<BlockId> {
+        self.bad_ids(|id| self.locate_kept(id))
+    }
+
+    /// Returns the ids in bad frames that are not located.
+    fn bad_ids(&self, locate: impl Fn(&BlockId) -> Result<Option<BlockPlace>>) -> Vec<BlockId> {
         let bad = self.index.read().bad();
         let listed = bad.into_iter().filter_map(|(pack, offset)| self.ids_from(pack, offset).ok().flatten());
-        // In doubt a block is stored again. What is sound in the trash only will be deleted.
-        let is_sound = |id: &BlockId| self.locate_kept(id).is_ok_and(|place| place.is_some());
+        // In doubt a block is stored again.
+        let is_sound = |id: &BlockId| locate(id).is_ok_and(|place| place.is_some());
         let mut unsound: Vec<BlockId> = listed.flatten().filter(|id| !is_sound(id)).collect();
         unsound.sort_unstable();
         unsound.dedup();
