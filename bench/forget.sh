@@ -6,6 +6,7 @@
 # The same with `restic prune` and `borg compact`, without work beside them. Needs about twice the space of restic's and borg's repositories.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/forget.sh CATALOG-DIR}
+RUNS=1
 
 mapfile -t disks < <(images "$CATALOG")
 kept=() dropped=()
