@@ -4,7 +4,10 @@ CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export PLATTER ?= $(TARGET_DIR)/release/platter
 
-.PHONY: help build demo test test-full bench lint
+# Side by side: each of them has minutes in which only one processor is busy.
+UNIT_TESTS_AND_BUILD = $(MAKE) -j2 --no-print-directory unit-tests build
+
+.PHONY: help build unit-tests demo test test-full bench lint
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -13,6 +16,10 @@ build: ## build target/release/platter, stripped; its symbols go to platter.debu
 	$(CARGO) build --release --package platter
 	packaging/split-symbols $(TARGET_DIR)/release/platter
 
+unit-tests: ## the tests of the crates
+	$(CARGO) test --workspace --no-run
+	tests/retried tests/bounded 1200 $(CARGO) test --workspace --no-fail-fast
+
 demo: ## capture, change, recapture, install and cast a disk of real files, in a few minutes
 	@tests/prerequisites demo
 	$(MAKE) --no-print-directory build
@@ -20,17 +27,13 @@ demo: ## capture, change, recapture, install and cast a disk of real files, in a
 
 test: ## unit tests and the quick end-to-end suites (about half an hour from nothing, as root)
 	@tests/prerequisites test
-	$(CARGO) test --workspace --no-run
-	tests/retried tests/bounded 1200 $(CARGO) test --workspace --no-fail-fast
-	$(MAKE) --no-print-directory build
+	$(UNIT_TESTS_AND_BUILD)
 	tests/run quick
 
 test-full: ## also all samples, the catalog, a boot, 500 kill -9 cycles, long simulations, a minute of each fuzz target
 	@tests/prerequisites full
-	$(CARGO) test --workspace --no-run
-	tests/retried tests/bounded 1200 $(CARGO) test --workspace --no-fail-fast
+	$(UNIT_TESTS_AND_BUILD)
 	$(CARGO) test --workspace --release -- --ignored
-	$(MAKE) --no-print-directory build
 	tests/run full
 	tests/fuzz 60
 
