@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use platter_fetch::{OpenStore, Opened, StoreLocation, unix_ms};
+use platter_fetch::{OpenStore, Opened, StoreLocation};
 use platter_image::{Error, Result, Score};
 use platter_records::{CollectReport, ImageName, VersionName};
 use platter_store::{CollectRequest, ImageCost, RetentionPolicy, RetentionVerdict, Store};
@@ -89,11 +89,10 @@ pub fn retain(
     if images.is_empty() {
         return Err(Error::missing(format!("there is no image {image}")));
     }
-    let now = unix_ms();
     let protected = store.protected()?;
     let decide = |image: ImageName| {
         let stay = protected.iter().filter(|name| name.image == image).map(|name| name.number).collect();
-        let verdicts = policy.decide(&store.history(&image)?, &stay, now)?;
+        let verdicts = policy.decide(&store.history(&image)?, &stay)?;
         Ok(Retained { image, verdicts })
     };
     let retained = images.into_iter().map(decide).collect::<Result<Vec<_>>>()?;
