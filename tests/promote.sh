@@ -182,4 +182,29 @@ check_said "which it says" 'was replaced by'
 check "it follows its successor" at bare follow --once "unix:$WORK/f.sock"
 check "and does not list it as its own follower" [ "$(role bare '.followers | length')" = 0 ]
 end "serve f" TERM
+
+# Two stores replace each other in turn, the second time while the other one is away.
+new_store one
+at one capture --raw "$WORK/disk-o-1" a >/dev/null
+serve one
+new_store two
+at two follow --once "unix:$WORK/one.sock" --address "unix:$WORK/two.sock" >/dev/null
+check "a second store is promoted" at two promote
+serve two
+check "the first one follows it" at one follow --once "unix:$WORK/two.sock" --address "unix:$WORK/one.sock"
+end "serve two" KILL
+check "and is promoted again" at one promote --without-origin
+serve two
+check "the second one learns of it when it returns" until_true 60 sh -c "'$PLATTER' --store '$WORK/two' copies | grep -q 'replaced by.*one.sock with epoch 2\$'"
+check "and the first one learns that" until_true 60 sh -c "'$PLATTER' --store '$WORK/one' copies | grep -q '^origin, promoted with epoch 2\$'"
+# Each server asks all former origins when it starts.
+for dir in one two; do
+	end "serve $dir" TERM
+	serve $dir
+done
+check "the first one asks only the second" [ "$(jq -c '[.former[].access.address]' "$WORK/one/standing.json")" = "[\"unix:$WORK/two.sock\"]" ]
+check "which asks nobody" [ "$(jq -c .former "$WORK/two/standing.json")" = '[]' ]
+check "nobody reports a conflict" sh -c "! grep CONFLICT '$WORK/one.log' '$WORK/two.log'"
+end "serve one" TERM
+end "serve two" TERM
 finish

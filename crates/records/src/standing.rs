@@ -232,7 +232,7 @@ impl Standing {
         }
     }
 
-    /// Returns the standing after a successor reported itself; `None` if it is known already.
+    /// Returns the standing after a successor reported itself; `None` if it is known already, or if this store has replaced it since.
     ///
     /// # Errors
     /// `Refused` when this store has that epoch by another promotion, or a higher one.
@@ -242,7 +242,9 @@ impl Standing {
             Self::Origin { former, .. } | Self::Replaced { former, .. } => former.clone(),
             Self::Follower(_) => Vec::new(),
         };
-        let former = former.into_iter().map(|it| FormerOrigin { told: false, ..it }).collect();
+        // Of stores that replaced each other in turn, the present origin is no former one.
+        let former = former.into_iter().filter(|it| it.store != *id);
+        let former = former.map(|it| FormerOrigin { told: false, ..it }).collect();
         let replaced = Self::Replaced {
             epoch: *epoch,
             by: id.clone(),
@@ -253,6 +255,10 @@ impl Standing {
         };
         match self {
             known if known.is_of(successor) => Ok(None),
+            // It returns, and does not know yet that this store has replaced it.
+            Self::Origin { epoch: own, former, .. } if own > epoch && former.iter().any(|it| it.store == *id) => {
+                Ok(None)
+            }
             Self::Follower(following) => Err(Error::refused(format!(
                 "this store follows {} and replaces nobody, so nobody replaces it",
                 following.access.address
@@ -432,6 +438,33 @@ mod tests {
         assert!(replaced(2, "c").knows_successor(&b1) && replaced(1, "b").knows_successor(&b1));
         assert!(!replaced(1, "c").knows_successor(&b1) && !origin.knows_successor(&b1));
         assert!(!replaced(1, "b").knows_successor(&promotion(1, "b", "copy")));
+    }
+
+    #[test]
+    fn stores_may_replace_each_other_in_turn() {
+        let former = |store: &str| FormerOrigin {
+            store: store.into(),
+            access: OriginAccess::default(),
+            told: true,
+        };
+        let origin = |epoch, promotion: &str, former| Standing::Origin {
+            epoch,
+            address: String::new(),
+            former,
+            missing: Vec::new(),
+            promotion: promotion.into(),
+            conflicts: Vec::new(),
+        };
+        let again = origin(2, "a2", vec![former("b")]);
+        let b1 = promotion(1, "b", "b1");
+        assert_eq!(again.replaced_by(&b1).unwrap(), None, "b returns, and learns of it from a");
+        assert!(again.replaced_by(&promotion(2, "b", "b2")).is_err(), "b was promoted again");
+        assert!(again.replaced_by(&promotion(1, "c", "c")).is_err());
+        let b = origin(1, "b1", vec![former("a"), former("c")]);
+        let replaced = b.replaced_by(&promotion(2, "a", "a2")).unwrap().unwrap();
+        let told: Vec<&str> =
+            replaced.successor("").unwrap().1.iter().map(|it| it.store.as_str()).collect();
+        assert_eq!(told, ["c"], "its successor is not told of itself");
     }
 
     #[test]

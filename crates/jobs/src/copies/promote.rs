@@ -236,7 +236,9 @@ impl Promoting<'_> {
         let mut missing: Vec<String> = announced.iter().map(VersionName::to_string).collect();
         missing.extend(left_out.into_iter().map(|out| out.what));
         let former_address = access.address.clone();
-        former.retain(|it| it.store != origin);
+        // This store may have been replaced by its origin before.
+        let own = self.store.id().to_string();
+        former.retain(|it| it.store != origin && it.store != own);
         former.push(FormerOrigin { store: origin, access, told });
         let missing_names = missing.clone();
         let standing = Standing::Origin {
