@@ -3,7 +3,7 @@
 use platter_image::{DiskRead, Error, Extent, Result};
 
 use crate::reader::{self, ExamineOptions};
-use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, volumes, xfs};
+use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, ufs, volumes, xfs};
 
 /// Whether the surroundings of an extent allow its filesystem to drop anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ const READERS: &[(&str, Read)] = &[
     ("vfat", |disk, extent, options, _| reader::read::<fat::Fat<'_>>(disk, extent, options)),
     ("ntfs", |disk, extent, options, _| reader::read::<ntfs::Ntfs<'_>>(disk, extent, options)),
     ("exfat", |disk, extent, options, _| reader::read::<exfat::ExFat<'_>>(disk, extent, options)),
+    ("ufs", |disk, extent, options, _| reader::read::<ufs::Ufs<'_>>(disk, extent, options)),
     (volumes::PHYSICAL_VOLUME, volumes::examine_physical),
     (volumes::RAID_MEMBER, volumes::examine_member),
 ];

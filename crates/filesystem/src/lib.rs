@@ -37,6 +37,7 @@ mod raid;
 pub mod reader;
 mod signatures;
 mod swap;
+mod ufs;
 mod volume_files;
 mod volumes;
 mod weak_signatures;

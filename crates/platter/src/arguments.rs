@@ -113,7 +113,7 @@ pub(crate) enum Command {
     ///
     /// Reads the partition table and the filesystems, and stores only blocks that are in use: free space, swap contents and
     /// the body of a clean journal are left out. Blocks are cut along files; blocks that the store already has are not stored
-    /// again. Platter understands ext2, ext3, ext4, XFS, btrfs, FAT, exFAT, NTFS and swap, also on logical volumes of LVM and in
+    /// again. Platter understands ext2, ext3, ext4, XFS, btrfs, FAT, exFAT, NTFS, UFS and swap, also on logical volumes of LVM and in
     /// members of RAID 1. Everything else is stored in full, minus zero sectors.
     Capture(Capture),
     /// List the images with their newest versions

@@ -67,6 +67,7 @@ mod targets {
     pub(crate) mod pins;
     pub(crate) mod recipe_root;
     pub(crate) mod trace;
+    pub(crate) mod ufs;
     pub(crate) mod unpack;
     pub(crate) mod volumes;
     pub(crate) mod xfs;
@@ -140,7 +141,7 @@ mod tests {
 
     replays! {
         boot_set btrfs change_log control datagram directory fat_ntfs filesystem formats frame frame_stream health hoard_manifest index join_message keys moved_session names nbd
-        ninep overlay pack page partition peer pins recipe_root trace unpack volumes xfs
+        ninep overlay pack page partition peer pins recipe_root trace ufs unpack volumes xfs
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Compares the kept data of a capture with what other programs consider used.
 //!
 //! Owns the rules of the comparison. Everything must be kept, except free blocks of an ext file system in which
-//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, and swap after its header. FAT, exFAT, NTFS, XFS
+//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, and swap after its header. FAT, exFAT, NTFS, XFS, UFS
 //! and btrfs are not compared, and neither are volumes of LVM and members of RAID. Data that no program knows must be kept in full. Uses neither this project's partition tables
 //! nor its file system readers; the recipe alone shows what was kept.
 
@@ -19,7 +19,7 @@ use tools::{Superblock, Tools};
 /// Bytes of swap that must be kept.
 const SWAP_HEADER_LENGTH: u64 = 4096;
 /// File systems and volumes that have free space, which no widespread program lists for what is in them.
-const UNLISTED: [&str; 7] = ["vfat", "exfat", "ntfs", "xfs", "btrfs", "LVM2_member", "linux_raid_member"];
+const UNLISTED: [&str; 8] = ["vfat", "exfat", "ntfs", "xfs", "btrfs", "ufs", "LVM2_member", "linux_raid_member"];
 /// Most reported ranges of one part.
 const RANGES_TOLD_MAX: usize = 16;
 

@@ -95,7 +95,7 @@ pub(crate) struct Capture {
     /// Store every byte of this partition, whatever its filesystem does not use. Can be repeated
     #[arg(long, value_name = "NUMBER", conflicts_with = "raw")]
     pub(crate) whole_partition: Vec<u32>,
-    /// Read this partition as ext, xfs, btrfs, vfat, exfat, ntfs or swap, even if there are marks of others. Without a number,
+    /// Read this partition as ext, xfs, btrfs, vfat, exfat, ntfs, ufs or swap, even if there are marks of others. Without a number,
     /// the whole disk, whatever its partition table says. Can be repeated
     #[arg(long = "filesystem", value_name = "[NUMBER=]KIND", value_parser = filesystem, conflicts_with = "raw")]
     pub(crate) filesystems: Vec<(Option<u32>, String)>,
