@@ -1,9 +1,9 @@
 //! Checks a store and reports what is wrong. It changes only the record of pack health: bad frames are quarantined, and frames
 //! that are good again leave the quarantine.
 //!
-//! There are four verdicts. Clean: nothing is wrong. Exposed: users other than the owner can open files of the store. Leaks: the
-//! store keeps bytes that nothing needs, but nothing is lost. Damaged: something that a version needs or a pack lists is missing
-//! or wrong.
+//! There are five verdicts. Clean: nothing is wrong. Exposed: users other than the owner can open files of the store. Leaks: the
+//! store keeps bytes that nothing needs, but nothing is lost. Locked: nothing that can be read without the key is lost, and the rest
+//! was not read. Damaged: something that a version needs or a pack lists is missing or wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub enum Verdict {
     Exposed,
     /// Nothing is lost, but the store keeps something that nothing needs.
     Leaks,
+    /// The store is encrypted and its key was not there: nothing that was read is damaged, but most was not read.
+    Locked,
     /// Something is missing or wrong.
     Damaged,
 }
@@ -150,8 +152,9 @@ impl Store {
     /// # Errors
     /// When the catalog or a directory cannot be read at all. Any other problem is a finding.
     pub fn check(&self, options: CheckOptions, tell: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+        let locked = !self.domain().is_open();
         let report = CheckReport {
-            verdict: Verdict::Clean,
+            verdict: if locked { Verdict::Locked } else { Verdict::Clean },
             findings: Vec::new(),
             omitted: 0,
             packs: 0,
@@ -159,7 +162,7 @@ impl Store {
             frames: 0,
             blocks: 0,
             versions: 0,
-            locked: !self.domain().is_open(),
+            locked,
             health: StoreHealth::default(),
         };
         let (rows, versions, members, integrity, given) = {

@@ -6,19 +6,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_daemon::AccessTokens;
 use platter_jobs::{
-    CheckOptions, CheckReport, Finding, Progress, Severity, Standing, Store, StoreLocation, Verdict,
+    CheckOptions, CheckReport, ErrorKind, Finding, Progress, Severity, Standing, Store, StoreLocation,
+    Verdict,
 };
 use serde_json::{Value, json};
 
 use super::Outcome;
 use super::images::time;
 use crate::arguments::Check;
-use crate::output::Output;
+use crate::output::{EXIT_CORRUPT, Output, exit_code};
 use crate::sizes::{bytes, count};
 use crate::terminal::Terminal;
-
-/// Exit code for a damaged store, the same as for any damaged data.
-const DAMAGED: u8 = 4;
 
 pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
     let store = Store::open_reader(store.local("checking a store")?)?;
@@ -56,10 +54,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         Standing::Origin { epoch: 0, .. } => text(&report, options.read_data),
         other => format!("{}\n{}", other.summary(), text(&report, options.read_data)),
     });
-    Ok(if report.verdict == Verdict::Damaged || tokens.is_some() {
-        ExitCode::from(DAMAGED)
-    } else {
-        ExitCode::SUCCESS
+    Ok(match report.verdict {
+        _ if tokens.is_some() => ExitCode::from(EXIT_CORRUPT),
+        Verdict::Damaged => ExitCode::from(EXIT_CORRUPT),
+        // As for every command that needs the key.
+        Verdict::Locked => ExitCode::from(exit_code(ErrorKind::Refused)),
+        Verdict::Clean | Verdict::Exposed | Verdict::Leaks => ExitCode::SUCCESS,
     })
 }
 
@@ -68,6 +68,7 @@ fn verdict(report: &CheckReport) -> &'static str {
         Verdict::Clean => "clean",
         Verdict::Exposed => "exposed",
         Verdict::Leaks => "leaks",
+        Verdict::Locked => "locked",
         Verdict::Damaged => "damaged",
     }
 }
@@ -164,8 +165,12 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         verdict(report),
     );
     if report.locked {
-        text += "\nthe store is encrypted and locked: recipes were not read, and of contents only checksums were verified; \
-                 --unlock-file or --unlock-command opens it";
+        let read =
+            if read_data { "of contents only checksums were verified" } else { "contents were not read" };
+        text += &format!(
+            "\nthe store is encrypted and locked, so this says nothing about what only the key opens: recipes were not read, and {read}; \
+             --unlock-file or --unlock-command opens it"
+        );
     }
     if report.verdict == Verdict::Clean && !read_data {
         text += " (contents were not read; --read-data reads them)";
