@@ -8,8 +8,7 @@
 //! quarantine.
 
 use parking_lot::MutexGuard;
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
@@ -188,26 +187,9 @@ impl Shared {
 pub(crate) fn condition_of(error: &Error) -> Option<Condition> {
     match error.kind() {
         ErrorKind::Corrupt => Some(Condition::Damaged),
-        ErrorKind::Io => is_of_medium(error).then_some(Condition::Unreadable),
+        ErrorKind::Io if error.is_unreadable() => Some(Condition::Unreadable),
         _ => None,
     }
-}
-
-/// Returns whether the cause is the medium or a missing file, and not this process or its permissions.
-fn is_of_medium(error: &Error) -> bool {
-    const OF_PROCESS: [io::ErrorKind; 3] =
-        [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory, io::ErrorKind::Interrupted];
-    /// ENFILE and EMFILE: no more open files.
-    const NO_FILES: [i32; 2] = [23, 24];
-    let mut cause = std::error::Error::source(error);
-    while let Some(source) = cause {
-        if let Some(io) = source.downcast_ref::<io::Error>() {
-            let no_files = io.raw_os_error().is_some_and(|number| NO_FILES.contains(&number));
-            return !OF_PROCESS.contains(&io.kind()) && !no_files;
-        }
-        cause = source.source();
-    }
-    false
 }
 
 /// Returns the current time. Only for display.

@@ -406,7 +406,7 @@ fn packs_of(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<BTre
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     let named = match place.read_format() {
         Ok(format) => Some(format.id),
-        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => None,
+        Err(error) if error.is_damage() => None,
         Err(error) => return Err(error),
     };
     let of_catalog = Catalog::open_reader(place).and_then(|catalog| catalog.store()).ok();

@@ -10,7 +10,7 @@ use platter_records::{ImageName, Imported, NumberChoice, Version, VersionName, V
 use platter_store::{KnownCheck, Store, missing_blocks};
 use serde::Serialize;
 
-use super::carry::{Carried, carry, is_damage};
+use super::carry::{Carried, carry};
 use super::feed::Feed;
 use crate::Progress;
 
@@ -113,7 +113,7 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
         Pushing { request, feed: Feed::new(from)?, to, progress, report: PushReport::default() };
     for version in versions {
         match pushing.version(&version.record) {
-            Err(error) if is_damage(&error) || error.kind() == ErrorKind::Refused => {
+            Err(error) if error.is_damage() || error.kind() == ErrorKind::Refused => {
                 let text = error.with_causes();
                 pushing.report.failure.get_or_insert(error.kind());
                 pushing.report.failed.push((version.name.to_string(), text));
@@ -230,7 +230,7 @@ impl Pushing<'_> {
             Opened::Remote(store) => store.origin().missing_blocks(score),
         };
         match missing {
-            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) if error.is_damage() => Ok(false),
             missing => Ok(missing?.is_none()),
         }
     }

@@ -12,7 +12,7 @@ use platter_records::{
 };
 use platter_store::{RowChange, RowKey, StandingChange, Store};
 
-use super::super::carry::{carry, is_damage};
+use super::super::carry::carry;
 use super::super::feed::Feed;
 use crate::Progress;
 
@@ -68,7 +68,7 @@ impl Entering<'_> {
                     ready.versions.extend(row.version()?.map(|version| version.name));
                     ready.rows.push(row);
                 }
-                Err(error) if is_damage(&error) => {
+                Err(error) if error.is_damage() => {
                     let out = LeftOut { what: what(&row)?, why: error.with_causes(), row: row.to_json()? };
                     self.progress.note(&format!("{} is left out for now: {}", out.what, out.why));
                     left.insert(row.key(), out);
@@ -133,7 +133,7 @@ impl Entering<'_> {
     /// Whether a version here has that disk: then all of its data is here.
     fn has_disk(&self, score: &str) -> Result<bool> {
         match self.store.resolve(score) {
-            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) if error.is_damage() => Ok(false),
             resolved => Ok(resolved?.version.is_some()),
         }
     }
