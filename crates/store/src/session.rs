@@ -269,6 +269,13 @@ impl Session {
         done
     }
 
+    /// Asks the catalog, in a transaction that changes nothing.
+    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
+        let writer = self.shared.writer()?;
+        writer.check()?;
+        writer.catalog().change(&self.actor, |change| ask(change))
+    }
+
     fn commit_packs<T>(
         &self,
         last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,

@@ -90,7 +90,7 @@ pub struct PushReport {
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The kind of the first failure.
+    /// The kind of the first failure. That a version which was named stays forgotten is one; among all versions of an image it is not.
     #[serde(skip)]
     pub failure: Option<ErrorKind>,
 }
@@ -189,6 +189,10 @@ impl Pushing<'_> {
             true => (Imported::Present, Carried::default()),
             false => self.copy(record)?,
         };
+        let is_named = self.request.what.contains(&VersionChoice::Version(name.clone()));
+        if result == Imported::Former && is_named {
+            self.report.failure.get_or_insert(ErrorKind::Refused);
+        }
         let (blocks, bytes) = (carried.blocks, carried.bytes);
         self.report.versions.push(PushedVersion { version: name.to_string(), result, blocks, bytes });
         self.report.frames += carried.frames;
@@ -202,6 +206,10 @@ impl Pushing<'_> {
         let mut carried = Carried::default();
         progress.begin(&format!("copying {}", record.name()), record.allocated_bytes);
         let imported = self.to.add(&record.image, request.known, &|why| progress.note(why), |session| {
+            // Asked before anything is sent: what stays forgotten needs no data.
+            if session.foresee_import(record, request.restore)? == Imported::Former {
+                return Ok(Imported::Former);
+            }
             carried.add(carry(feed, session, record.score, &mut |bytes| progress.advance(bytes))?);
             session.finish()?;
             session.import(record, request.restore)
