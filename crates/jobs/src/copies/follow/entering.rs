@@ -28,6 +28,10 @@ pub(super) struct Batch {
     pub(super) position: Option<ReplicaPosition>,
 }
 
+/// Maximum number of rows that are left out, and of their bytes. Each commit writes them, and `standing.json` has at most 1 MiB.
+const LEFT_OUT_MAX: usize = 1_000;
+const LEFT_OUT_BYTES_MAX: usize = 384 << 10;
+
 /// Enters batches into a store that is open for writing.
 pub(super) struct Entering<'a> {
     pub(super) store: &'a Arc<Store>,
@@ -35,6 +39,23 @@ pub(super) struct Entering<'a> {
     pub(super) origin: &'a OriginStore,
     pub(super) following: &'a mut Following,
     pub(super) progress: &'a dyn Progress,
+}
+
+/// Refuses to leave out more than the store's standing has room for: then the origin is to be healed first.
+///
+/// # Errors
+/// `Corrupt`.
+fn check_left_out<'a>(left: impl Iterator<Item = &'a LeftOut>) -> Result<()> {
+    let (count, bytes) = left.fold((0, 0), |(count, bytes), out| {
+        (count + 1, bytes + out.what.len() + out.why.len() + out.row.len())
+    });
+    if count <= LEFT_OUT_MAX && bytes <= LEFT_OUT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{count} versions and boot sets are damaged at the origin, more than a follower leaves out: `platter check` and `platter heal` \
+         at the origin come first"
+    )))
 }
 
 /// What is ready for the next commit.
@@ -72,6 +93,7 @@ impl Entering<'_> {
                     let out = LeftOut { what: what(&row)?, why: error.with_causes(), row: row.to_json()? };
                     self.progress.note(&format!("{} is left out for now: {}", out.what, out.why));
                     left.insert(row.key(), out);
+                    check_left_out(left.values())?;
                 }
                 Err(error) => return Err(error),
             }
@@ -176,4 +198,17 @@ fn what(row: &RowChange) -> Result<String> {
         (None, Some((_, name))) => format!("boot set of {name}"),
         (None, None) => String::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_much_is_left_out() {
+        let out = |bytes: usize| LeftOut { what: String::new(), why: String::new(), row: "x".repeat(bytes) };
+        let check = |count: usize, bytes: usize| check_left_out(vec![out(bytes); count].iter()).is_ok();
+        assert!(check(0, 0) && check(LEFT_OUT_MAX, 300) && check(6, 64 << 10));
+        assert!(!check(LEFT_OUT_MAX + 1, 1) && !check(7, 64 << 10));
+    }
 }
