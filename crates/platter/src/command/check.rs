@@ -98,6 +98,7 @@ fn json(report: &CheckReport) -> Value {
         "never_read_back_packs": report.health.never_read_back.packs,
         "never_read_back_bytes": report.health.never_read_back.bytes,
         "oldest_read_back_unix_ms": report.health.oldest_read_back_unix_ms,
+        "hint": has_lost(report).then_some(HINT),
         "findings_omitted": report.omitted,
         "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
     })
@@ -110,22 +111,35 @@ fn finding_json(finding: &Finding) -> Value {
         "pack": finding.pack.map(|pack| pack.to_string()),
         "offset": finding.offset,
         "block": finding.block.map(|block| block.to_string()),
+        "frames": finding.frames,
+        "blocks": finding.blocks,
+        "bytes": finding.bytes,
         "versions": finding.versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
-/// The damaged versions and how to repair them; empty if no known version is damaged.
+/// How to repair what a finding of damage lost.
+const HINT: &str = "to repair, run `platter heal --from WHERE` with another store, an origin, a node's cache or a disk that has the data, or \
+                    capture the same disk again; to save the readable part, use `platter export --holes`";
+
+/// Whether something that is needed is lost, and not merely to be written again.
+fn has_lost(report: &CheckReport) -> bool {
+    let is_lost = |finding: &Finding| finding.blocks > 0 || !finding.versions.is_empty();
+    report.findings.iter().any(|finding| finding.severity == Severity::Damage && is_lost(finding))
+}
+
+/// The damaged versions and how to repair them; empty if nothing is lost.
 fn damaged_versions(report: &CheckReport) -> String {
     let damaged: BTreeSet<String> =
         report.findings.iter().flat_map(|finding| &finding.versions).map(ToString::to_string).collect();
-    match damaged.len() {
+    let named = match damaged.len() {
         0 => String::new(),
-        length => format!(
-            "damaged: {}: {}; to repair, capture the same disk again; to save the readable part, use `platter export --holes`\n",
-            count(length as u64, "version"),
-            damaged.into_iter().collect::<Vec<_>>().join(", "),
-        ),
-    }
+        length => {
+            let names = damaged.into_iter().collect::<Vec<_>>().join(", ");
+            format!("damaged: {}: {names}\n", count(length as u64, "version"))
+        }
+    };
+    if has_lost(report) { format!("{named}{HINT}\n") } else { named }
 }
 
 fn text(report: &CheckReport, read_data: bool) -> String {
@@ -145,6 +159,12 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         }
         if let Some(block) = finding.block {
             text += &format!(", block {block}");
+        }
+        if finding.blocks > 1 {
+            text += &format!(", {}", count(finding.blocks, "block"));
+        }
+        if finding.bytes > 0 {
+            text += &format!(", {}", bytes(finding.bytes));
         }
         if !finding.versions.is_empty() {
             let names: Vec<String> = finding.versions.iter().map(ToString::to_string).collect();
