@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_api::{AccessToken, NamePattern, NewToken, PATTERNS_MAX, Role, TOKEN_NAME_LENGTH_MAX};
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, Result};
 use platter_store::StorePlace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
