@@ -672,6 +672,7 @@ impl Check<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "replaces the store's files directly")]
 mod tests {
     use platter_image::frame::{Compressor, FrameBuilder};
     use platter_image::page::Entry;

@@ -106,14 +106,14 @@ impl Shared {
         for (pack, offset) in self.index.read().bad() {
             bad.entry(pack).or_default().insert(offset);
         }
-        let is_in = |(pack, offsets): (u32, BTreeSet<u64>)| {
+        let is_in = |(pack, offsets): (u32, BTreeSet<u64>)| -> Result<bool> {
             let id = self.packs.get(pack)?.id;
             let directory = read_directory(&*self.packs.file(pack)?, id, self.id)?;
             let is_meant = |ids: &[BlockId]| ids.iter().any(|id| unsound.binary_search(id).is_ok());
             let mut rows = directory.iter().filter(|(row, _)| row.kind == kind);
             Ok(rows.any(|(row, ids)| offsets.contains(&row.offset) && is_meant(ids)))
         };
-        !unsound.is_empty() && bad.into_iter().any(|bad| is_in(bad).unwrap_or_else(|_: Error| true))
+        !unsound.is_empty() && bad.into_iter().any(|bad| is_in(bad).unwrap_or(true))
     }
 
     /// Reads all known frames of a pack that could not be opened, and quarantines those that cannot be read. Returns their number.

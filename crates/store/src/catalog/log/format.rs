@@ -171,6 +171,7 @@ pub(super) struct FoundEntry {
 }
 
 /// What begins with the magic of an entry.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always an entry")]
 pub(super) enum Candidate {
     Entry(FoundEntry),
     /// If it is an entry, it has this length, and the bytes at hand end before that.
