@@ -10,6 +10,7 @@ use platter_pack::FrameRow;
 use platter_records::{PackId, VersionName};
 
 use crate::check::{Finding, Severity};
+use crate::health::BadPlace;
 
 /// What was lost, by pack. `None` stands for blocks that no known pack has.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(crate) struct Losses {
     packs: BTreeMap<Option<PackId>, Loss>,
     /// Blocks that only bad frames have, each with the pack of one of them.
     only_bad: HashMap<BlockId, PackId>,
+    /// The bad frames.
+    bad: BTreeSet<BadPlace>,
     /// Not everything that is needed could be read, so nothing counts as unneeded.
     needs_are_unknown: bool,
 }
@@ -49,6 +52,7 @@ impl Losses {
         loss.frames += 1;
         loss.first.get_or_insert((row.offset, why));
         loss.has_records |= matches!(row.kind, Kind::Version | Kind::Change) && !lost.is_empty();
+        self.bad.insert((pack, row.offset));
         for id in lost {
             self.only_bad.entry(*id).or_insert(pack);
             loss.blocks.insert(*id);
@@ -58,6 +62,11 @@ impl Losses {
     /// Returns the pack of a bad frame that has the block, if no sound frame has it.
     pub(crate) fn only_bad(&self, id: &BlockId) -> Option<PackId> {
         self.only_bad.get(id).copied()
+    }
+
+    /// Returns whether a frame is bad.
+    pub(crate) fn is_bad(&self, place: BadPlace) -> bool {
+        self.bad.contains(&place)
     }
 
     /// Notes that not everything could be read that says what is needed.

@@ -88,7 +88,14 @@ impl Checking<'_> {
     fn find(&self, id: &BlockId, bytes: u64) -> Result<Option<BlockPlace>> {
         let place = self.store.0.locate(id)?.filter(|place| is_kept(self.store, place));
         let pack = match (place, self.losses.only_bad(id)) {
-            (Some(place), None) => return Ok(Some(place)),
+            (Some(place), None) => {
+                let pack = self.store.pack_id(place.frame)?;
+                if !self.losses.is_bad((pack, place.frame.offset)) {
+                    return Ok(Some(place));
+                }
+                // The index names it, and the footer of the pack does not.
+                Some(pack)
+            }
             (Some(_), bad) => bad,
             (None, _) => self.store.0.pack_that_had(id)?,
         };
