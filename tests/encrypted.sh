@@ -68,8 +68,13 @@ for words in "install lab/disk $WORK/none --yes" "export lab/disk $WORK/none" "c
 	check_said "and says what is missing" 'the store is encrypted: name its secret with --unlock-file or --unlock-command [(]the key of domain '
 done
 check "nothing was written" test ! -s "$WORK/none"
-check "check without a key verifies checksums" locked check --read-data
-check_said "and says what it did not do" 'encrypted and locked'
+check_exit "$EXIT_REFUSED" "check without a key does not call the store clean" locked check --read-data
+check_said "and says what it did not do" ': locked$'
+check_said "and why" 'encrypted and locked.*of contents only checksums were verified'
+check_exit "$EXIT_REFUSED" "nor without contents" locked check
+check_said "which it says" 'contents were not read'
+check_exit "$EXIT_REFUSED" "nor as JSON" locked --json check
+check_said "with the verdict locked" '"verdict":"locked"'
 random 64 "another key" >"$WORK/wrong"
 chmod 600 "$WORK/wrong"
 check_exit "$EXIT_REFUSED" "a wrong key file is refused" with_file "$WORK/wrong" export lab/disk "$WORK/none"

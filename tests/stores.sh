@@ -58,13 +58,18 @@ end() {
 	wait "${PROCESS[$1]}" 2>/dev/null || true
 	unset "PROCESS[$1]"
 }
-# state DIR: everything that a follower has in common with its origin
+# state DIR: everything that a follower has in common with its origin; fails if that cannot be told, or there is no image
 state() {
-	at_json "$1" images 2>/dev/null | jq -r .image 2>/dev/null | sort | while read -r image; do at_json "$1" history "$image"; done | jq -cS .
-	at_json "$1" lock list | jq -cS .
+	local image images
+	images=$(at_json "$1" images | jq -r .image | sort) && [ -n "$images" ] || return 1
+	for image in $images; do at_json "$1" history "$image" | jq -cS . || return 1; done
+	at_json "$1" lock list | jq -cS . || return 1
 	at_json "$1" hoard list | jq -cS .
 }
-same_state() { [ "$(state "$1")" = "$(state "$2")" ]; }
+same_state() {
+	local one other
+	one=$(state "$1") && other=$(state "$2") && [ "$one" = "$other" ]
+}
 # is_version DIR NAME FILE
 is_version() {
 	rm -f "$WORK/exported"
@@ -72,7 +77,12 @@ is_version() {
 }
 role() { at_json "$1" copies | jq -r "$2"; }
 has() { at "$1" show "$2" >/dev/null 2>&1; }
-has_not() { ! has "$1" "$2"; }
+# Any other failure does not say that it is missing.
+has_not() {
+	local code=0
+	at "$1" show "$2" >/dev/null 2>&1 || code=$?
+	[ "$code" = "$EXIT_MISSING" ]
+}
 # flip DIR FILE...: flips a byte in the newest pack of the store
 flip_in_newest_pack() {
 	local pack

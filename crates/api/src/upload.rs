@@ -49,9 +49,12 @@ pub struct ImportRequest {
     /// Import it even if it was forgotten or renamed here.
     #[serde(default)]
     pub restore: bool,
+    /// Only ask what importing it would do, before its data is sent. The upload continues.
+    #[serde(default)]
+    pub ask: bool,
 }
 
-/// What an import has done.
+/// What an import has done, or would do.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ImportReply {
     /// The result.

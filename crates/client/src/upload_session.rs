@@ -143,6 +143,17 @@ impl UploadSession {
         }
     }
 
+    /// Returns what importing a version would do.
+    ///
+    /// # Errors
+    /// The origin's errors.
+    pub fn foresee_import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        let request = ImportRequest { record: record.clone(), restore, ask: true };
+        let foreseen = self.client.post_patiently(&format!("{}/import", self.path), &request);
+        let foreseen: ImportReply = self.noted(foreseen)?;
+        Ok(foreseen.imported)
+    }
+
     /// Waits until everything was accepted, and imports a version of another store. On return it is durable. With `restore`,
     /// also a version that was forgotten or renamed there. May be repeated, in this session or another.
     ///
@@ -150,7 +161,7 @@ impl UploadSession {
     /// The origin's errors; `Transient` when it went down.
     pub fn import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
         self.finish()?;
-        let request = ImportRequest { record: record.clone(), restore };
+        let request = ImportRequest { record: record.clone(), restore, ask: false };
         let imported = self.client.post_patiently(&format!("{}/import", self.path), &request);
         let imported: ImportReply = self.noted(imported).inspect_err(|error| {
             if error.kind() == ErrorKind::Transient {

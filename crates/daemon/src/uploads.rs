@@ -327,6 +327,15 @@ impl Upload {
         &self.id
     }
 
+    /// Returns what importing a version would do.
+    ///
+    /// # Errors
+    /// As [`Session::foresee_import`].
+    pub(crate) fn foresee_import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        let held = self.session.read();
+        held.as_ref().ok_or_else(|| ended(&self.id))?.foresee_import(record, restore)
+    }
+
     /// Notes a request for it, with its connection if that is known.
     pub(crate) fn touch(&self, connection: Option<&Weak<()>>) {
         self.activity.note(connection, Instant::now());

@@ -71,9 +71,7 @@ impl KeyFile {
         if master.domain() != self.domain {
             return Err(Error::refused("the key belongs to another store"));
         }
-        if work_kib(&self.slots).saturating_add(cost.work_kib()) > WORK_KIB_MAX {
-            return Err(Error::refused("the key slots would cost too much time: remove a costly one"));
-        }
+        self.check_work(None, cost)?;
         let is_free = |number: &u32| self.slots.iter().all(|slot| slot.number != *number);
         let number = (1..=SLOTS_MAX as u32).find(is_free).unwrap_or(SLOTS_MAX as u32);
         self.slots.push(Slot::wrap(master, number, label, secret, cost)?);
@@ -107,9 +105,20 @@ impl KeyFile {
         if master.domain() != self.domain {
             return Err(Error::refused("the key belongs to another store"));
         }
-        let slot = self.slots.iter_mut().find(|slot| slot.number == number).ok_or_else(missing)?;
+        let place = self.slots.iter().position(|slot| slot.number == number).ok_or_else(missing)?;
+        self.check_work(Some(number), cost)?;
+        let slot = &mut self.slots[place];
         *slot = Slot::wrap(master, number, &slot.label, secret, cost)?;
         Ok(())
+    }
+
+    /// Refuses a slot with which the file could not be read any more. It is new, or replaces the one with that number.
+    fn check_work(&self, replaced: Option<u32>, cost: Cost) -> Result<()> {
+        let kept = self.slots.iter().filter(|slot| Some(slot.number) != replaced);
+        match work_kib(kept).saturating_add(cost.work_kib()) > WORK_KIB_MAX {
+            true => Err(Error::refused("the key slots would cost too much time: remove a costly one")),
+            false => Ok(()),
+        }
     }
 
     /// The master key, and the number of the slot that a secret opens.
@@ -178,8 +187,8 @@ impl KeyFile {
     }
 }
 
-fn work_kib(slots: &[Slot]) -> u64 {
-    slots.iter().map(|slot| slot.argon2id.work_kib()).fold(0, u64::saturating_add)
+fn work_kib<'a>(slots: impl IntoIterator<Item = &'a Slot>) -> u64 {
+    slots.into_iter().map(|slot| slot.argon2id.work_kib()).fold(0, u64::saturating_add)
 }
 
 /// The version that a key file of any version states.
@@ -315,6 +324,16 @@ mod tests {
             ErrorKind::Refused,
             "the file could not be read again"
         );
+        let mut two = KeyFile::new(&master);
+        for _ in 0..2 {
+            two.add(&master, "", &passphrase("one"), CHEAP).unwrap();
+        }
+        let before = two.clone();
+        let refused = two.change(&master, 2, &passphrase("two"), costly).unwrap_err();
+        assert_eq!((refused.kind(), two), (ErrorKind::Refused, before));
+        // The slot that is replaced does not count.
+        keys.change(&master, 1, &passphrase("two"), CHEAP).unwrap();
+        keys.slots[0].argon2id = costly;
         let mut second = keys.slots[0].clone();
         second.number = 2;
         keys.slots.push(second);

@@ -123,9 +123,37 @@ impl Error {
         Self { kind: self.kind, context: context.into(), source: Some(Box::new(self)) }
     }
 
+    /// Whether the data is damaged or not there, and not that it could not be asked for.
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind, ErrorKind::Missing | ErrorKind::Corrupt)
+    }
+
     /// Whether the data could not be found or read; the rest of a disk may still be readable.
     pub fn is_data_loss(&self) -> bool {
-        matches!(self.kind, ErrorKind::Missing | ErrorKind::Corrupt | ErrorKind::Io)
+        self.is_damage() || self.is_unreadable()
+    }
+
+    /// Whether the system cannot read the data: the medium failed, or its file is gone.
+    pub fn is_unreadable(&self) -> bool {
+        self.kind == ErrorKind::Io && !self.is_of_process()
+    }
+
+    /// Whether this process lacks permission, memory or open files. That says nothing about the data: whatever was asked must fail,
+    /// and must never be taken for damage.
+    pub fn is_of_process(&self) -> bool {
+        const OF_PROCESS: [io::ErrorKind; 3] =
+            [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory, io::ErrorKind::Interrupted];
+        /// ENFILE and EMFILE: no more open files.
+        const NO_FILES: [i32; 2] = [23, 24];
+        let mut cause = error::Error::source(self);
+        while let Some(source) = cause {
+            if let Some(io) = source.downcast_ref::<io::Error>() {
+                let no_files = io.raw_os_error().is_some_and(|number| NO_FILES.contains(&number));
+                return OF_PROCESS.contains(&io.kind()) || no_files;
+            }
+            cause = source.source();
+        }
+        false
     }
 
     /// What a caller can do about it.
@@ -200,6 +228,21 @@ mod tests {
         assert_eq!(travelled.kind(), ErrorKind::Io);
         assert_eq!(travelled.messages(), full.messages());
         assert!(full.messages().len() >= 2);
+    }
+
+    #[test]
+    fn what_the_process_lacks_is_no_loss_of_data() {
+        let opening = |source: io::Error| Error::io("opening a pack", source).within("checking");
+        // ENOMEM, EACCES, ENFILE and EMFILE; then ENOENT and EIO.
+        for number in [12, 13, 23, 24] {
+            let error = opening(io::Error::from_raw_os_error(number));
+            assert_eq!((error.is_of_process(), error.is_data_loss()), (true, false), "{number}");
+        }
+        for number in [2, 5] {
+            let error = opening(io::Error::from_raw_os_error(number));
+            assert_eq!((error.is_of_process(), error.is_data_loss()), (false, true), "{number}");
+        }
+        assert!(Error::corrupt("a frame").is_data_loss() && !Error::transient("a lock").is_data_loss());
     }
 
     #[test]

@@ -29,6 +29,9 @@ const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64;
 /// Number of rows of a footer that are written at once.
 const END_PIECE_ROWS: usize = 16 << 10;
 
+/// Maximum length of a pack's file in bytes. Writers seal a pack at 256 MiB at most, with a footer of at most 22 MiB. What is longer
+/// is not read any further.
+pub const PACK_LENGTH_MAX: u64 = 320 << 20;
 /// Maximum number of frames in a pack.
 pub const PACK_FRAMES_MAX: usize = 1 << 18;
 /// Maximum number of blocks in a pack. A writer needs 32 bytes of memory for each.

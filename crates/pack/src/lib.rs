@@ -22,8 +22,8 @@ mod scan;
 mod writing;
 
 pub use format::{
-    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
-    end_length,
+    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PACK_LENGTH_MAX, PackDirectory, encode_end,
+    encode_header, end_length,
 };
 pub use health::{
     Condition, HEALTH_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode_health,

@@ -6,7 +6,8 @@ use platter_image::{BlockId, Error, IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::format::{
-    FrameRow, HEADER_LENGTH, PackDirectory, TRAILER_LENGTH, decode_footer, decode_header, decode_trailer,
+    FrameRow, HEADER_LENGTH, PACK_LENGTH_MAX, PackDirectory, TRAILER_LENGTH, decode_footer, decode_header,
+    decode_trailer,
 };
 use platter_records::{PackId, StoreId};
 
@@ -23,8 +24,8 @@ pub fn read_directory(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Resul
         )));
     }
     let length = file.length().context(|| "reading a pack's length".into())?;
-    if length < HEADER_LENGTH + TRAILER_LENGTH {
-        return Err(Error::corrupt(format!("a pack of {length} bytes is too short for a trailer")));
+    if !(HEADER_LENGTH + TRAILER_LENGTH..=PACK_LENGTH_MAX).contains(&length) {
+        return Err(Error::corrupt(format!("a file of {length} bytes is too short or too long for a pack")));
     }
     let mut trailer = [0; TRAILER_LENGTH as usize];
     read(file, &mut trailer, length - TRAILER_LENGTH, "pack trailer")?;

@@ -9,7 +9,7 @@ use platter_image::frame::{
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Result};
 use platter_vfs::VfsFile;
 
-use super::format::{FrameRow, HEADER_LENGTH, PackDirectory};
+use super::format::{FrameRow, HEADER_LENGTH, PACK_LENGTH_MAX, PackDirectory};
 use super::reader::{ids, read, read_frame};
 
 /// Bytes that the search for the next frame reads at once.
@@ -28,9 +28,9 @@ pub struct Scanned<'a> {
 }
 
 /// Calls `visit` with every valid frame of the pack, in order. Does not need the pack's header. Without the key of an encrypted store,
-/// its data and pages cannot be proven, and count as damaged.
+/// its data and pages cannot be proven, and count as damaged. Reads at most [`PACK_LENGTH_MAX`] bytes.
 pub fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>) -> Result<()> {
-    let length = file.length().context(|| "reading a pack's length".into())?;
+    let length = file.length().context(|| "reading a pack's length".into())?.min(PACK_LENGTH_MAX);
     let (mut offset, mut after_hole) = (HEADER_LENGTH, false);
     let (mut decoder, mut stored) = (FrameDecoder::new()?, Vec::new());
     while offset < length {

@@ -198,6 +198,18 @@ impl VersionRecord {
         (self.score, self.time_unix_ms) == (other.score, other.time_unix_ms)
     }
 
+    /// Returns whether `later` is this record after renames and further signatures, which change nothing else.
+    pub fn is_earlier_form_of(&self, later: &Self) -> bool {
+        let first = |record: &Self| record.renamed_from.clone().unwrap_or_else(|| record.name());
+        let undone = Self {
+            image: self.image.clone(),
+            renamed_from: self.renamed_from.clone(),
+            signatures: self.signatures.clone(),
+            ..later.clone()
+        };
+        undone == *self && first(self) == first(later) && later.signatures.starts_with(&self.signatures)
+    }
+
     /// Returns the record in its earlier form that has this id: under its first name or the present one, with the signatures that it
     /// had then. `None` if there is no such form.
     ///
@@ -363,6 +375,34 @@ mod tests {
         let bytes = record().encode().unwrap();
         assert_eq!(bytes, include_bytes!("../golden/version-record-v1.bin"));
         assert_eq!(VersionRecord::decode(&bytes).unwrap(), record());
+    }
+
+    #[test]
+    fn later_forms_differ_in_names_and_further_signatures_only() {
+        let early = record();
+        let mut later = early.clone();
+        later.image = "attic/debian12".parse().unwrap();
+        later.renamed_from = Some(early.name());
+        let signature = |text: &str| Signature { store: crate::StoreId([1; 16]), text: text.into() };
+        later.signatures.push(signature("first"));
+        assert!(early.is_earlier_form_of(&early) && early.is_earlier_form_of(&later));
+        let mut last = later.clone();
+        last.image = "lab/other".parse().unwrap();
+        last.signatures.push(signature("second"));
+        assert!(later.is_earlier_form_of(&last) && early.is_earlier_form_of(&last));
+        let changes: [&dyn Fn(&mut VersionRecord); 6] = [
+            &|it| drop(it.labels.insert("team".into(), "other".into())),
+            &|it| it.signatures[0].text = "forged".into(),
+            &|it| it.signatures.clear(),
+            &|it| it.renamed_from = None,
+            &|it| it.number += 1,
+            &|it| it.edit_lock = None,
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let mut changed = last.clone();
+            change(&mut changed);
+            assert!(!later.is_earlier_form_of(&changed), "{number}");
+        }
     }
 
     #[test]

@@ -1,28 +1,29 @@
 //! Checks a store and reports what is wrong. It changes only the record of pack health: bad frames are quarantined, and frames
 //! that are good again leave the quarantine.
 //!
-//! There are four verdicts. Clean: nothing is wrong. Exposed: users other than the owner can open files of the store. Leaks: the
-//! store keeps bytes that nothing needs, but nothing is lost. Damaged: something that a version needs or a pack lists is missing
-//! or wrong.
+//! There are five verdicts. Clean: nothing is wrong. Exposed: users other than the owner can open files of the store. Leaks: the
+//! store keeps bytes that nothing needs, but nothing is lost. Locked: nothing that can be read without the key is lost, and the rest
+//! was not read. Damaged: something that a version needs or a pack lists is missing or wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_encryption::KeyFile;
 use platter_image::frame::FrameHeader;
-use platter_image::page::State;
-use platter_image::recipe::{Recipe, check_piece};
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameIndex, Kind, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameIndex, Kind, Result};
 use platter_vfs::VfsFile;
 
 use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState, damaged_earlier_logs, header_damage};
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
+use crate::losses::Losses;
 use crate::quarantine::now_unix_ms;
 use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
+use crate::rebuild::is_being_rebuilt;
+use crate::recipe_check::{check_recipe, is_kept};
 use crate::salvage::read_records;
-use crate::store::{Store, Writer};
+use crate::store::{Store, Writer, catalog_file};
 use platter_pack::{FrameRow, HEADER_LENGTH, read_row};
 use platter_records::HoardMember;
 use platter_records::PackId;
@@ -63,6 +64,8 @@ pub enum Verdict {
     Exposed,
     /// Nothing is lost, but the store keeps something that nothing needs.
     Leaks,
+    /// The store is encrypted and its key was not there: nothing that was read is damaged, but most was not read.
+    Locked,
     /// Something is missing or wrong.
     Damaged,
 }
@@ -87,10 +90,16 @@ pub struct Finding {
     pub what: String,
     /// The pack, if it concerns one.
     pub pack: Option<PackId>,
-    /// Byte offset of the frame in the pack.
+    /// Byte offset of the frame in the pack; of several, of the first one.
     pub offset: Option<u64>,
-    /// The block, page or record.
+    /// The block, page or record, if it concerns one.
     pub block: Option<BlockId>,
+    /// Number of bad frames.
+    pub frames: u64,
+    /// Number of blocks and pages that are lost.
+    pub blocks: u64,
+    /// The bytes of disks that they were needed for, as far as versions need them.
+    pub bytes: u64,
     /// Versions that cannot be read completely because of it.
     pub versions: Vec<VersionName>,
 }
@@ -128,8 +137,7 @@ struct Check<'a> {
     progress: CheckProgress,
     tell: &'a mut dyn FnMut(CheckProgress),
     lengths: BlockLengths,
-    /// Blocks that are only in damaged frames.
-    damaged: BTreeSet<BlockId>,
+    losses: Losses,
     /// Quarantined frames that were read and are good.
     recovered: BTreeSet<BadPlace>,
     /// Observations that are to be recorded durably.
@@ -148,10 +156,14 @@ impl Store {
     /// frames that are read and are good leave the quarantine.
     ///
     /// # Errors
-    /// When the catalog or a directory cannot be read at all. Any other problem is a finding.
+    /// `Transient` beside a rebuild; when the catalog or a directory cannot be read at all, or this process lacks what it needs to read a
+    /// file. Any other problem is a finding.
     pub fn check(&self, options: CheckOptions, tell: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+        let before = catalog_file(self.place());
+        self.refuse_beside_rebuild(before)?;
+        let locked = !self.domain().is_open();
         let report = CheckReport {
-            verdict: Verdict::Clean,
+            verdict: if locked { Verdict::Locked } else { Verdict::Clean },
             findings: Vec::new(),
             omitted: 0,
             packs: 0,
@@ -159,7 +171,7 @@ impl Store {
             frames: 0,
             blocks: 0,
             versions: 0,
-            locked: !self.domain().is_open(),
+            locked,
             health: StoreHealth::default(),
         };
         let (rows, versions, members, integrity, given) = {
@@ -185,11 +197,14 @@ impl Store {
             progress,
             tell,
             lengths: BlockLengths::default(),
-            damaged: BTreeSet::new(),
+            losses: Losses::default(),
             recovered: BTreeSet::new(),
             seen: Vec::new(),
             given,
         };
+        if locked {
+            check.losses.cannot_tell_needs();
+        }
         for line in integrity {
             check.damage(format!("catalog: {line}"), |_| {});
         }
@@ -201,20 +216,25 @@ impl Store {
         for line in differences {
             check.damage(line, |_| {});
         }
-        match versions {
-            Ok(versions) => versions.iter().try_for_each(|version| check.version(version))?,
-            Err(error) => check.damage(error.with_causes(), |_| {}),
-        }
-        match members {
-            Ok(members) => members.iter().for_each(|member| check.boot_set(member)),
-            Err(error) => check.damage(error.with_causes(), |_| {}),
-        }
-        check.key_slots();
+        check.needs(versions, members)?;
+        check.key_slots()?;
         // Not damage: it cannot be written if the file system is read-only.
         drop(self.restore_standing_copy());
         check.earlier_logs()?;
         check.exposure()?;
-        Ok(check.report)
+        let report = check.report;
+        self.refuse_beside_rebuild(before)?;
+        Ok(report)
+    }
+
+    /// Refuses to say what a check found while `platter rebuild` replaces catalog and log, or after it did.
+    fn refuse_beside_rebuild(&self, before: Option<(u64, u64)>) -> Result<()> {
+        match catalog_file(self.place()) != before || is_being_rebuilt(self.place())? {
+            true => Err(Error::transient(
+                "a rebuild is running, or has replaced the catalog during this check: check again after it",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Returns what is wrong with the catalog's file.
@@ -239,10 +259,23 @@ fn is_readable(row: &PackRow) -> bool {
 
 impl Check<'_> {
     fn find(&mut self, severity: Severity, what: String, place: impl FnOnce(&mut Finding)) {
-        let mut finding =
-            Finding { severity, what, pack: None, offset: None, block: None, versions: Vec::new() };
+        let mut finding = Finding {
+            severity,
+            what,
+            pack: None,
+            offset: None,
+            block: None,
+            frames: 0,
+            blocks: 0,
+            bytes: 0,
+            versions: Vec::new(),
+        };
         place(&mut finding);
-        let verdict = match severity {
+        self.add(finding);
+    }
+
+    fn add(&mut self, finding: Finding) {
+        let verdict = match finding.severity {
             Severity::Exposure => Verdict::Exposed,
             Severity::Leak => Verdict::Leaks,
             Severity::Damage => Verdict::Damaged,
@@ -253,6 +286,22 @@ impl Check<'_> {
         } else {
             self.report.omitted += 1;
         }
+    }
+
+    /// Checks what versions and boot sets need, and then adds what is lost.
+    fn needs(&mut self, versions: Result<Vec<Version>>, members: Result<Vec<HoardMember>>) -> Result<()> {
+        match versions {
+            Ok(versions) => versions.iter().try_for_each(|version| self.version(version))?,
+            Err(error) => self.no_needs(error)?,
+        }
+        match members {
+            Ok(members) => members.iter().try_for_each(|member| self.boot_set(member))?,
+            Err(error) => self.no_needs(error)?,
+        }
+        for finding in self.losses.findings() {
+            self.add(finding);
+        }
+        Ok(())
     }
 
     /// Adds one finding for all files that other users can open.
@@ -290,7 +339,7 @@ impl Check<'_> {
     }
 
     /// Checks the key slots of an encrypted store, as far as that is possible without their secrets.
-    fn key_slots(&mut self) {
+    fn key_slots(&mut self) -> Result<()> {
         let place = self.store.place();
         match place.read_key_file() {
             Ok(keys) => {
@@ -306,8 +355,24 @@ impl Check<'_> {
                     self.damage(what, |_| {});
                 }
             }
-            Err(error) => self.damage(error.with_causes(), |_| {}),
+            Err(error) => self.trouble(error, |_| {})?,
         }
+        Ok(())
+    }
+
+    /// Adds a finding for an error, unless it says nothing about the store: then the check fails.
+    fn trouble(&mut self, error: Error, place: impl FnOnce(&mut Finding)) -> Result<()> {
+        if error.is_of_process() || error.kind() == ErrorKind::Bug {
+            return Err(error);
+        }
+        self.damage(error.with_causes(), place);
+        Ok(())
+    }
+
+    /// As [`Check::trouble`], for an error because of which it is unknown what is needed.
+    fn no_needs(&mut self, error: Error) -> Result<()> {
+        self.losses.cannot_tell_needs();
+        self.trouble(error, |_| {})
     }
 
     fn damage(&mut self, what: String, place: impl FnOnce(&mut Finding)) {
@@ -328,7 +393,12 @@ impl Check<'_> {
                 Step::Opened(pack) => self.opened(&pack),
                 Step::Read(piece) => {
                     let pack = Arc::clone(&piece.pack);
-                    piece.into_frames(|row, ids, result| self.frame(&pack, row, ids, result));
+                    let mut taken = Ok(());
+                    piece.into_frames(|row, ids, result| {
+                        let next = self.frame(&pack, row, ids, result);
+                        taken = std::mem::replace(&mut taken, Ok(())).and(next);
+                    });
+                    taken?;
                 }
                 Step::Ended(pack) => self.ended(&pack),
             }
@@ -373,7 +443,7 @@ impl Check<'_> {
             ErrorKind::Corrupt => ": `platter rebuild` writes it again from the pack's sound frames",
             _ => "",
         };
-        self.damage(format!("{what}{remedy}"), |finding| finding.pack = Some(row.id));
+        self.losses.unopened(row.id, format!("{what}{remedy}"));
     }
 
     fn opened(&mut self, pack: &OpenedPack) {
@@ -406,7 +476,7 @@ impl Check<'_> {
         row: &FrameRow,
         ids: &[BlockId],
         result: std::result::Result<FrameHeader, BadFrame>,
-    ) {
+    ) -> Result<()> {
         let pack = opened.row.id;
         self.report.frames += 1;
         self.report.blocks += ids.len();
@@ -416,7 +486,7 @@ impl Check<'_> {
             (Ok(header), known) => {
                 self.lengths.note(pack, row.offset, &header);
                 if row.kind == Kind::Version {
-                    self.numbers(&*opened.file, row, ids, pack);
+                    self.numbers(&*opened.file, row, ids, pack)?;
                 }
                 match known {
                     Some(_) if opened.depth == Depth::Contents && !self.report.locked => {
@@ -437,6 +507,7 @@ impl Check<'_> {
                 self.bad_frame(error.with_causes(), pack, row, ids);
             }
         }
+        Ok(())
     }
 
     fn see(&mut self, pack: PackId, offset: u64, condition: Condition) {
@@ -451,19 +522,11 @@ impl Check<'_> {
         }
     }
 
-    /// Adds a finding for a bad frame. Nothing is lost if sound frames have all of its blocks too.
+    /// Takes over a bad frame. Nothing is lost if sound frames have all of its blocks too.
     fn bad_frame(&mut self, what: String, pack: PackId, row: &FrameRow, ids: &[BlockId]) {
         let is_lost = |id: &&BlockId| !self.store.0.is_sound_elsewhere(id, (pack, row.offset));
         let lost: Vec<BlockId> = ids.iter().filter(is_lost).copied().collect();
-        let (severity, what) = match lost.is_empty() {
-            true => (Severity::Leak, format!("{what}; all of its blocks were stored again elsewhere")),
-            false => (Severity::Damage, what),
-        };
-        self.damaged.extend(&lost);
-        self.find(severity, what, |finding| {
-            (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
-            finding.block = lost.first().or(ids.first()).copied();
-        });
+        self.losses.bad_frame(pack, row, what, &lost);
     }
 
     /// Lifts the quarantine of frames that are good again, and reports other problems of the quarantine.
@@ -488,14 +551,17 @@ impl Check<'_> {
     }
 
     /// Checks the numbers in version records. If the catalog does not know a number, it may assign that number again.
-    fn numbers(&mut self, file: &dyn VfsFile, row: &FrameRow, ids: &[BlockId], pack: PackId) {
+    fn numbers(&mut self, file: &dyn VfsFile, row: &FrameRow, ids: &[BlockId], pack: PackId) -> Result<()> {
         let mut stored = Vec::new();
         let records = read_row(file, row, ids, &mut stored).and_then(|()| read_records(&stored));
-        let records = records.unwrap_or_else(|error| {
-            let what = format!("a version record: {}", error.with_causes());
-            self.damage(what, |finding| (finding.pack, finding.offset) = (Some(pack), Some(row.offset)));
-            Vec::new()
-        });
+        let records = match records {
+            Ok(records) => records,
+            Err(error) => {
+                return self.trouble(error.within("a version record"), |finding| {
+                    (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
+                });
+            }
+        };
         for (id, record) in records {
             let last = self.given.versions.get(&record.image).copied().unwrap_or(0);
             if record.number > last
@@ -509,6 +575,7 @@ impl Check<'_> {
                 self.damage(what, |finding| finding.block = Some(id));
             }
         }
+        Ok(())
     }
 
     fn advance(&mut self, bytes: u64) {
@@ -535,109 +602,165 @@ impl Check<'_> {
     /// Checks a version: its record is the one in the catalog, and its recipe refers only to blocks in the store.
     fn version(&mut self, version: &Version) -> Result<()> {
         self.report.versions += 1;
-        let name = || vec![version.name.clone()];
+        let of_version = |finding: &mut Finding| {
+            (finding.block, finding.versions) = (Some(version.record_id), vec![version.name.clone()]);
+        };
         match self
             .store
             .read_block(Kind::Version, &version.record_id)
             .and_then(|bytes| VersionRecord::decode(&bytes))
         {
             // Renames and signatures are in the catalog and its log only.
-            Ok(record) if record.is_same_version(&version.record) => {}
+            Ok(record) if record.is_earlier_form_of(&version.record) => {}
             // So are the records of clones.
             Err(error) if error.kind() == ErrorKind::Missing => {}
-            Ok(_) => self.damage("the record differs from the catalog's copy".into(), |finding| {
-                (finding.block, finding.versions) = (Some(version.record_id), name());
-            }),
+            Ok(_) => self.damage("the record differs from the catalog's copy".into(), of_version),
+            Err(error) if error.is_of_process() => return Err(error),
             Err(error) => {
                 let what =
                     format!("version record: {}: `platter rebuild` writes it again", error.with_causes());
-                self.damage(what, |finding| {
-                    (finding.block, finding.versions) = (Some(version.record_id), name());
-                });
+                self.damage(what, of_version);
             }
         }
-        if let Err(error) = self.recipe(version) {
-            if error.kind() == ErrorKind::Bug {
-                return Err(error);
-            }
-            self.damage(format!("recipe: {}", error.with_causes()), |finding| {
-                (finding.block, finding.versions) = (Some(version.record.score.0), name());
-            });
-        }
-        Ok(())
+        self.recipe(version)
     }
 
     /// Checks that a member's boot set exists and matches the catalog. Its blocks are checked with the recipe of its version.
-    fn boot_set(&mut self, member: &HoardMember) {
+    fn boot_set(&mut self, member: &HoardMember) -> Result<()> {
         let what = match self.store.boot_set(&member.boot_set) {
-            Ok(set) if set.record == member.record => return,
+            Ok(set) if set.record == member.record => return Ok(()),
             Ok(_) => "it differs from the catalog's copy".to_owned(),
+            Err(error) if error.is_of_process() => return Err(error),
             Err(error) => error.with_causes(),
         };
+        self.losses.cannot_tell_needs();
         let what = format!("the boot set of {}: {what}: record it again", member.version);
         self.damage(what, |finding| finding.block = Some(member.boot_set));
-    }
-
-    fn recipe(&mut self, version: &Version) -> Result<()> {
-        if self.report.locked {
-            let root = version.record.score.0;
-            let is_here = self.store.locate(&root)?.is_some_and(|place| self.is_kept(&place));
-            let is_sound = is_here && !self.damaged.contains(&root);
-            return if is_sound { Ok(()) } else { Err(Error::corrupt("its root is missing or damaged")) };
-        }
-        let recipe = Recipe::open(version.record.score, self.store)?;
-        let length = recipe.root().disk_length;
-        if length != version.record.disk_length {
-            let what =
-                format!("the record says {} bytes, but the recipe says {length}", version.record.disk_length);
-            self.damage(what, |finding| finding.versions = vec![version.name.clone()]);
-        }
-        let mut seen = BTreeSet::new();
-        for entry in recipe.entries(Extent::new(0, length)) {
-            let entry = entry?;
-            let State::Data { block, offset } = entry.state else { continue };
-            // Neighbouring entries often share a block, so only problems are remembered.
-            let place = self.store.locate(&block)?.filter(|place| self.is_kept(place));
-            if place.is_none() || self.damaged.contains(&block) {
-                if seen.insert(block) {
-                    self.block_of(version, block, place.is_some());
-                }
-            } else if let Some(length) = place.and_then(|place| self.length_at(&place))
-                && let Err(error) = check_piece(&block, offset.into(), entry.extent.length, length)
-                && seen.insert(block)
-            {
-                self.damage(format!("recipe: {}", error.with_causes()), |finding| {
-                    (finding.block, finding.versions) = (Some(block), vec![version.name.clone()]);
-                });
-            }
-        }
         Ok(())
     }
 
-    /// Returns whether a place is in a pack that stays. Collected packs keep nothing for versions.
-    fn is_kept(&self, place: &BlockPlace) -> bool {
-        self.store.0.packs.get(place.frame.pack).is_ok_and(|pack| !pack.is_collected())
-    }
-
-    fn length_at(&self, place: &BlockPlace) -> Option<u64> {
-        let pack = self.store.pack_id(place.frame).ok()?;
-        self.lengths.of(pack, place.frame.offset, place.slot)
-    }
-
-    /// Reports a block that a version needs and that is missing or damaged: one finding per block, with all versions.
-    fn block_of(&mut self, version: &Version, block: BlockId, is_here: bool) {
-        let known = self
-            .report
-            .findings
-            .iter_mut()
-            .find(|finding| finding.block == Some(block) && finding.pack.is_none());
-        if let Some(finding) = known {
-            finding.versions.push(version.name.clone());
-            return;
-        }
-        let what = if is_here { "it is in a damaged frame" } else { "it is not in the store" };
-        self.damage(format!("block {block}: {what}"), |finding| {
+    fn recipe(&mut self, version: &Version) -> Result<()> {
+        let score = version.record.score;
+        let of_version = |finding: &mut Finding, block: BlockId| {
             (finding.block, finding.versions) = (Some(block), vec![version.name.clone()]);
+        };
+        if self.report.locked {
+            let is_here = self.store.locate(&score.0)?.is_some_and(|place| is_kept(self.store, &place));
+            if !is_here || self.losses.only_bad(&score.0).is_some() {
+                let what = "recipe: its root is missing or damaged".into();
+                self.damage(what, |finding| of_version(finding, score.0));
+            }
+            return Ok(());
+        }
+        let checked = check_recipe(self.store, score, &self.losses, &self.lengths)?;
+        let length = version.record.disk_length;
+        if let Some(why) = checked.unread {
+            self.losses.cannot_tell_needs();
+            self.damage(format!("recipe: {why}"), |finding| of_version(finding, score.0));
+        } else if checked.disk_length != length {
+            let what = format!("the record says {length} bytes, but the recipe says {}", checked.disk_length);
+            self.damage(what, |finding| finding.versions = vec![version.name.clone()]);
+        }
+        for (block, why) in checked.unfit {
+            self.damage(format!("recipe: {why}"), |finding| of_version(finding, block));
+        }
+        for (block, (pack, bytes)) in checked.lost {
+            self.losses.needed(&version.name, pack, block, bytes);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "replaces the store's files directly")]
+mod tests {
+    use platter_image::frame::{Compressor, FrameBuilder};
+    use platter_image::page::Entry;
+    use platter_image::recipe::{CutPolicy, RecipeBuilder};
+    use platter_image::{Domain, Extent, FrameStore};
+    use platter_records::Action;
+
+    use super::*;
+    use crate::place::StorePlace;
+
+    /// A store with `a@1`, a disk of zeros and one block.
+    fn store_with_version() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        let session = store.session().unwrap();
+        let mut compressor = Compressor::new(3).unwrap();
+        let contents = [7; 4096];
+        let block = BlockId::of(Kind::Data, &contents);
+        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
+        frame.push(block, &contents);
+        session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
+        let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+        let known = Vec::<(BlockId, Vec<u8>)>::new();
+        let mut recipe = RecipeBuilder::new(8192, 512, policy, Domain::SHARED, known);
+        let state = platter_image::page::State::Data { block, offset: 0 };
+        recipe.push(Entry { extent: Extent::new(0, 4096), state }).unwrap();
+        let (score, pages) = recipe.finish().unwrap();
+        let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 17);
+        pages.iter().for_each(|(id, page)| frame.push(*id, page));
+        session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
+        let draft = VersionRecord {
+            cut_policy: 1,
+            disk_length: 8192,
+            sector_size: 512,
+            ..VersionRecord::draft("a".parse().unwrap(), score, 5)
+        };
+        session.publish(draft).unwrap();
+        (folder, store)
+    }
+
+    fn check(store: &Store) -> Result<CheckReport> {
+        store.check(CheckOptions::default(), &mut |_| {})
+    }
+
+    #[test]
+    fn a_record_that_the_catalog_changed_is_found() {
+        let (_folder, store) = store_with_version();
+        store.rename(&"a".parse().unwrap(), &"b".parse().unwrap()).unwrap();
+        assert_eq!(check(&store).unwrap().verdict, Verdict::Clean);
+        store
+            .change_catalog(|change| {
+                let mut version = change.versions_by_time()?.remove(0);
+                version.record.labels.insert("room".into(), "3".into());
+                change.replace_record(&version)?;
+                change.does(Action::Sign { version: version.name });
+                Ok(Ok(()))
+            })
+            .unwrap();
+        let report = check(&store).unwrap();
+        assert_eq!(report.verdict, Verdict::Damaged);
+        assert!(report.findings[0].what.contains("record differs"), "{:?}", report.findings);
+    }
+
+    #[test]
+    fn a_check_beside_a_rebuild_says_so() {
+        let (_folder, store) = store_with_version();
+        let unfinished = store.place().unfinished().catalog();
+        std::fs::write(&unfinished, "").unwrap();
+        // This store holds the lock, as a rebuild does.
+        let error = check(&store).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Transient);
+        assert!(error.to_string().contains("a rebuild is running"), "{error}");
+        let place = store.place().clone();
+        drop(store);
+        // What an interrupted rebuild left does not count.
+        let store = Store::open_reader(&place).unwrap();
+        assert!(check(&store).unwrap().verdict < Verdict::Leaks);
+        // A catalog that was replaced before the check counts.
+        std::fs::copy(place.catalog(), &unfinished).unwrap();
+        std::fs::rename(&unfinished, place.catalog()).unwrap();
+        assert!(check(&store).unwrap().verdict < Verdict::Leaks);
+        // One that is replaced meanwhile does not.
+        let replaced = store.check(CheckOptions::default(), &mut |_| {
+            std::fs::copy(place.catalog(), &unfinished).unwrap();
+            std::fs::rename(&unfinished, place.catalog()).unwrap();
         });
+        assert_eq!(replaced.unwrap_err().kind(), ErrorKind::Transient);
     }
 }

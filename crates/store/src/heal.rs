@@ -13,9 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::page::State as EntryState;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{
-    BlockId, Domain, Error, ErrorKind, Extent, FrameAddress, FrameStore, Kind, Result, Score,
-};
+use platter_image::{BlockId, Domain, Error, Extent, FrameAddress, FrameStore, Kind, Result, Score};
 use platter_records::{BootSetHead, VersionName};
 
 use crate::session::Session;
@@ -177,7 +175,7 @@ impl Healing<'_> {
     ) -> Result<()> {
         let pages = Pages { healing: self, score, versions };
         let recipe = match Recipe::open(score, pages) {
-            Err(error) if is_damage(&error) => return Ok(()),
+            Err(error) if error.is_damage() => return Ok(()),
             opened => opened?,
         };
         let whole = Extent::new(0, recipe.root().disk_length);
@@ -377,8 +375,4 @@ impl<'a> State<'a> {
             damaged: damaged.into_iter().collect(),
         }
     }
-}
-
-fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Missing)
 }

@@ -19,6 +19,15 @@ const NUMBER_MAX: u64 = 1 << 52;
 const SIZE_MAX: u64 = 1 << 53;
 
 impl Session {
+    /// Returns what importing a version would do. Asked before its data is sent: a version that stays forgotten, or whose name another
+    /// disk has, needs none.
+    ///
+    /// # Errors
+    /// `Refused` as by [`Session::import`]; when the catalog cannot be read.
+    pub fn foresee_import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        self.ask(|change| decide(change, record, restore))?
+    }
+
     /// Imports a version, durable on return. A version that is here already only gets the signatures that it lacks. A version that
     /// was forgotten or renamed here stays so, unless `restore` is set. The session ends with the commit.
     ///
@@ -47,7 +56,7 @@ impl Session {
         let version = Version { name: record.name(), record_id, record: record.clone() };
         self.within_quotas(Growth::Version(&record.image, record.score), |check| {
             self.commit(|change, state, session| {
-                let imported = match decide(change, &version, restore)? {
+                let imported = match decide(change, record, restore)? {
                     Ok(imported) => imported,
                     Err(refusal) => return Ok(Err(refusal)),
                 };
@@ -73,22 +82,22 @@ impl Session {
 }
 
 /// Decides what importing a version does. An inner error means refused.
-fn decide(change: &Change<'_>, version: &Version, restore: bool) -> Result<Result<Imported>> {
-    let name = &version.name;
+fn decide(change: &Change<'_>, record: &VersionRecord, restore: bool) -> Result<Result<Imported>> {
+    let name = &record.name();
     let conflict = || {
         Ok(Err(Error::refused(format!(
             "the store that gets it has another disk named {name}: rename that image in one of the stores"
         ))))
     };
     if let Some(here) = version_named(change, name)? {
-        return match here.record.is_same_version(&version.record) {
+        return match here.record.is_same_version(record) {
             false => conflict(),
-            true if lacking(&here.record, &version.record).is_empty() => Ok(Ok(Imported::Present)),
+            true if lacking(&here.record, record).is_empty() => Ok(Ok(Imported::Present)),
             true => Ok(Ok(Imported::SignaturesAdded)),
         };
     }
     if let Some(former) = change.former_record(name)? {
-        if !former.is_same_version(&version.record) {
+        if !former.is_same_version(record) {
             return conflict();
         }
         if !restore {

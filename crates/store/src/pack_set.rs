@@ -100,6 +100,13 @@ impl PackSet {
         self.files.lock().retain(|(number, _)| *number != ordinal);
     }
 
+    /// Opens a pack's file. It is not kept open for others.
+    pub(crate) fn open(&self, id: PackId) -> Result<Arc<dyn VfsFile>> {
+        let path = self.place.pack(id);
+        let opened = self.place.vfs().open(&path, OpenMode::Read);
+        Ok(Arc::from(opened.context(|| format!("opening {}", path.display()))?))
+    }
+
     /// Returns the pack's file, and opens it if necessary.
     pub(crate) fn file(&self, ordinal: u32) -> Result<Arc<dyn VfsFile>> {
         let mut files = self.files.lock();
@@ -112,9 +119,7 @@ impl PackSet {
             }
             return Ok(files[at].1.clone());
         }
-        let path = self.place.pack(self.get(ordinal)?.id);
-        let opened = self.place.vfs().open(&path, OpenMode::Read);
-        let file: Arc<dyn VfsFile> = Arc::from(opened.context(|| format!("opening {}", path.display()))?);
+        let file = self.open(self.get(ordinal)?.id)?;
         if files.len() == FILES_OPEN_MAX {
             files.pop_front();
         }

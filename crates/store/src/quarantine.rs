@@ -8,16 +8,16 @@
 //! quarantine.
 
 use parking_lot::MutexGuard;
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Result};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result};
 
 use crate::health::{BadPlace, Condition, Health, Observation};
 use crate::store::{Shared, Store, WRITER_LOCK_TRIES, take_lock};
 use platter_index::Index;
+use platter_pack::read_directory;
 use platter_records::PackId;
 
 /// The result of reading a frame again.
@@ -98,6 +98,22 @@ impl Shared {
         unsound.sort_unstable();
         unsound.dedup();
         unsound
+    }
+
+    /// Returns whether one of these blocks of bad frames is of that kind, as far as the footers of their packs tell. In doubt it is.
+    pub(crate) fn is_any_of(&self, kind: Kind, unsound: &[BlockId]) -> bool {
+        let mut bad: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+        for (pack, offset) in self.index.read().bad() {
+            bad.entry(pack).or_default().insert(offset);
+        }
+        let is_in = |(pack, offsets): (u32, BTreeSet<u64>)| -> Result<bool> {
+            let id = self.packs.get(pack)?.id;
+            let directory = read_directory(&*self.packs.file(pack)?, id, self.id)?;
+            let is_meant = |ids: &[BlockId]| ids.iter().any(|id| unsound.binary_search(id).is_ok());
+            let mut rows = directory.iter().filter(|(row, _)| row.kind == kind);
+            Ok(rows.any(|(row, ids)| offsets.contains(&row.offset) && is_meant(ids)))
+        };
+        !unsound.is_empty() && bad.into_iter().any(|bad| is_in(bad).unwrap_or(true))
     }
 
     /// Reads all known frames of a pack that could not be opened, and quarantines those that cannot be read. Returns their number.
@@ -188,26 +204,9 @@ impl Shared {
 pub(crate) fn condition_of(error: &Error) -> Option<Condition> {
     match error.kind() {
         ErrorKind::Corrupt => Some(Condition::Damaged),
-        ErrorKind::Io => is_of_medium(error).then_some(Condition::Unreadable),
+        ErrorKind::Io if error.is_unreadable() => Some(Condition::Unreadable),
         _ => None,
     }
-}
-
-/// Returns whether the cause is the medium or a missing file, and not this process or its permissions.
-fn is_of_medium(error: &Error) -> bool {
-    const OF_PROCESS: [io::ErrorKind; 3] =
-        [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory, io::ErrorKind::Interrupted];
-    /// ENFILE and EMFILE: no more open files.
-    const NO_FILES: [i32; 2] = [23, 24];
-    let mut cause = std::error::Error::source(error);
-    while let Some(source) = cause {
-        if let Some(io) = source.downcast_ref::<io::Error>() {
-            let no_files = io.raw_os_error().is_some_and(|number| NO_FILES.contains(&number));
-            return !OF_PROCESS.contains(&io.kind()) && !no_files;
-        }
-        cause = source.source();
-    }
-    false
 }
 
 /// Returns the current time. Only for display.
@@ -219,7 +218,7 @@ pub(crate) fn now_unix_ms() -> i64 {
 #[cfg(test)]
 mod tests {
     use platter_image::frame::{Compressor, FrameBuilder};
-    use platter_image::{Domain, FrameStore, Kind};
+    use platter_image::{Domain, FrameStore};
 
     use super::*;
     use crate::place::StorePlace;

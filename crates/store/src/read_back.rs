@@ -113,7 +113,7 @@ fn frames(
 /// Reads packs back with `threads` threads. Calls `each` with the results, in order; an error ends the reading.
 ///
 /// # Errors
-/// Those of `each`; `Bug` when a decoder cannot be made.
+/// Those of `each`; what this process lacks to read a pack ([`Error::is_of_process`]); `Bug` when a decoder cannot be made.
 pub(crate) fn read_back(
     shared: &Shared,
     packs: impl Iterator<Item = PackToRead> + Send,
@@ -132,7 +132,10 @@ pub(crate) fn read_back(
         for result in order {
             // A thread that ended without a result has panicked, and the scope passes that on.
             let Ok(step) = result.recv() else { break };
-            each(step?)?;
+            match step? {
+                Step::Failed(_, error) if error.is_of_process() => return Err(error),
+                step => each(step)?,
+            }
         }
         Ok(())
     })
@@ -300,6 +303,13 @@ fn verify(
     let rows = frames(&pack.directory, range.clone(), first_block);
     for (((row, ids), read), stored) in rows.zip(read).zip(buffers) {
         let first = read.and_then(|()| verify_frame(row, (pack.depth, shared.domain), stored, decoder));
+        // The run fails: nothing was learned about the frame.
+        let first = match first {
+            Err(error) if error.is_of_process() => {
+                return Err(error.within(format!("reading pack {}", pack.row.id)));
+            }
+            first => first,
+        };
         results.push(first.or_else(|error| {
             let is_known = shared.health().bad(pack.row.id, row.offset).is_some();
             let Some(condition) = condition_of(&error).filter(|_| !is_known) else {

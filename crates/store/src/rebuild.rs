@@ -127,6 +127,18 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     Ok(report)
 }
 
+/// Returns whether a rebuild is running. What an interrupted one left does not count.
+pub(crate) fn is_being_rebuilt(place: &StorePlace) -> Result<bool> {
+    let exists = |path: &std::path::Path| {
+        place.vfs().exists(path).context(|| format!("looking for {}", path.display()))
+    };
+    if !exists(&place.unfinished().catalog())? && !exists(&place.new_catalog())? {
+        return Ok(false);
+    }
+    // On a read-only file system, nothing is rebuilt.
+    Ok(place.vfs().lock(&place.lock_file()).is_ok_and(|lock| lock.is_none()))
+}
+
 /// Removes the block index.
 fn remove_index(place: &StorePlace, store: StoreId) -> Result<()> {
     IndexFolder::new(place.vfs(), &place.index_dir(), store, 0).remove()
@@ -406,7 +418,7 @@ fn packs_of(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<BTre
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     let named = match place.read_format() {
         Ok(format) => Some(format.id),
-        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => None,
+        Err(error) if error.is_damage() => None,
         Err(error) => return Err(error),
     };
     let of_catalog = Catalog::open_reader(place).and_then(|catalog| catalog.store()).ok();

@@ -76,7 +76,7 @@ impl Scrub {
     /// Reads a pack back. `pause` is called after each piece and may wait; if it returns false, the reading ends.
     ///
     /// # Errors
-    /// When the catalog cannot be read. Damage is no error.
+    /// When the catalog cannot be read, or this process lacks what it needs to read the pack. Damage is no error.
     pub fn read(&mut self, pack: PackId, pause: &mut dyn FnMut() -> bool) -> Result<Scrubbed> {
         let shared = &self.store.0;
         shared.learn_health()?;
@@ -115,8 +115,10 @@ impl Scrub {
             // An error is the way to end the reading.
             if goes_on { Ok(()) } else { Err(Error::transient("interrupted")) }
         });
-        if let Some(error) = failure {
+        if failure.is_some() || (read.is_err() && goes_on) {
             self.failed.insert(pack, now_unix_ms());
+        }
+        if let Some(error) = failure {
             // A collection may have deleted it meanwhile.
             if self.store.readable_packs()?.iter().any(|row| row.id == pack) {
                 done.newly_bad += self.store.0.examine_pack(pack);

@@ -269,6 +269,13 @@ impl Session {
         done
     }
 
+    /// Asks the catalog, in a transaction that changes nothing.
+    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
+        let writer = self.shared.writer()?;
+        writer.check()?;
+        writer.catalog().change(&self.actor, |change| ask(change))
+    }
+
     fn commit_packs<T>(
         &self,
         last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,
@@ -342,7 +349,8 @@ impl Session {
             blocks.extend(texts.unwrap_or_default().iter().flat_map(|text| change_blocks(text)));
             change.set_packed(&head.position())?;
         }
-        if !unsound.is_empty() {
+        // The whole log is read only if that can help.
+        if self.shared.is_any_of(Kind::Change, unsound) {
             let known: HashSet<BlockId> = blocks.iter().map(|(id, _)| *id).collect();
             let texts = read_all_texts(place, &head)?;
             let all = texts.iter().flat_map(|text| change_blocks(text));
@@ -356,7 +364,7 @@ impl Session {
 
     /// Writes version records again whose frames are damaged. Packs keep those of former versions, too.
     fn mend_records(&self, change: &Change<'_>, state: &mut State, unsound: &[BlockId]) -> Result<()> {
-        if unsound.is_empty() {
+        if !self.shared.is_any_of(Kind::Version, unsound) {
             return Ok(());
         }
         let mut compressor = Compressor::new(RECORD_LEVEL)?;

@@ -423,7 +423,7 @@ pub(crate) fn page_of(read: Result<Vec<u8>>) -> Result<Vec<u8>> {
 }
 
 /// Returns which file the catalog is; `None` if it is missing at the moment, or that is unknown.
-fn catalog_file(place: &StorePlace) -> Option<(u64, u64)> {
+pub(crate) fn catalog_file(place: &StorePlace) -> Option<(u64, u64)> {
     place.vfs().identity(&place.catalog()).ok().flatten()
 }
 
@@ -489,6 +489,11 @@ impl Shared {
     /// Returns where a block is stored in a frame that was not found bad.
     pub(crate) fn locate_sound(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         self.asked(|index| index.locate_sound(id))
+    }
+
+    /// Returns a pack that had a block which is stored nowhere now, as far as the index on disk knows.
+    pub(crate) fn pack_that_had(&self, id: &BlockId) -> Result<Option<PackId>> {
+        self.asked(|index| index.pack_that_had(id))
     }
 
     /// Returns where a block is stored, if its frame is not known to be bad and its pack was not given up.

@@ -159,13 +159,13 @@ fn a_suspended_holder_cannot_publish() {
             let who = (dice >> 40) as usize % 2;
             match (dice >> 33) % 3 {
                 0 => {
-                    let edit_lock = match readers[who].take_edit_lock(&image(), ["a", "b"][who], TIME) {
-                        Ok(edit_lock) => Some(edit_lock).inspect(|_| assert_eq!(holds, None)),
-                        Err(_) => {
-                            Some(readers[who].steal_edit_lock(&image(), ["a", "b"][who], TIME).unwrap())
-                        }
-                    };
-                    let edit_lock = edit_lock.unwrap();
+                    let holder = ["a", "b"][who];
+                    let taken = readers[who].take_edit_lock(&image(), holder, TIME);
+                    assert_eq!(taken.is_ok(), holds.is_none(), "seed {seed}: {taken:?}");
+                    let edit_lock = taken.unwrap_or_else(|error| {
+                        assert_eq!(error.kind(), ErrorKind::Refused, "seed {seed}: {error:?}");
+                        readers[who].steal_edit_lock(&image(), holder, TIME).unwrap()
+                    });
                     assert!(numbers.iter().all(|number| *number < edit_lock.number), "seed {seed}");
                     numbers.insert(edit_lock.number);
                     holds = Some(edit_lock.number);

@@ -152,7 +152,14 @@ fn a_locked_store_is_not_written_and_says_so() {
     let error = Store::open_writer(&place).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("the store is encrypted"), "{error}");
-    assert!(Store::open_reader(&place).is_ok(), "names can be read");
+    let store = Store::open_reader(&place).unwrap();
+    let report =
+        store.check(CheckOptions { read_data: true, ..CheckOptions::default() }, &mut |_| {}).unwrap();
+    assert_eq!(
+        (report.verdict, report.locked),
+        (Verdict::Locked, true),
+        "names can be read, and that is all"
+    );
     assert_eq!(rebuild(&place).unwrap_err().kind(), ErrorKind::Refused);
     assert_eq!(Store::discard_interrupted(&place).unwrap_err().kind(), ErrorKind::Refused);
 }

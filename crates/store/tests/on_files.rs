@@ -350,3 +350,79 @@ fn a_new_store_is_private_and_wider_modes_are_found_and_fixed() {
     assert_eq!(metadata(place.dir()).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(check().verdict, Verdict::Clean);
 }
+
+/// Garbage after the end of a file costs bounded time and memory, however long it is.
+#[test]
+fn garbage_after_the_end_is_not_read() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    let disk = add_disk(&session, &[1, 2, 3]);
+    session.publish(draft("lab/a", disk)).unwrap();
+    let place_of = store.locate(&BlockId::of(Kind::Data, &contents(2))).unwrap().unwrap();
+    let pack = store.pack_id(place_of.frame).unwrap().to_string();
+    drop(store);
+    let pack = place.dir().join("packs").join(&pack[..2]).join(format!("{pack}.pack"));
+    let extend = |path: &Path, length: u64| {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        let before = file.metadata().unwrap().len();
+        file.set_len(length).unwrap();
+        before
+    };
+    let log = place.dir().join("changes.log");
+    let before = extend(&log, 20 << 30);
+    let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    let [found] = &report.findings[..] else { panic!("{report:?}") };
+    assert!(found.severity == Severity::Damage && found.what.contains("bytes of garbage"), "{found:?}");
+    drop(Store::open_writer(&place).unwrap());
+    assert_eq!(metadata(&log).unwrap().len(), before, "the next writer cuts it off");
+    assert_eq!(verdict(&Store::open_reader(&place).unwrap()), Verdict::Clean);
+    extend(&pack, 64 << 30);
+    let store = Store::open_reader(&place).unwrap();
+    let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+    let [found] = &report.findings[..] else { panic!("{report:?}") };
+    assert!(found.severity == Severity::Damage && found.what.contains("but the catalog lists"), "{found:?}");
+    assert_eq!(store.read_block(Kind::Data, &BlockId::of(Kind::Data, &contents(2))).unwrap(), contents(2));
+    drop(store);
+    rebuild(&place).unwrap();
+    assert_eq!(verdict(&Store::open_reader(&place).unwrap()), Verdict::Clean);
+}
+
+/// Pipes and sockets in place of files are errors, and nobody waits for them.
+#[test]
+fn no_file_of_the_store_may_be_a_pipe() {
+    let (folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    let disk = add_disk(&session, &[1, 2, 3]);
+    session.publish(draft("lab/a", disk)).unwrap();
+    drop(store);
+    let mut files = vec![place.dir().join("catalog.sqlite-journal"), place.dir().join("standing.json")];
+    let mut folders = vec![place.dir().to_owned()];
+    while let Some(dir) = folders.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let is_dir = entry.file_type().unwrap().is_dir();
+            if is_dir { &mut folders } else { &mut files }.push(entry.path());
+        }
+    }
+    assert!(files.len() > 6, "{files:?}");
+    let kept = folder.path().join("kept");
+    for file in files {
+        let was_there = std::fs::rename(&file, &kept).is_ok();
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        // Neither hangs.
+        let checked =
+            Store::open_reader(&place).and_then(|store| store.check(CheckOptions::default(), &mut |_| {}));
+        if let Err(error) = &checked {
+            assert!(error.with_causes().contains("not a regular file"), "{}: {error:?}", file.display());
+        }
+        if let Err(error) = Store::open_writer(&place) {
+            assert!(error.with_causes().contains("not a regular file"), "{}: {error:?}", file.display());
+        }
+        drop(std::fs::remove_file(&file));
+        if was_there {
+            std::fs::rename(&kept, &file).unwrap();
+        }
+    }
+}

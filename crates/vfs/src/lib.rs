@@ -105,6 +105,15 @@ pub trait Vfs: Debug + Send + Sync {
         Ok(false)
     }
 
+    /// Whether the name is that of something else than a regular file, such as a pipe or a device. A link counts as what it leads to.
+    /// For files that others open: [`Vfs::open`] looks by itself.
+    ///
+    /// # Errors
+    /// `NotFound`; other system errors.
+    fn is_special(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Makes the names in a directory durable.
     ///
     /// # Errors

@@ -65,6 +65,10 @@ impl Vfs for OsVfs {
         Ok(path.symlink_metadata()?.is_symlink())
     }
 
+    fn is_special(&self, path: &Path) -> io::Result<bool> {
+        Ok(!path.metadata()?.is_file())
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }
@@ -118,13 +122,20 @@ impl Vfs for OsVfs {
 
 /// Opens a regular file. Does not block if someone has put a pipe there.
 fn open_regular(options: &mut OpenOptions, path: &Path, links: OFlags) -> io::Result<File> {
-    let file = options.custom_flags((OFlags::NONBLOCK | links).bits().cast_signed()).open(path)?;
+    let special = |what: &str| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("this is {what}, not a regular file"))
+    };
+    let opened = options.custom_flags((OFlags::NONBLOCK | links).bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NXIO) => special("a socket"),
+        Some(Errno::LOOP) if !links.is_empty() => special("a link"),
+        _ => error,
+    })?;
     let kind = file.metadata()?.file_type();
-    if kind.is_file() {
-        return Ok(file);
+    match kind.is_file() {
+        true => Ok(file),
+        false => Err(special(if kind.is_dir() { "a directory" } else { "a pipe or a device" })),
     }
-    let what = if kind.is_dir() { "a directory" } else { "a pipe or a device" };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("this is {what}, not a regular file")))
 }
 
 /// Removes all access by users other than the owner.
@@ -241,6 +252,16 @@ mod tests {
         }
         assert!(OsVfs.lock(&pipe).is_err());
         assert!(OsVfs.open(Path::new("/dev/zero"), OpenMode::Read).is_err());
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        for (path, mode) in [(&socket, OpenMode::Read), (&socket, OpenMode::Write), (&link, OpenMode::Write)]
+        {
+            let error = OsVfs.open(path, mode).unwrap_err();
+            assert!(error.to_string().contains("not a regular file"), "{mode:?}: {error}");
+        }
+        assert!([&pipe, &socket, &link].iter().all(|path| OsVfs.is_special(path).unwrap()));
     }
 
     #[test]

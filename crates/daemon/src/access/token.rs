@@ -6,15 +6,15 @@
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind as IoErrorKind, Read};
+use std::fs;
+use std::io::ErrorKind as IoErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_api::{AccessToken, NamePattern, NewToken, PATTERNS_MAX, Role, TOKEN_NAME_LENGTH_MAX};
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, Result};
 use platter_store::StorePlace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -190,13 +190,8 @@ impl AccessTokens {
 
     fn read(&self) -> Result<Vec<StoredToken>> {
         let path = self.path();
-        let mut text = String::new();
-        let read = File::open(&path).and_then(|file| file.take(FILE_LENGTH_MAX).read_to_string(&mut text));
-        match read {
-            Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Vec::new()),
-            read => read.context(|| format!("{}: reading it", path.display()))?,
-        };
-        let file: TokenFile = serde_json::from_str(&text).map_err(|error| {
+        let Some(text) = private_file::read(&path, FILE_LENGTH_MAX)? else { return Ok(Vec::new()) };
+        let file: TokenFile = serde_json::from_slice(&text).map_err(|error| {
             Error::corrupt(format!("{}: not a file of access tokens", path.display())).with_source(error)
         })?;
         if file.platter_access_tokens != FORMAT_VERSION {

@@ -168,11 +168,15 @@ pub(super) async fn import(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let ImportRequest { record, restore } = read_json(&origin, &asker, &headers, sent).await?;
+    let ImportRequest { record, restore, ask } = read_json(&origin, &asker, &headers, sent).await?;
     asker.check_new(&record.image)?;
     check_draft(&record)?;
-    wait_for_others(&origin, &id, &asker).await?;
     let shared = Arc::clone(&origin);
+    if ask {
+        let foreseen = move || find(&shared, &id, &asker)?.foresee_import(&record, restore);
+        return json(&ImportReply { imported: origin.pool.run(foreseen).await? });
+    }
+    wait_for_others(&origin, &id, &asker).await?;
     let imported = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker)?;
         let imported = match shared.uploads.import(&upload, &record, restore) {

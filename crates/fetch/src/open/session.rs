@@ -73,6 +73,17 @@ impl OpenSession {
         Ok(PublishedVersion { version: published.version, repairs })
     }
 
+    /// Returns what importing a version would do.
+    ///
+    /// # Errors
+    /// As [`Session::foresee_import`].
+    pub fn foresee_import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
+        match self {
+            Self::Remote { session, .. } => session.foresee_import(record, restore),
+            Self::Local { session, .. } => Self::local(session)?.foresee_import(record, restore),
+        }
+    }
+
     /// Imports a version of another store and ends. With `restore`, also a version that was forgotten or renamed here.
     ///
     /// # Errors

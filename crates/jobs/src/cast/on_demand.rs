@@ -93,19 +93,18 @@ struct Secret([u8; 32]);
 
 impl Secret {
     fn read_or_make(path: &Path) -> Result<Self> {
-        match std::fs::read(path) {
-            Ok(bytes) => bytes.try_into().map(Self).map_err(|_| {
+        match private_file::read(path, 33)? {
+            Some(bytes) => bytes.try_into().map(Self).map_err(|_| {
                 Error::corrupt(format!(
                     "{} does not have 32 bytes: delete it, and it is made anew",
                     path.display()
                 ))
             }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            None => {
                 let secret = random_bytes()?;
                 private_file::replace(path, &secret)?;
                 Ok(Self(secret))
             }
-            Err(error) => Err(Error::io(format!("reading {}", path.display()), error)),
         }
     }
 

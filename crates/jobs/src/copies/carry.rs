@@ -117,7 +117,7 @@ impl Carrying<'_> {
             match self.session.read_page(id) {
                 Ok(page) => drop(found.insert(*id, page)),
                 // A damaged copy counts as none: it is stored again.
-                Err(error) if is_damage(&error) => {
+                Err(error) if error.is_damage() => {
                     unread.push(*id);
                     if error.kind() == ErrorKind::Corrupt {
                         lacking.insert(*id);
@@ -172,9 +172,4 @@ impl Carried {
         self.blocks += frame.blocks.len() as u64;
         self.bytes += frame.stored.len() as u64;
     }
-}
-
-/// Whether an error says that the data is damaged or not there, and not that it could not be asked for.
-pub(super) fn is_damage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Missing)
 }

@@ -10,7 +10,7 @@ use platter_records::{ImageName, Imported, NumberChoice, Version, VersionName, V
 use platter_store::{KnownCheck, Store, missing_blocks};
 use serde::Serialize;
 
-use super::carry::{Carried, carry, is_damage};
+use super::carry::{Carried, carry};
 use super::feed::Feed;
 use crate::Progress;
 
@@ -90,7 +90,7 @@ pub struct PushReport {
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The kind of the first failure.
+    /// The kind of the first failure. That a version which was named stays forgotten is one; among all versions of an image it is not.
     #[serde(skip)]
     pub failure: Option<ErrorKind>,
 }
@@ -113,7 +113,7 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
         Pushing { request, feed: Feed::new(from)?, to, progress, report: PushReport::default() };
     for version in versions {
         match pushing.version(&version.record) {
-            Err(error) if is_damage(&error) || error.kind() == ErrorKind::Refused => {
+            Err(error) if error.is_damage() || error.kind() == ErrorKind::Refused => {
                 let text = error.with_causes();
                 pushing.report.failure.get_or_insert(error.kind());
                 pushing.report.failed.push((version.name.to_string(), text));
@@ -189,6 +189,10 @@ impl Pushing<'_> {
             true => (Imported::Present, Carried::default()),
             false => self.copy(record)?,
         };
+        let is_named = self.request.what.contains(&VersionChoice::Version(name.clone()));
+        if result == Imported::Former && is_named {
+            self.report.failure.get_or_insert(ErrorKind::Refused);
+        }
         let (blocks, bytes) = (carried.blocks, carried.bytes);
         self.report.versions.push(PushedVersion { version: name.to_string(), result, blocks, bytes });
         self.report.frames += carried.frames;
@@ -202,6 +206,10 @@ impl Pushing<'_> {
         let mut carried = Carried::default();
         progress.begin(&format!("copying {}", record.name()), record.allocated_bytes);
         let imported = self.to.add(&record.image, request.known, &|why| progress.note(why), |session| {
+            // Asked before anything is sent: what stays forgotten needs no data.
+            if session.foresee_import(record, request.restore)? == Imported::Former {
+                return Ok(Imported::Former);
+            }
             carried.add(carry(feed, session, record.score, &mut |bytes| progress.advance(bytes))?);
             session.finish()?;
             session.import(record, request.restore)
@@ -230,7 +238,7 @@ impl Pushing<'_> {
             Opened::Remote(store) => store.origin().missing_blocks(score),
         };
         match missing {
-            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) if error.is_damage() => Ok(false),
             missing => Ok(missing?.is_none()),
         }
     }

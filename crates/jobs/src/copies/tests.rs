@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use platter_image::{ErrorKind, FrameIndex, Kind};
 use platter_records::{Imported, NumberChoice};
-use platter_store::{KnownCheck, Store, StorePlace};
+use platter_store::{CollectRequest, KnownCheck, Store, StorePlace};
 use platter_testbed::{Lab, mix, store_disk};
 
 use super::{PushReport, PushRequest, push};
@@ -55,7 +55,25 @@ fn versions_keep_everything_and_travel_once() {
     // What was forgotten there stays so.
     there.forget(&image, Some(1)).unwrap();
     let again = copy(&lab.place, &to, "lab/a");
-    assert_eq!(results(&again)[0], ("lab/a@1", Imported::Former));
+    assert_eq!((results(&again)[0], again.failure), (("lab/a@1", Imported::Former), None));
+    assert_eq!(
+        copy(&lab.place, &to, "lab/a@1").failure,
+        Some(ErrorKind::Refused),
+        "it was asked for by name"
+    );
+    // Also if nothing of it is left there: it is not sent.
+    let bare = other(&lab, "bare");
+    copy(&lab.place, &bare, "lab/a");
+    let store = Store::open_writer(&bare).unwrap();
+    store.forget(&image, None).unwrap();
+    let now_unix_ms = 1 << 50;
+    let (keep_trash_ms, compact_percent) = (0, 0);
+    let request =
+        CollectRequest { now_unix_ms, keep_trash_ms, dry_run: false, is_confirmed: true, compact_percent };
+    store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
+    drop(store);
+    let again = copy(&lab.place, &bare, "lab/a");
+    assert_eq!((again.bytes, again.failure), (0, None));
     // Another disk under the name is a conflict, and the other image is copied all the same.
     store_disk(&to, "lab/b", &disk(64, 3));
     store_disk(&lab.place, "lab/b", &disk(64, 4));

@@ -281,7 +281,7 @@ impl HoardSink {
         match HoardManifest::assemble(score, &std::mem::take(&mut self.blocks)) {
             Ok(manifest) => self.manifest = Some(manifest),
             // Some of the chunks were forged, from valid frames.
-            Err(error) if is_of_contents(&error) && !self.asked_again => {
+            Err(error) if error.is_damage() && !self.asked_again => {
                 self.asked_again = true;
                 self.taken[..first as usize].fill(false);
                 return Ok(ChunkVerdict::Contradicts(std::iter::once(0..first).collect()));
@@ -353,11 +353,6 @@ impl ChunkSink for HoardSink {
         self.facts = Some(writer.finish(&manifest.snapshot)?);
         Ok(SinkOutcome { score, bytes_written: self.added.raw_bytes })
     }
-}
-
-/// Whether an error means that the received data is wrong or incomplete.
-fn is_of_contents(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt)
 }
 
 /// Returns the chunks of a range that were not accepted.

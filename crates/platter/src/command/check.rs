@@ -6,19 +6,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_daemon::AccessTokens;
 use platter_jobs::{
-    CheckOptions, CheckReport, Finding, Progress, Severity, Standing, Store, StoreLocation, Verdict,
+    CheckOptions, CheckReport, ErrorKind, Finding, Progress, Severity, Standing, Store, StoreLocation,
+    Verdict,
 };
 use serde_json::{Value, json};
 
 use super::Outcome;
 use super::images::time;
 use crate::arguments::Check;
-use crate::output::Output;
+use crate::output::{EXIT_CORRUPT, Output, exit_code};
 use crate::sizes::{bytes, count};
 use crate::terminal::Terminal;
-
-/// Exit code for a damaged store, the same as for any damaged data.
-const DAMAGED: u8 = 4;
 
 pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
     let store = Store::open_reader(store.local("checking a store")?)?;
@@ -56,10 +54,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         Standing::Origin { epoch: 0, .. } => text(&report, options.read_data),
         other => format!("{}\n{}", other.summary(), text(&report, options.read_data)),
     });
-    Ok(if report.verdict == Verdict::Damaged || tokens.is_some() {
-        ExitCode::from(DAMAGED)
-    } else {
-        ExitCode::SUCCESS
+    Ok(match report.verdict {
+        _ if tokens.is_some() => ExitCode::from(EXIT_CORRUPT),
+        Verdict::Damaged => ExitCode::from(EXIT_CORRUPT),
+        // As for every command that needs the key.
+        Verdict::Locked => ExitCode::from(exit_code(ErrorKind::Refused)),
+        Verdict::Clean | Verdict::Exposed | Verdict::Leaks => ExitCode::SUCCESS,
     })
 }
 
@@ -68,6 +68,7 @@ fn verdict(report: &CheckReport) -> &'static str {
         Verdict::Clean => "clean",
         Verdict::Exposed => "exposed",
         Verdict::Leaks => "leaks",
+        Verdict::Locked => "locked",
         Verdict::Damaged => "damaged",
     }
 }
@@ -97,6 +98,7 @@ fn json(report: &CheckReport) -> Value {
         "never_read_back_packs": report.health.never_read_back.packs,
         "never_read_back_bytes": report.health.never_read_back.bytes,
         "oldest_read_back_unix_ms": report.health.oldest_read_back_unix_ms,
+        "hint": has_lost(report).then_some(HINT),
         "findings_omitted": report.omitted,
         "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
     })
@@ -109,22 +111,35 @@ fn finding_json(finding: &Finding) -> Value {
         "pack": finding.pack.map(|pack| pack.to_string()),
         "offset": finding.offset,
         "block": finding.block.map(|block| block.to_string()),
+        "frames": finding.frames,
+        "blocks": finding.blocks,
+        "bytes": finding.bytes,
         "versions": finding.versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
-/// The damaged versions and how to repair them; empty if no known version is damaged.
+/// How to repair what a finding of damage lost.
+const HINT: &str = "to repair, run `platter heal --from WHERE` with another store, an origin, a node's cache or a disk that has the data, or \
+                    capture the same disk again; to save the readable part, use `platter export --holes`";
+
+/// Whether something that is needed is lost, and not merely to be written again.
+fn has_lost(report: &CheckReport) -> bool {
+    let is_lost = |finding: &Finding| finding.blocks > 0 || !finding.versions.is_empty();
+    report.findings.iter().any(|finding| finding.severity == Severity::Damage && is_lost(finding))
+}
+
+/// The damaged versions and how to repair them; empty if nothing is lost.
 fn damaged_versions(report: &CheckReport) -> String {
     let damaged: BTreeSet<String> =
         report.findings.iter().flat_map(|finding| &finding.versions).map(ToString::to_string).collect();
-    match damaged.len() {
+    let named = match damaged.len() {
         0 => String::new(),
-        length => format!(
-            "damaged: {}: {}; to repair, capture the same disk again; to save the readable part, use `platter export --holes`\n",
-            count(length as u64, "version"),
-            damaged.into_iter().collect::<Vec<_>>().join(", "),
-        ),
-    }
+        length => {
+            let names = damaged.into_iter().collect::<Vec<_>>().join(", ");
+            format!("damaged: {}: {names}\n", count(length as u64, "version"))
+        }
+    };
+    if has_lost(report) { format!("{named}{HINT}\n") } else { named }
 }
 
 fn text(report: &CheckReport, read_data: bool) -> String {
@@ -145,6 +160,12 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         if let Some(block) = finding.block {
             text += &format!(", block {block}");
         }
+        if finding.blocks > 1 {
+            text += &format!(", {}", count(finding.blocks, "block"));
+        }
+        if finding.bytes > 0 {
+            text += &format!(", {}", bytes(finding.bytes));
+        }
         if !finding.versions.is_empty() {
             let names: Vec<String> = finding.versions.iter().map(ToString::to_string).collect();
             text += &format!("; damages {}", names.join(", "));
@@ -164,8 +185,12 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         verdict(report),
     );
     if report.locked {
-        text += "\nthe store is encrypted and locked: recipes were not read, and of contents only checksums were verified; \
-                 --unlock-file or --unlock-command opens it";
+        let read =
+            if read_data { "of contents only checksums were verified" } else { "contents were not read" };
+        text += &format!(
+            "\nthe store is encrypted and locked, so this says nothing about what only the key opens: recipes were not read, and {read}; \
+             --unlock-file or --unlock-command opens it"
+        );
     }
     if report.verdict == Verdict::Clean && !read_data {
         text += " (contents were not read; --read-data reads them)";

@@ -143,7 +143,8 @@ impl Shared {
             match self.packs.file(ordinal).and_then(|file| read_directory(&*file, id, self.id)) {
                 Ok(directory) => directories.push((ordinal, directory)),
                 Err(error) if error.kind() == ErrorKind::Corrupt || is_missing_file(&error) => {
-                    directories.push((ordinal, self.directory_or_frames(ordinal, id)));
+                    let file = self.packs.file(ordinal);
+                    directories.push((ordinal, self.directory_or_frames(id, file)?));
                 }
                 Err(error) => return Err(error.within("neither the block index nor a pack can be read")),
             }

@@ -11,6 +11,7 @@ use platter_image::{BlockId, BlockPlace, Error, FrameAddress, Result};
 use platter_index::{Entry, Index, Snapshot};
 
 use platter_pack::PackDirectory;
+use platter_records::PackId;
 
 /// The index on disk could not be read.
 #[derive(Debug)]
@@ -53,6 +54,15 @@ impl BlockIndex {
     /// Returns where a block is stored, unless the only sound frame with it is in a demoted pack.
     pub(crate) fn locate_kept(&self, id: &BlockId) -> Result<Option<BlockPlace>, IndexError> {
         Ok(self.best(id)?.filter(|(_, rank)| *rank == 0).map(|(place, _)| place))
+    }
+
+    /// Returns a pack that the index on disk lists for a block, whether it is used for that pack or not.
+    pub(crate) fn pack_that_had(&self, id: &BlockId) -> Result<Option<PackId>, IndexError> {
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let mut found: Vec<Entry> = Vec::new();
+        disk.snapshot.find(id, &mut found).map_err(IndexError)?;
+        let number = found.first().map(|entry| entry.pack);
+        Ok(disk.snapshot.packs().iter().find(|pack| Some(pack.number) == number).map(|pack| pack.id))
     }
 
     /// Returns the most preferred place of a block, with its rank.

@@ -11,6 +11,7 @@ use std::thread;
 
 use platter_image::Result;
 use platter_index::Snapshot;
+use platter_vfs::VfsFile;
 
 use super::cover::is_listed;
 use crate::catalog::{PackRow, PackState};
@@ -117,16 +118,16 @@ impl Shared {
         thread::scope(|scope| {
             let (directory_out, directories) = sync_channel(DIRECTORIES_WAITING);
             // Sending fails only if the receiver stopped early. The receiver then returns the error.
-            let open = |row: &PackRow| {
-                let ordinal = self.packs.add(row.id, row.state);
-                (row.id, row.blocks, ordinal, self.directory_or_frames(ordinal, row.id))
-            };
+            let open = |row: &&PackRow| (**row, self.directory_or_frames(row.id, self.packs.open(row.id)));
             scope.spawn(move || new.iter().try_for_each(|row| directory_out.send(open(row)).ok()));
-            directories.iter().try_for_each(|(id, blocks, ordinal, directory)| {
-                if directory.blocks() as u64 != blocks {
+            directories.iter().try_for_each(|(row, directory)| {
+                // A pack that could not be read for a reason of this process stays unknown, and is tried again.
+                let directory = directory?;
+                let ordinal = self.packs.add(row.id, row.state);
+                if directory.blocks() as u64 != row.blocks {
                     index.never_cover(ordinal);
                 }
-                index.condemn(&self.known_bad(ordinal, id));
+                index.condemn(&self.known_bad(ordinal, row.id));
                 index.push_pack(ordinal, &directory)
             })
         })
@@ -169,16 +170,29 @@ impl Shared {
     }
 
     /// Reads the directory of a pack, as far as possible: from its footer, or from its frames.
-    pub(super) fn directory_or_frames(&self, ordinal: u32, id: PackId) -> PackDirectory {
-        let directory = self.packs.file(ordinal).and_then(|file| {
+    ///
+    /// # Errors
+    /// Only if this process lacks what it needs to read the file.
+    pub(super) fn directory_or_frames(
+        &self,
+        id: PackId,
+        file: Result<Arc<dyn VfsFile>>,
+    ) -> Result<PackDirectory> {
+        let directory = file.and_then(|file| {
             read_directory(&*file, id, self.id).or_else(|error| {
+                if error.is_of_process() {
+                    return Err(error);
+                }
                 self.note_damage(format!("pack {id}: {}", error.with_causes()));
                 scanned_directory(&*file)
             })
         });
-        directory.unwrap_or_else(|error| {
+        directory.or_else(|error| {
+            if error.is_of_process() {
+                return Err(error.within(format!("opening pack {id}")));
+            }
             self.note_damage(format!("pack {id} is unreadable: {}", error.with_causes()));
-            PackDirectory::default()
+            Ok(PackDirectory::default())
         })
     }
 }

@@ -123,6 +123,16 @@ impl Catalog {
 }
 
 fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Connection> {
+    // SQLite would wait for somebody to write to a pipe. The files are not opened for that: closing them would end SQLite's locks.
+    let mut journal = path.as_os_str().to_owned();
+    journal.push("-journal");
+    for path in [path, std::path::Path::new(&journal)] {
+        if place.vfs().is_special(path).unwrap_or(false) {
+            let what =
+                format!("{} is not a regular file: `platter rebuild` recreates the catalog", path.display());
+            return Err(Error::corrupt(what));
+        }
+    }
     let opened = match place.sqlite_vfs() {
         Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs),
         None => Connection::open_with_flags(path, flags),

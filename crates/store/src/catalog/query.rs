@@ -133,7 +133,14 @@ impl Catalog {
                 let is_old = contents.last > head.number() && read_head(&self.connection)? == head;
                 let old = is_old.then(|| format!("catalog: it is older than the change log: {again}"));
                 let told = told.map(|name| format!("catalog: {name} differs from the change log: {again}"));
-                return Ok(old.into_iter().chain(told).collect());
+                let garbage = contents.garbage.map(|bytes| {
+                    let path = place.change_log();
+                    format!(
+                        "{} has {bytes} bytes of garbage at its end: the next change cuts them off",
+                        path.display()
+                    )
+                });
+                return Ok(old.into_iter().chain(told).chain(garbage).collect());
             }
             if read_head(&self.connection)? == head {
                 break;

@@ -4,15 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use platter_image::Result;
-use platter_records::{ImageName, NumberChoice, VersionName, VersionRecord};
-use platter_store::{DailyRequest, Store, rebuild};
+use platter_image::page::State;
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{Extent, Result};
+use platter_records::{
+    Action, BootBlock, BootSet, BootSetRecord, FormerOrigin, ImageName, NumberChoice, OriginAccess,
+    Signature, Standing, VersionName, VersionRecord,
+};
+use platter_store::{DailyRequest, StandingChange, Store, rebuild};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags};
 
-use super::work::{Dice, Machine, publish};
+use super::work::{Dice, Machine, add_disk, draft, publish};
 
 const IMAGES: [&str; 4] = ["a", "b", "lab/c", "lab/d"];
 
@@ -26,6 +31,74 @@ fn clone(store: &Store, from: &str, to: &str) -> Result<()> {
     let cloned_from = Some(version.name);
     let draft = VersionRecord { image: image(to), cloned_from, edit_lock: None, ..version.record };
     store.session()?.publish(draft).map(drop)
+}
+
+/// Publishes a version with labels.
+fn publish_labelled(store: &Store, name: &str, step: u64) -> Result<()> {
+    let session = store.session()?;
+    let disk = add_disk(&session, &[step, step + 7])?;
+    let labels = [("room".into(), format!("{step}")), ("by".into(), "tests".into())].into();
+    session.publish(VersionRecord { labels, ..draft(name, disk)? }).map(drop)
+}
+
+/// Signs the newest version of an image.
+fn sign(store: &Store, name: &str, step: u64) -> Result<()> {
+    let version = store.version(&image(name), NumberChoice::Latest)?;
+    let signature = Signature { store: store.id(), text: format!("signature {step}") };
+    store.sign(&version.name, &signature).map(drop)
+}
+
+/// Makes the store an origin that was promoted once more, and knows a store that it replaced.
+fn promote(store: &Store, step: u64) -> Result<()> {
+    let access = OriginAccess { address: format!("https://former-{step}"), ..OriginAccess::default() };
+    let former = FormerOrigin { store: format!("{step:032x}"), access, told: step.is_multiple_of(2) };
+    let changed = store.change_standing(|present, _| {
+        let standing = Standing::Origin {
+            epoch: present.epoch() + 1,
+            address: format!("https://here-{step}"),
+            former: vec![former],
+            missing: vec![format!("lab/missing@{step}")],
+            promotion: format!("{step:032x}"),
+            conflicts: vec![format!("conflict {step}")],
+        };
+        Ok(Some(StandingChange { standing, action: Action::Snapshot {}, used: Vec::new() }))
+    });
+    changed.map(drop)
+}
+
+/// Registers a boot of the newest version of an image, which read some of its blocks.
+fn boot(store: &Store, name: &str, step: u64) -> Result<()> {
+    let version = store.version(&image(name), NumberChoice::Latest)?;
+    let recipe = Recipe::open(version.record.score, store)?;
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let (mut pages, mut blocks) = (Vec::new(), Vec::new());
+    recipe.visit_pages(whole, &mut |id| {
+        pages.push(BootBlock::new(*id, store.page(id)?.len() as u64));
+        Ok(())
+    })?;
+    for entry in recipe.entries(whole).take(1 + step as usize % 2) {
+        let entry = entry?;
+        let State::Data { block, .. } = entry.state else { continue };
+        blocks.push(BootBlock::new(block, entry.extent.length));
+    }
+    let record = BootSetRecord {
+        version: version.name.clone(),
+        score: version.record.score,
+        marker: format!("marker {step}"),
+        command: "boot".into(),
+        accelerator: String::new(),
+        time_unix_ms: step as i64,
+        duration_ms: step,
+        requests: blocks.len() as u64,
+        bytes_read: 512,
+        pages: pages.len() as u32,
+        blocks: blocks.len() as u32,
+        bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
+        tool_version: "test".into(),
+        boots: 0,
+        nodes: Vec::new(),
+    };
+    store.register_boot_set(&version.name, &BootSet { record, pages, blocks }, step as i64).map(drop)
 }
 
 /// All rows of the catalog as text, by table, without what describes the file itself.
@@ -56,7 +129,7 @@ fn random_change(store: &Store, dice: &mut Dice, step: u64) {
     let (one, other) = (name(), name());
     let first = image(one);
     let held = store.edit_lock(&first).unwrap();
-    let refused = match dice.below(14) {
+    let refused = match dice.below(19) {
         0 => publish(store, one, &[step, step + 1]).map(drop),
         1 | 2 => clone(store, one, other),
         3 => store.forget(&first, Some(1 + dice.below(3))).map(drop),
@@ -68,6 +141,14 @@ fn random_change(store: &Store, dice: &mut Dice, step: u64) {
         9 | 10 => held.map_or(Ok(()), |lock| store.release_edit_lock(&lock)),
         11 => store.protect(&first, None, dice.below(2) == 0).map(drop),
         12 => store.resurrect(&[]).map(drop),
+        13 => {
+            let limit = (dice.below(3) > 0).then(|| (1 << 30) + step);
+            store.set_quota(&image(["lab", one][dice.below(2) as usize]), limit).map(drop)
+        }
+        14 => sign(store, one, step),
+        15 => publish_labelled(store, one, step),
+        16 => promote(store, step),
+        17 => boot(store, one, step),
         _ => {
             let request =
                 DailyRequest { now_unix_ms: step as i64 * 86_400_000, keep_days: Some(2), window_days: 3 };
@@ -90,6 +171,8 @@ fn remove(machine: &Machine, file: &str) {
 #[test]
 fn a_rebuild_restores_every_field_after_any_changes() {
     let machine = Machine::new();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut labelled, mut signed, mut promoted) = (0, 0, 0);
     for seed in 0..24 {
         machine.insert(&SimulatedDisk::new(seed));
         Store::init(&machine.place).unwrap();
@@ -111,6 +194,13 @@ fn a_rebuild_restores_every_field_after_any_changes() {
         assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "seed {seed}: {numbers:?}");
         drop(store);
         let expected = rows(&machine);
+        for (table, rows) in &expected {
+            *seen.entry(table.clone()).or_default() += rows.len();
+        }
+        let versions = expected["versions"].iter().chain(&expected["former"]);
+        labelled += versions.clone().filter(|row: &&String| row.contains("\\\"room\\\"")).count();
+        signed += versions.filter(|row| row.contains("signature ")).count();
+        promoted += expected["meta"].iter().filter(|row| row.contains("lab/missing@")).count();
         for lost in ["catalog.sqlite", "changes.log", "nothing"] {
             remove(&machine, lost);
             if lost == "catalog.sqlite" {
@@ -127,13 +217,21 @@ fn a_rebuild_restores_every_field_after_any_changes() {
         let after = store.changes_after(0, usize::MAX).unwrap().changes;
         assert_eq!(after.last().unwrap().number, numbers.len() as u64 + 3, "seed {seed}");
     }
+    // Otherwise nothing was compared.
+    assert!(seen.values().all(|rows| *rows > 0), "{seen:?}");
+    assert!(labelled > 0 && signed > 0 && promoted > 0, "{labelled} {signed} {promoted}");
 }
 
 type ChangeKind = (&'static str, fn(&Store) -> Result<()>);
 
 /// One change of each kind, for the store of [`eventful`].
-const KINDS: [ChangeKind; 13] = [
+const KINDS: [ChangeKind; 18] = [
     ("publish", |store| publish(store, "b", &[8, 9]).map(drop)),
+    ("publish with labels", |store| publish_labelled(store, "b", 8)),
+    ("boot set", |store| boot(store, "b", 3)),
+    ("quota", |store| store.set_quota(&image("b"), Some(1 << 30)).map(drop)),
+    ("sign", |store| sign(store, "b", 3)),
+    ("promote", |store| promote(store, 3)),
     ("clone", |store| clone(store, "b", "new")),
     ("forget", |store| store.forget(&image("b"), None).map(drop)),
     ("resurrect", |store| store.resurrect(&[VersionName { image: image("a"), number: 1 }]).map(drop)),
@@ -168,16 +266,23 @@ fn eventful(machine: &Machine) {
 /// What the store answers, without times.
 fn answers(store: &Store) -> String {
     let names = |versions: Vec<platter_records::Version>| -> Vec<String> {
-        versions.iter().map(|version| format!("{} {}", version.name, version.record_id)).collect()
+        let named = |version: &platter_records::Version| {
+            let (labels, signatures) = (&version.record.labels, &version.record.signatures);
+            format!("{} {} {labels:?} {signatures:?}", version.name, version.record_id)
+        };
+        versions.iter().map(named).collect()
     };
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {:?} {:?} {:?} {:?} {} {:?} {:?} {:?}",
         names(store.versions().unwrap()),
         names(store.forgotten().unwrap()),
         store.edit_locks().unwrap(),
         store.protected().unwrap(),
         store.hoard_followed().unwrap(),
         store.hoard_revision().unwrap().1,
+        store.hoard().unwrap().members,
+        store.quotas(&|_| true).unwrap(),
+        store.standing().unwrap(),
     )
 }
 
@@ -246,7 +351,7 @@ fn only_new_blocks_make_packs() {
             .sum::<usize>()
     };
     let before = packs();
-    for (kind, change) in KINDS.into_iter().skip(1) {
+    for (kind, change) in KINDS.into_iter().skip(3) {
         // Some of these changes exclude each other.
         let fork = machine.disk().fork();
         let back = machine.disk();

@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-use platter_image::{BlockId, ErrorKind, Kind};
+use platter_image::{BlockId, ErrorKind, FrameIndex, Kind};
 use platter_records::PackId;
-use platter_store::{CheckOptions, Severity, Store, Verdict, rebuild};
+use platter_store::{CheckOptions, CollectRequest, Severity, Store, Verdict, rebuild};
 use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
 use twox_hash::XxHash3_64;
@@ -133,15 +133,164 @@ fn wrong_ids_in_a_footer_are_damage() {
     }
 }
 
-/// A missing pack is reported as damage, with the versions that need it.
+/// A missing pack is one finding, with the blocks and versions that need it, as far as the index knows.
 #[test]
 fn a_missing_pack_is_reported() {
-    let (machine, file, disk) = small_store();
-    disk.remove(&file).unwrap();
+    for has_index in [true, false] {
+        let (machine, file, disk) = small_store();
+        disk.remove(&file).unwrap();
+        if !has_index {
+            let index = machine.place.dir().join("index");
+            disk.list(&index).unwrap().iter().for_each(|it| disk.remove(&index.join(&it.name)).unwrap());
+        }
+        let store = Store::open_reader(&machine.place).unwrap();
+        let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+        let of_pack: Vec<_> =
+            report.findings.iter().filter(|finding| finding.pack == Some(pack_id(&file))).collect();
+        let [lost] = of_pack[..] else { panic!("{of_pack:?}") };
+        let place = if has_index { lost } else { report.findings.iter().find(|it| it.blocks > 0).unwrap() };
+        // Its root cannot be read, so nothing is known of what the recipe names.
+        assert_eq!((place.blocks, place.versions.len()), (1, 1), "{:?}", report.findings);
+        assert!(report.findings.len() <= 4, "{:?}", report.findings);
+    }
+}
+
+/// Two versions, of which the second one needs only some of the blocks of the first. Returns the offsets of the frames with the first
+/// version's data, in its pack.
+fn two_versions(numbers: &[u64]) -> (Machine, PathBuf, Vec<usize>) {
+    let machine = Machine::new();
+    Store::init(&machine.place).unwrap();
+    let store = Store::open_writer(&machine.place).unwrap();
+    publish(&store, "a", numbers).unwrap();
+    let disk = machine.disk();
+    let mut places = Vec::new();
+    for number in numbers {
+        let place = store.locate(&BlockId::of(Kind::Data, &block(*number))).unwrap().unwrap();
+        places.push((store.pack_id(place.frame).unwrap(), place.frame.offset as usize));
+    }
+    publish(&store, "b", &[numbers[0], 1000]).unwrap();
+    drop(store);
+    let pack = places[0].0;
+    places.retain(|place| place.0 == pack);
+    places.dedup();
+    let folder = machine.place.dir().join("packs");
+    let folders = disk.list(&folder).unwrap().into_iter().map(|it| folder.join(it.name));
+    let mut files =
+        folders.flat_map(|it| disk.list(&it).unwrap().into_iter().map(move |file| it.join(file.name)));
+    let file = files.find(|file| pack_id(file) == pack).unwrap();
+    (machine, file, places.into_iter().map(|(_, offset)| offset).collect())
+}
+
+fn damage_frames(machine: &Machine, file: &std::path::Path, offsets: &[usize]) {
+    let mut bytes = machine.disk().contents(file).unwrap();
+    offsets.iter().for_each(|offset| bytes[offset + 300] ^= 1);
+    machine.disk().overwrite(file, &bytes);
+}
+
+fn check_contents(machine: &Machine) -> platter_store::CheckReport {
     let store = Store::open_reader(&machine.place).unwrap();
-    let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
-    assert!(report.findings.iter().any(|finding| finding.pack == Some(pack_id(&file))));
-    assert!(report.findings.iter().any(|finding| !finding.versions.is_empty()));
+    store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap()
+}
+
+/// However many frames of a pack are damaged, it is one finding, with all blocks and versions.
+#[test]
+fn a_damaged_pack_is_one_finding() {
+    let (machine, file, offsets) = two_versions(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert!(offsets.len() > 1, "{offsets:?}");
+    damage_frames(&machine, &file, &offsets);
+    let report = check_contents(&machine);
+    let [lost] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    assert_eq!((lost.severity, lost.frames), (Severity::Damage, offsets.len() as u64));
+    assert!(lost.blocks >= lost.frames && lost.bytes >= 512 * lost.blocks, "{lost:?}");
+    let names: Vec<String> = lost.versions.iter().map(ToString::to_string).collect();
+    assert_eq!((names, lost.pack), (vec!["a@1".to_owned(), "b@1".to_owned()], Some(pack_id(&file))));
+}
+
+/// What only forgotten versions needed is no damage of the store, and goes with the next collection.
+#[test]
+fn what_no_version_needs_is_no_damage() {
+    let (machine, file, offsets) = two_versions(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    // The first frame has a block that `b` needs.
+    damage_frames(&machine, &file, &offsets[1..]);
+    assert_eq!(check_contents(&machine).verdict, Verdict::Damaged);
+    Store::open_writer(&machine.place).unwrap().forget(&"a".parse().unwrap(), None).unwrap();
+    let report = check_contents(&machine);
+    let [lost] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    assert_eq!((report.verdict, lost.severity), (Verdict::Leaks, Severity::Leak));
+    assert!(lost.what.contains("no version needs") && lost.versions.is_empty(), "{lost:?}");
+    let store = Store::open_writer(&machine.place).unwrap();
+    let request = CollectRequest {
+        now_unix_ms: 1_000,
+        keep_trash_ms: 0,
+        dry_run: false,
+        is_confirmed: true,
+        compact_percent: 100,
+    };
+    store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
+    drop(store);
+    assert_eq!(check_contents(&machine).verdict, Verdict::Clean, "it was collected");
+    // What `b` needs is damage as before.
+    let (machine, file, offsets) = two_versions(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    damage_frames(&machine, &file, &offsets);
+    Store::open_writer(&machine.place).unwrap().forget(&"a".parse().unwrap(), None).unwrap();
+    let report = check_contents(&machine);
+    assert_eq!((report.verdict, report.findings[0].blocks), (Verdict::Damaged, 1), "{:?}", report.findings);
+}
+
+/// A process without open files learns nothing about the store: whatever it asks fails, and nothing is quarantined.
+#[test]
+fn too_few_open_files_are_no_damage() {
+    let (machine, _, disk) = small_store();
+    let mut failed = 0;
+    for call in (1..).step_by(3) {
+        let only = Some(Operation::Open);
+        disk.set_fault(Some(Fault { call, kind: FaultKind::NoFiles, persistent: true, only }));
+        let options = CheckOptions { read_data: true, ..Default::default() };
+        let checked = Store::open_reader(&machine.place).and_then(|store| store.check(options, &mut |_| {}));
+        let is_over = disk.fault_hits() == 0;
+        match checked {
+            Err(error) => {
+                failed += 1;
+                assert_eq!(error.kind(), ErrorKind::Io, "call {call}: {error:?}");
+            }
+            Ok(report) => {
+                assert_ne!(report.verdict, Verdict::Damaged, "call {call}: {:?}", report.findings);
+            }
+        }
+        disk.set_fault(None);
+        assert_eq!(Store::open_reader(&machine.place).unwrap().quarantined(), [], "call {call}");
+        if is_over {
+            break;
+        }
+        assert!(call < 10_000, "it never succeeds");
+    }
+    assert!(failed > 3, "{failed}");
+}
+
+/// While a data block is quarantined, publishing reads no more of the change log than otherwise.
+#[test]
+fn a_quarantined_block_makes_publishing_no_slower() {
+    let (machine, file, offsets) = two_versions(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for number in 0..300 {
+            store.protect(&"a".parse().unwrap(), None, number % 2 == 0).unwrap();
+        }
+    }
+    let log = machine.disk().contents(&machine.place.dir().join("changes.log")).unwrap().len() as u64;
+    let publish_two = |first: u64| {
+        let store = Store::open_writer(&machine.place).unwrap();
+        publish(&store, "c", &[first]).unwrap();
+        let before = machine.disk().bytes_read();
+        publish(&store, "c", &[first + 1]).unwrap();
+        (machine.disk().bytes_read() - before, store.quarantined().len())
+    };
+    let (usual, quarantined) = publish_two(2000);
+    assert_eq!(quarantined, 0);
+    damage_frames(&machine, &file, &offsets[1..]);
+    check_contents(&machine);
+    let (read, quarantined) = publish_two(3000);
+    assert!(quarantined > 0 && read < usual + log / 2, "{read} bytes instead of {usual}, the log has {log}");
 }
 
 /// The pack with a footer that says that all frames were proven.

@@ -39,6 +39,8 @@ pub enum FaultKind {
     /// No space (ENOSPC), for writes, holes, new files and directories, length changes and syncs; other calls
     /// succeed.
     NoSpace,
+    /// This process has no more open files (EMFILE), for opening them; other calls succeed.
+    NoFiles,
     /// A write accepts only half of its bytes and returns that count; other calls succeed.
     ShortWrite,
     /// A read returns one wrong bit; other calls succeed.
@@ -109,6 +111,7 @@ fn can_fail_so(operation: Operation, kind: FaultKind) -> bool {
         FaultKind::NoSpace => {
             matches!(operation, Open | Write | SetLength | Punch | Sync | SyncDir | Rename | CreateDir)
         }
+        FaultKind::NoFiles => operation == Open,
         FaultKind::ShortWrite => operation == Write,
         FaultKind::FlippedBit => operation == Read,
     }
@@ -119,6 +122,7 @@ pub(super) fn error_of(kind: FaultKind) -> Option<io::Error> {
     match kind {
         FaultKind::Io => Some(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
         FaultKind::NoSpace => Some(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error())),
+        FaultKind::NoFiles => Some(io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error())),
         FaultKind::Halt => Some(io::Error::other("the simulated machine has stopped")),
         FaultKind::ShortWrite | FaultKind::FlippedBit => None,
     }

@@ -12,7 +12,7 @@ use platter_records::{
 };
 use platter_store::{RowChange, RowKey, StandingChange, Store};
 
-use super::super::carry::{carry, is_damage};
+use super::super::carry::carry;
 use super::super::feed::Feed;
 use crate::Progress;
 
@@ -28,6 +28,10 @@ pub(super) struct Batch {
     pub(super) position: Option<ReplicaPosition>,
 }
 
+/// Maximum number of rows that are left out, and of their bytes. Each commit writes them, and `standing.json` has at most 1 MiB.
+const LEFT_OUT_MAX: usize = 1_000;
+const LEFT_OUT_BYTES_MAX: usize = 384 << 10;
+
 /// Enters batches into a store that is open for writing.
 pub(super) struct Entering<'a> {
     pub(super) store: &'a Arc<Store>,
@@ -35,6 +39,23 @@ pub(super) struct Entering<'a> {
     pub(super) origin: &'a OriginStore,
     pub(super) following: &'a mut Following,
     pub(super) progress: &'a dyn Progress,
+}
+
+/// Refuses to leave out more than the store's standing has room for: then the origin is to be healed first.
+///
+/// # Errors
+/// `Corrupt`.
+fn check_left_out<'a>(left: impl Iterator<Item = &'a LeftOut>) -> Result<()> {
+    let (count, bytes) = left.fold((0, 0), |(count, bytes), out| {
+        (count + 1, bytes + out.what.len() + out.why.len() + out.row.len())
+    });
+    if count <= LEFT_OUT_MAX && bytes <= LEFT_OUT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{count} versions and boot sets are damaged at the origin, more than a follower leaves out: `platter check` and `platter heal` \
+         at the origin come first"
+    )))
 }
 
 /// What is ready for the next commit.
@@ -68,10 +89,11 @@ impl Entering<'_> {
                     ready.versions.extend(row.version()?.map(|version| version.name));
                     ready.rows.push(row);
                 }
-                Err(error) if is_damage(&error) => {
+                Err(error) if error.is_damage() => {
                     let out = LeftOut { what: what(&row)?, why: error.with_causes(), row: row.to_json()? };
                     self.progress.note(&format!("{} is left out for now: {}", out.what, out.why));
                     left.insert(row.key(), out);
+                    check_left_out(left.values())?;
                 }
                 Err(error) => return Err(error),
             }
@@ -133,7 +155,7 @@ impl Entering<'_> {
     /// Whether a version here has that disk: then all of its data is here.
     fn has_disk(&self, score: &str) -> Result<bool> {
         match self.store.resolve(score) {
-            Err(error) if is_damage(&error) => Ok(false),
+            Err(error) if error.is_damage() => Ok(false),
             resolved => Ok(resolved?.version.is_some()),
         }
     }
@@ -176,4 +198,17 @@ fn what(row: &RowChange) -> Result<String> {
         (None, Some((_, name))) => format!("boot set of {name}"),
         (None, None) => String::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_much_is_left_out() {
+        let out = |bytes: usize| LeftOut { what: String::new(), why: String::new(), row: "x".repeat(bytes) };
+        let check = |count: usize, bytes: usize| check_left_out(vec![out(bytes); count].iter()).is_ok();
+        assert!(check(0, 0) && check(LEFT_OUT_MAX, 300) && check(6, 64 << 10));
+        assert!(!check(LEFT_OUT_MAX + 1, 1) && !check(7, 64 << 10));
+    }
 }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
-use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole};
+use platter_vfs::{OpenMode, Vfs, VfsFile};
 use serde::{Deserialize, Serialize};
 
-use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, hash, read_header};
-use super::{ChangeLogContents, Entry, State, decode_change_log, encode};
+use super::format::{HEADER_LENGTH, encode_header, entry_length, hash, read_header};
+use super::reader::LogFile;
+use super::{ChangeLogContents, Entry, State, encode};
 use crate::place::StorePlace;
 use platter_records::{Action, Actor, ChangeRecord, ReplicaPosition};
 
@@ -213,23 +214,24 @@ impl ChangeLog {
         if length < head.offset {
             return Err(corrupt("it ends before the catalog's last change"));
         }
-        let mut rest = vec![0; (length - head.offset) as usize];
-        file.read_exact_at(&mut rest, head.offset).context(context)?;
-        let log = Self(file);
         let expected = head.bytes();
-        if rest == expected {
-            return Ok(log);
+        let mut last = vec![0; expected.len().min((length - head.offset) as usize)];
+        file.read_exact_at(&mut last, head.offset).context(context)?;
+        let is_there = last == expected;
+        if is_there && length == head.end() {
+            return Ok(Self(file));
         }
-        let mut from = 0;
-        while let Some((at, found)) = find_entry(&rest, head.offset, &head.id, from) {
-            if found.number > head.number {
+        let log = LogFile { file, path: path.clone(), id: head.id.clone(), end: length };
+        let mut entries = log.entries(head.offset);
+        while let Some((_, entry)) = entries.next()? {
+            if entry.change.number > head.number {
                 return Err(corrupt("the catalog is older than this log"));
             }
-            if !rest.starts_with(&expected) {
+            if !is_there {
                 return Err(corrupt("the catalog has a different last change"));
             }
-            from = at + 1;
         }
+        let log = Self(log.file);
         // The entry is incomplete after a crash, or was not written at all.
         write_again()?;
         log.append(head)?;
@@ -324,8 +326,8 @@ pub(crate) fn read(place: &StorePlace, head: Option<&Head>) -> Result<ChangeLogC
 }
 
 fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {
-    let bytes = read_whole(place.vfs(), path, u64::MAX).context(|| format!("reading {}", path.display()))?;
-    decode_change_log(&bytes.unwrap_or_default())
+    let damaged = ChangeLogContents { has_holes: true, ..ChangeLogContents::default() };
+    LogFile::open(place, path)?.map_or(Ok(damaged), |log| log.contents())
 }
 
 /// Returns the earlier logs that are damaged or incomplete. Only the history needs them.

@@ -17,7 +17,7 @@ pub(super) const HEADER_LENGTH: usize = 32;
 const ENTRY_MAGIC: [u8; 4] = *b"\0PLc";
 pub(super) const ENTRY_HEAD: usize = 24;
 /// Maximum length of an entry's text in bytes: enough to change about 100,000 versions.
-const TEXT_LENGTH_MAX: usize = 256 << 20;
+pub(super) const TEXT_LENGTH_MAX: usize = 256 << 20;
 
 impl RowChange {
     /// Returns the table of this change, if its row or key fits that table.
@@ -95,6 +95,8 @@ pub struct ChangeLogContents {
     pub(crate) has_holes: bool,
     /// Whether bytes follow the last valid entry: an entry that is incomplete after a crash, or damaged.
     pub(crate) has_torn_end: bool,
+    /// Number of these bytes, if they are more than any entry has.
+    pub(crate) garbage: Option<u64>,
 }
 
 impl ChangeLogContents {
@@ -108,6 +110,16 @@ impl ChangeLogContents {
         let is_sealed = self.entries.last().is_some_and(|last| !last.after.is_empty());
         self.id.is_some() && !self.has_holes && is_sealed
     }
+
+    /// Adds the next valid entry. `after_hole`: something else is before it.
+    pub(super) fn add(&mut self, entry: Entry, after_hole: bool) {
+        let is_first = self.entries.is_empty();
+        let number = entry.change.number;
+        let continues = number == self.last.saturating_add(1) && entry.before == self.last_hash;
+        self.has_holes |= after_hole || !(is_first || continues);
+        (self.last, self.last_hash) = (number, entry.hash.clone());
+        self.entries.push(entry);
+    }
 }
 
 /// Parses a change log. Skips damaged parts and reports that in the result.
@@ -119,14 +131,9 @@ pub fn decode_change_log(bytes: &[u8]) -> Result<ChangeLogContents> {
     let Some(id) = read_header(bytes)? else { return Ok(contents) };
     contents.has_holes = false;
     let mut offset = HEADER_LENGTH;
-    while let Some((at, found)) = find_entry(bytes, 0, &id, offset) {
-        let is_first = contents.entries.is_empty();
-        let continues =
-            found.number == contents.last.saturating_add(1) && found.entry.before == contents.last_hash;
-        contents.has_holes |= at != offset || !(is_first || continues);
-        (contents.last, contents.last_hash) = (found.number, found.entry.hash.clone());
-        contents.entries.push(found.entry);
-        offset = at + found.length;
+    while let Some((at, FoundEntry { entry, length })) = find_entry(bytes, &id, offset) {
+        contents.add(entry, at != offset);
+        offset = at + length;
     }
     contents.has_torn_end = offset < bytes.len();
     contents.id = Some(id);
@@ -158,31 +165,52 @@ pub(super) fn encode_header(id: [u8; 16]) -> (Vec<u8>, String) {
 
 /// A valid entry.
 pub(super) struct FoundEntry {
-    pub(super) number: u64,
     pub(super) entry: Entry,
     /// Length of the encoded entry in bytes.
     pub(super) length: usize,
 }
 
-/// Finds the next valid entry at or after `from` in `bytes`, and its position there. `bytes` begins at offset `base` of the log.
-pub(super) fn find_entry(bytes: &[u8], base: u64, id: &str, from: usize) -> Option<(usize, FoundEntry)> {
-    let windows = bytes.get(from..)?.windows(ENTRY_MAGIC.len()).enumerate();
-    let mut places = windows.filter(|(_, window)| **window == ENTRY_MAGIC).map(|(at, _)| from + at);
-    places.find_map(|at| Some((at, entry_at(bytes, base, id, at)?)))
+/// What begins with the magic of an entry.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always an entry")]
+pub(super) enum Candidate {
+    Entry(FoundEntry),
+    /// If it is an entry, it has this length, and the bytes at hand end before that.
+    Cut(usize),
 }
 
-fn entry_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<FoundEntry> {
+/// Finds the next valid entry at or after `from` in the bytes of a whole log, and its position there.
+fn find_entry(bytes: &[u8], id: &str, mut from: usize) -> Option<(usize, FoundEntry)> {
+    loop {
+        match find_candidate(bytes, 0, id, from)? {
+            (at, Candidate::Entry(found)) => return Some((at, found)),
+            (at, Candidate::Cut(_)) => from = at + 1,
+        }
+    }
+}
+
+/// Finds the next candidate at or after `from` in `bytes`, and its position there. `bytes` begins at offset `base` of the log.
+pub(super) fn find_candidate(bytes: &[u8], base: u64, id: &str, from: usize) -> Option<(usize, Candidate)> {
+    let windows = bytes.get(from..)?.windows(ENTRY_MAGIC.len()).enumerate();
+    let mut places = windows.filter(|(_, window)| **window == ENTRY_MAGIC).map(|(at, _)| from + at);
+    places.find_map(|at| Some((at, candidate_at(bytes, base, id, at)?)))
+}
+
+fn candidate_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<Candidate> {
     let (head, rest) = bytes.get(at..)?.split_at_checked(ENTRY_HEAD)?;
     let offset = base + at as u64;
     let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
     let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-    let text = std::str::from_utf8(rest.get(..length)?).ok()?;
+    if length > TEXT_LENGTH_MAX {
+        return None;
+    }
+    let Some(text) = rest.get(..length) else { return Some(Candidate::Cut(ENTRY_HEAD + length)) };
+    let text = std::str::from_utf8(text).ok()?;
     let (number, sum) = (number_at(8), number_at(16));
-    if head[..4] != ENTRY_MAGIC || length > TEXT_LENGTH_MAX || checksum(id, offset, number, text) != sum {
+    if checksum(id, offset, number, text) != sum {
         return None;
     }
     let entry = Entry::from_text(text).ok().filter(|entry| entry.change.number == number)?;
-    Some(FoundEntry { number, entry, length: ENTRY_HEAD + length })
+    Some(Candidate::Entry(FoundEntry { entry, length: ENTRY_HEAD + length }))
 }
 
 /// Returns the hash that names an entry, in hexadecimal.

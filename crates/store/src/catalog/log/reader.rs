@@ -3,6 +3,8 @@
 //! A log has no index by number. Its numbers grow, and each entry can be verified by itself, so a number is found by probing: from
 //! the end backwards in growing steps, then by bisection. A damaged part has no valid entry; a probe then looks further on, and
 //! [`Entries`] reports the hole when it reads across it. Must never leave out a log that may have an entry asked for.
+//!
+//! A log is read in pieces, and garbage only up to [`SEARCH_MAX`] bytes, however long it is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,15 +12,20 @@ use std::path::{Path, PathBuf};
 use platter_image::{IoContext, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use super::Entry;
 use super::file::{ChangePosition, Head};
-use super::format::{ENTRY_HEAD, FoundEntry, HEADER_LENGTH, entry_length, find_entry, read_header};
+use super::format::{
+    Candidate, ENTRY_HEAD, FoundEntry, HEADER_LENGTH, TEXT_LENGTH_MAX, entry_length, find_candidate,
+    read_header,
+};
+use super::{ChangeLogContents, Entry};
 use crate::place::StorePlace;
 
 /// Bytes of a read that looks for an entry.
 pub(super) const PROBE: u64 = 16 << 10;
 /// Bytes of a read of entries that follow each other.
 pub(super) const PIECE: u64 = 256 << 10;
+/// Bytes that are read after the last valid entry in search of the next one: more than a damaged entry of any length has.
+pub(super) const SEARCH_MAX: u64 = if cfg!(test) { 4 << 20 } else { TEXT_LENGTH_MAX as u64 + (1 << 20) };
 
 /// Reads up to `count` entries with numbers above `after` and up to that of `head`, ordered by number, from earlier logs and the
 /// present one. Skips damaged ones. Returns also whether the logs are undamaged where they were read.
@@ -124,12 +131,12 @@ pub(crate) fn read_texts(
 }
 
 /// A log, opened for reading.
-struct LogFile {
-    file: Box<dyn VfsFile>,
-    path: PathBuf,
-    id: String,
+pub(super) struct LogFile {
+    pub(super) file: Box<dyn VfsFile>,
+    pub(super) path: PathBuf,
+    pub(super) id: String,
     /// Where reading ends: at the end of the file, or before the entry that the catalog has too.
-    end: u64,
+    pub(super) end: u64,
 }
 
 impl LogFile {
@@ -147,7 +154,7 @@ impl LogFile {
     }
 
     /// `None` without a file, or without a valid header.
-    fn open(place: &StorePlace, path: &Path) -> Result<Option<Self>> {
+    pub(super) fn open(place: &StorePlace, path: &Path) -> Result<Option<Self>> {
         let context = || format!("reading {}", path.display());
         let file = match place.vfs().open(path, OpenMode::Read) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -176,17 +183,23 @@ impl LogFile {
 
     /// Returns offset and number of the first valid entry that begins between these offsets.
     fn first_between(&self, from: u64, below: u64) -> Result<Option<(u64, u64)>> {
-        let mut length = PROBE;
-        loop {
-            let bytes = self.read(from, length)?;
-            if let Some((at, found)) = find_entry(&bytes, from, &self.id, 0) {
-                return Ok(Some((from + at as u64, found.number)).filter(|(offset, _)| *offset < below));
-            }
-            if from + bytes.len() as u64 >= self.end {
-                return Ok(None);
-            }
-            length = length.saturating_mul(4);
+        let mut entries = Entries { piece: PROBE, ..self.entries(from) };
+        let Some((text, entry)) = entries.next()? else { return Ok(None) };
+        let offset = entries.offset() - entry_length(&text);
+        Ok(Some((offset, entry.change.number)).filter(|(offset, _)| *offset < below))
+    }
+
+    /// Reads all valid entries.
+    pub(super) fn contents(&self) -> Result<ChangeLogContents> {
+        let mut contents = ChangeLogContents { id: Some(self.id.clone()), ..ChangeLogContents::default() };
+        let mut entries = self.entries(HEADER_LENGTH as u64);
+        while let Some((_, entry)) = entries.next()? {
+            contents.add(entry, std::mem::take(&mut entries.has_holes));
         }
+        let rest = self.end.saturating_sub(entries.offset());
+        contents.has_torn_end = rest > 0;
+        contents.garbage = Some(rest).filter(|rest| *rest > SEARCH_MAX);
+        Ok(contents)
     }
 
     /// Returns an offset at or before the entry `number` and close to it.
@@ -238,19 +251,36 @@ impl LogFile {
         Ok((is_whole, before))
     }
 
-    fn entries(&self, offset: u64) -> Entries<'_> {
-        Entries { log: self, base: offset, bytes: Vec::new(), from: 0, has_holes: false }
+    /// Reads the valid entries from an offset on.
+    pub(super) fn entries(&self, offset: u64) -> Entries<'_> {
+        let bytes = Vec::new();
+        Entries {
+            log: self,
+            piece: PIECE,
+            base: offset,
+            bytes,
+            from: 0,
+            end: offset,
+            searched: 0,
+            has_holes: false,
+        }
     }
 }
 
 /// Reads the valid entries of a log from an offset on.
-struct Entries<'a> {
+pub(super) struct Entries<'a> {
     log: &'a LogFile,
+    /// Bytes of a read.
+    piece: u64,
     /// A part of the log, and its offset there.
     bytes: Vec<u8>,
     base: u64,
-    /// The end of the last entry in `bytes`.
+    /// Where the search in `bytes` goes on.
     from: usize,
+    /// The offset after the last entry.
+    end: u64,
+    /// Bytes that were read since then.
+    searched: u64,
     /// Whether something else was between two entries.
     has_holes: bool,
 }
@@ -258,29 +288,45 @@ struct Entries<'a> {
 impl Entries<'_> {
     /// The offset after the last entry.
     fn offset(&self) -> u64 {
-        self.base + self.from as u64
+        self.end
     }
 
     /// Returns the next valid entry and its text.
-    fn next(&mut self) -> Result<Option<(String, Entry)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(String, Entry)>> {
         loop {
-            if let Some((at, FoundEntry { entry, length, .. })) =
-                find_entry(&self.bytes, self.base, &self.log.id, self.from)
-            {
-                self.has_holes |= at != self.from;
-                self.from = at + length;
-                let text = String::from_utf8_lossy(&self.bytes[at + ENTRY_HEAD..self.from]).into_owned();
-                debug_assert_eq!(entry_length(&text), length as u64, "a valid entry is UTF-8");
-                return Ok(Some((text, entry)));
+            let read = self.base + self.bytes.len() as u64;
+            match find_candidate(&self.bytes, self.base, &self.log.id, self.from) {
+                Some((at, Candidate::Entry(FoundEntry { entry, length }))) => {
+                    self.has_holes |= self.base + at as u64 != self.end;
+                    self.from = at + length;
+                    (self.end, self.searched) = (self.base + self.from as u64, 0);
+                    let text = String::from_utf8_lossy(&self.bytes[at + ENTRY_HEAD..self.from]).into_owned();
+                    debug_assert_eq!(entry_length(&text), length as u64, "a valid entry is UTF-8");
+                    return Ok(Some((text, entry)));
+                }
+                _ if self.searched > SEARCH_MAX => return Ok(None),
+                // An entry that is longer than the part, or damage.
+                Some((at, Candidate::Cut(length))) => {
+                    let start = self.base + at as u64;
+                    match start + length as u64 <= self.log.end {
+                        true => self.read(start, self.piece.max(length as u64))?,
+                        false => self.from = at + 1,
+                    }
+                }
+                None if read >= self.log.end => return Ok(None),
+                None => {
+                    // The head of an entry may begin in the last bytes.
+                    let start = read.saturating_sub(ENTRY_HEAD as u64 - 1).max(self.base + self.from as u64);
+                    self.read(start, self.piece)?;
+                }
             }
-            if self.base + self.bytes.len() as u64 >= self.log.end {
-                return Ok(None);
-            }
-            // An entry that is longer than the part, or damage.
-            let length = if self.from == 0 { PIECE.max(self.bytes.len() as u64 * 4) } else { PIECE };
-            self.base = self.offset();
-            self.bytes = self.log.read(self.base, length)?;
-            self.from = 0;
         }
+    }
+
+    fn read(&mut self, offset: u64, length: u64) -> Result<()> {
+        self.bytes = self.log.read(offset, length)?;
+        (self.base, self.from) = (offset, 0);
+        self.searched += self.bytes.len() as u64;
+        Ok(())
     }
 }

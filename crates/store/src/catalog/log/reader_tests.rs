@@ -9,9 +9,10 @@ use platter_records::{Action, Actor, ChangeRecord};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::SimulatedDisk;
 
+use super::file::ChangeLog;
 use super::file::Head;
-use super::reader::{PIECE, PROBE};
-use super::{Beginning, Entry, State, create, create_new, encode, read_after, read_texts, settle};
+use super::reader::{PIECE, PROBE, SEARCH_MAX};
+use super::{Beginning, Entry, State, create, create_new, encode, read, read_after, read_texts, settle};
 use crate::place::StorePlace;
 
 /// A log that grows without a catalog.
@@ -161,4 +162,28 @@ fn texts_end_at_the_limit_and_continue_at_their_offset() {
     assert!(few.len() < 100 && texts.starts_with(&few));
     assert!(few.iter().map(String::len).sum::<usize>() >= 10_000);
     assert!(logs.disk.bytes_read() - before <= PIECE + 100, "it does not read the rest");
+}
+
+/// Garbage after the last change costs a bounded search, and the next writer cuts it off. Changes behind a damaged one are found.
+#[test]
+fn garbage_at_the_end_is_not_read() {
+    let mut logs = Growing::new();
+    logs.grow(1200, true);
+    let path = logs.place.change_log();
+    let good = logs.disk.contents(&path).unwrap();
+    let garbage = [vec![0; 9 << 20], b"\0PLc\xff\xff\xff\x0f".repeat(1 << 20)];
+    for garbage in garbage {
+        logs.disk.overwrite(&path, &[&good[..], &garbage].concat());
+        let before = logs.disk.bytes_read();
+        let contents = read(&logs.place, Some(&logs.head)).unwrap();
+        assert_eq!((contents.entries(), contents.has_holes), (1200, false));
+        assert_eq!(contents.garbage, Some(garbage.len() as u64));
+        let bytes = logs.disk.bytes_read() - before;
+        assert!(bytes < 2 * good.len() as u64 + 2 * SEARCH_MAX, "{bytes} bytes");
+        drop(ChangeLog::open(&logs.place, &logs.head, || Ok(())).unwrap());
+        assert!(logs.disk.contents(&path).unwrap() == good, "the garbage is cut off");
+    }
+    logs.damage(&path, good.len() / 2);
+    let contents = read(&logs.place, Some(&logs.head)).unwrap();
+    assert_eq!((contents.entries(), contents.has_holes, contents.garbage), (1199, true, None));
 }
