@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Cost, Error, KeyFile, MasterKey, Store, StoreLocation};
+use platter_jobs::{Error, KeyFile, MasterKey, Store, StoreLocation};
 use serde_json::json;
 
 use super::Outcome;
@@ -42,7 +42,7 @@ pub(crate) fn run(
                 false => first_secret(place, unlock, output)?,
             };
             created = file;
-            keys.add(&master, "", &secret, Cost::USUAL)?;
+            keys.add(&master, "", &secret, secret.cost())?;
             Some(keys)
         }
         None => None,
