@@ -38,6 +38,8 @@ use platter_records::{Action, Actor, PackId, StoreId};
 /// How long everything that writes the store waits for another process that does, unless the place names another time
 /// ([`StorePlace::with_lock_wait`]).
 pub const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Bytes of the lock's file: a process id, spaces and a line break.
+const LOCK_LENGTH: usize = 16;
 /// Pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of idle decoders that are kept.
@@ -225,7 +227,11 @@ impl Store {
         let Format { id, domain } = format;
         // Before it is opened: if it is replaced in between, it is opened again.
         let file = catalog_file(place);
-        let catalog = Catalog::open_reader(place)?;
+        let catalog = match writer {
+            // The writer has verified it, under the lock.
+            Some(_) => Catalog::open_unverified(place)?,
+            None => Catalog::open_reader(place)?,
+        };
         check_store(&catalog, format)?;
         let shared = Arc::new(Shared {
             place: place.clone(),
@@ -732,8 +738,9 @@ pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
             place.dir().display()
         )));
     };
-    let text = format!("{}\n", std::process::id());
-    match lock.set_length(0).and_then(|()| lock.write_all_at(text.as_bytes(), 0)) {
+    // Always as long, so that the file is not truncated: ext4 then begins to write it to the device when it is closed.
+    let text = format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1);
+    match lock.write_all_at(text.as_bytes(), 0) {
         // The process id is only informative: a full disk must not prevent opening the store, which may free space.
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
         written => written.context(|| format!("writing {}", path.display()))?,
@@ -742,7 +749,7 @@ pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
 }
 
 fn lock_holder(place: &StorePlace) -> String {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; LOCK_LENGTH];
     let read = place
         .vfs()
         .open(&place.lock_file(), platter_vfs::OpenMode::Read)
