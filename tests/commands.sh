@@ -31,6 +31,11 @@ forget lab/a --keep-daily 0 --keep-last 1|keep nothing
 export lab/a - --format qcow2|only raw disks
 export lab/a - --compress|only raw disks
 diff lab/a lab/a:1/etc|name a version twice
+cast lab/a --linger=-1|out of range
+cast lab/a --wait inf|out of range
+receive target --give-up=-1|out of range
+serve --cast lo --cast-wait=-1|out of range
+export lab/a disk.vdi --compress|not written compressed
 attach lab/a --nbd socket --take-over|only .platter node. and .platter serve
 END
 check_exit "$EXIT_USAGE" "a key without a name" platter verify lab/a --key ''

@@ -51,6 +51,19 @@ pub fn is_raw(file: &Path, options: ExportOptions) -> bool {
     options.format.unwrap_or_else(|| Format::of_suffix(file)) == Format::Raw
 }
 
+/// Checks whether versions are written in that format.
+///
+/// # Errors
+/// `Refused`.
+pub fn check_format(file: &Path, options: ExportOptions) -> Result<()> {
+    match is_raw(file, options) && !options.compress {
+        true => Ok(()),
+        false => {
+            arguments(options.format.unwrap_or_else(|| Format::of_suffix(file)), options.compress).map(drop)
+        }
+    }
+}
+
 /// A version that is read for an export.
 struct Exported {
     recipe_disk: Arc<Reporting>,

@@ -14,6 +14,6 @@ mod request;
 
 pub use files::LostFile;
 pub use holes::{ExportHolesReport, LostRange, export_holes};
-pub use image::{ExportOptions, export_image, export_stream, is_raw};
+pub use image::{ExportOptions, check_format, export_image, export_stream, is_raw};
 pub use raw::export;
 pub use request::ExportRequest;

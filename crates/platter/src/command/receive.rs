@@ -3,7 +3,6 @@
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use platter_jobs::{
     Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest,
@@ -32,7 +31,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         sender: options.sender,
         hello: options.hello.clone().unwrap_or_else(host_name),
         buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
-        give_up: options.give_up.map(Duration::from_secs_f64),
+        give_up: options.give_up,
         ..defaults
     };
     if let Some(cache) = &options.hoard {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use platter_jobs::{ExportOptions, ForgetRequest, is_raw};
+use platter_jobs::{ExportOptions, ForgetRequest, check_format, is_raw};
 
 use crate::arguments::{Attach, Command, Diff, Export, Forget, Init, Receive};
 
@@ -52,8 +52,11 @@ fn of_forget(options: &Forget) -> Option<String> {
 fn of_export(options: &Export) -> Option<String> {
     let format = ExportOptions { format: options.format, compress: options.compress };
     let is_pipe = options.file == Path::new("-") && !options.holes;
-    (is_pipe && (!is_raw(&options.file, format) || options.compress))
-        .then(|| "only raw disks can be written to standard output".into())
+    match is_pipe && (!is_raw(&options.file, format) || options.compress) {
+        true => Some("only raw disks can be written to standard output".into()),
+        false if options.holes => None,
+        false => check_format(&options.file, format).err().map(|error| error.to_string()),
+    }
 }
 
 fn of_diff(options: &Diff) -> Option<String> {
