@@ -123,6 +123,35 @@ for month in $(seq 12); do
 	awk -v ratio="$ratio" -v max="$RATIO_MAX" 'BEGIN { exit ratio > max }' || missed="$missed $month"
 done
 
+# The store in each month, before and after the collection, and the new store.
+if [ -n "$SVG" ]; then
+	awk '
+		{ before[NR] = $2 / 1e6; store[NR] = $3 / 1e6; fresh[NR] = $4 / 1e6; if ($2 / 1e6 > top) top = $2 / 1e6 }
+		function x(month) { return 60 + (month - 1) * 44 }
+		function y(mb) { return 250 - mb / top * 220 }
+		function line(values, color, text, at,   n, points) {
+			for (n = 1; n <= NR; n++) points = points sprintf(" %.0f,%.1f", x(n), y(values[n]))
+			printf "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"%s\"/>\n", color, substr(points, 2)
+			printf "<text x=\"70\" y=\"%d\" fill=\"%s\">%s</text>\n", at, color, text
+		}
+		END {
+			print "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 600 300\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">"
+			print "<title>Growth of a store in a simulated year</title>"
+			print "<rect width=\"600\" height=\"300\" fill=\"#ffffff\"/>"
+			for (n = 0; n <= 4; n++) {
+				printf "<line x1=\"60\" x2=\"544\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", y(top * n / 4), y(top * n / 4)
+				printf "<text x=\"52\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n", y(top * n / 4) + 4, top * n / 4
+			}
+			for (n = 1; n <= NR; n++) printf "<text x=\"%d\" y=\"268\" text-anchor=\"middle\">%d</text>\n", x(n), n
+			print "<text x=\"302\" y=\"288\" text-anchor=\"middle\">month</text>"
+			print "<text x=\"14\" y=\"140\" transform=\"rotate(-90 14 140)\" text-anchor=\"middle\">MB</text>"
+			line(before, "#d95f02", "store before the collection", 44)
+			line(store, "#1b6ca8", "store after it", 60)
+			line(fresh, "#2a9d55", "a new store with the same versions", 76)
+			print "</svg>"
+		}' "$WORK/months" >"$SVG"
+fi
+
 # The kept disks once more, captured in the order in which they were.
 rm -rf "$WORK/fresh"
 "$PLATTER" --store "$WORK/fresh" --quiet init >/dev/null
@@ -146,32 +175,4 @@ result "a new store that captures their disks again" "$(mb "$again")" "ratio $(c
 result "largest ratio of a month" "$(awk '{ ratio = $3 / $4; if (ratio > max) max = ratio } END { printf "%.3f", max }' "$WORK/months")"
 result "seconds" $((SECONDS - start))
 
-# The store in each month, before and after the collection, and the new store.
-if [ -n "$SVG" ]; then
-	awk '
-		{ before[NR] = $2 / 1e6; store[NR] = $3 / 1e6; fresh[NR] = $4 / 1e6; if ($2 / 1e6 > top) top = $2 / 1e6 }
-		function x(month) { return 60 + (month - 1) * 44 }
-		function y(mb) { return 250 - mb / top * 220 }
-		function line(values, color, text, at,   n, points) {
-			for (n = 1; n <= NR; n++) points = points sprintf(" %.0f,%.1f", x(n), y(values[n]))
-			printf "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"%s\"/>\n", color, substr(points, 2)
-			printf "<text x=\"70\" y=\"%d\" fill=\"%s\">%s</text>\n", at, color, text
-		}
-		END {
-			print "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 600 300\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">"
-			print "<title>Growth of a store in a simulated year</title>"
-			print "<rect width=\"600\" height=\"300\" fill=\"#ffffff\"/>"
-			for (n = 0; n <= 4; n++) {
-				printf "<line x1=\"60\" x2=\"544\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", y(top * n / 4), y(top * n / 4)
-				printf "<text x=\"52\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n", y(top * n / 4) + 4, top * n / 4
-			}
-			for (n = 1; n <= NR; n++) printf "<text x=\"%d\" y=\"268\" text-anchor=\"middle\">%d</text>\n", x(n), n
-			print "<text x=\"302\" y=\"288\" text-anchor=\"middle\">month</text>"
-			print "<text x=\"14\" y=\"140\" transform=\"rotate(-90 14 140)\" text-anchor=\"middle\">MB</text>"
-			line(before, "#d95f02", "store before the collection", 200)
-			line(store, "#1b6ca8", "store after it", 216)
-			line(fresh, "#2a9d55", "a new store with the same versions", 232)
-			print "</svg>"
-		}' "$WORK/months" >"$SVG"
-fi
 [ -z "$missed" ] || { echo "year: more than $RATIO_MAX in month$missed" >&2; exit 1; }

@@ -14,6 +14,33 @@ check_exit "$EXIT_USAGE" "an unknown option" platter images --no-such-option
 check_exit "$EXIT_USAGE" "an unknown option with --json" platter --json images --no-such-option
 check_said "is reported as JSON" '^\{"error":"unexpected argument .--no-such-option.*"exit_code":2,"kind":"usage"\}'
 check_exit "$EXIT_USAGE" "a label without a name, which would keep nothing" platter forget lab/a --keep-label ""
+# Combinations that are wrong whatever the store holds.
+while IFS='|' read -r words said; do
+	# shellcheck disable=SC2086  # words
+	check_exit "$EXIT_USAGE" "$words" platter $words
+	check_said "(with the reason)" "$said"
+done <<'END'
+init --new-file key|add --encrypt
+init --same-key-as keys.json --new-file key|--unlock-file
+forget lab/a --dry-run|at least one --keep
+forget lab/a --below|at least one --keep
+forget lab/a@1 --keep-last 1|without a number
+forget lab/a --all --keep-last 1|leave one of them out
+forget lab/a --keep-last 0|keep nothing
+forget lab/a --keep-daily 0 --keep-last 1|keep nothing
+export lab/a - --format qcow2|only raw disks
+export lab/a - --compress|only raw disks
+diff lab/a lab/a:1/etc|name a version twice
+cast lab/a --linger=-1|out of range
+cast lab/a --wait inf|out of range
+receive target --give-up=-1|out of range
+serve --cast lo --cast-wait=-1|out of range
+export lab/a disk.vdi --compress|not written compressed
+attach lab/a --nbd socket --take-over|only .platter node. and .platter serve
+END
+check_exit "$EXIT_USAGE" "a key without a name" platter verify lab/a --key ''
+check_said "(which option)" '--key'
+check "help lists the exit code of an interrupted command" sh -c "'$PLATTER' --help | tr -s '\n ' ' ' | grep -q '130 or 143 ended by Ctrl-C or SIGTERM'"
 check_exit "$EXIT_MISSING" "no store" platter images
 check_said "the advice is last" 'there is no store in .*: make one with .platter init --store [^ ]+$'
 check_said "and init is suggested" 'init'
@@ -223,6 +250,8 @@ check "reports that the holders of edit locks are unknown" jq -e '.edit_locks_lo
 check "and says from where the names are" jq -e '.notes | any(test("names are as of change [0-9]+"))' "$WORK/rebuilt"
 check "forgotten versions stay forgotten, and later clones are missing" jq -e '.versions | (index("cellar/one@1") or index("last/clone@1") | not) and index("last/disk@1") and index("lab/copy@1")' "$WORK/rebuilt"
 check_exit "$EXIT_REFUSED" "an edit lock from before the rebuild is refused" platter capture "$WORK/disk" lab/copy --lock "$highest"
+check_said "with the reason" "nobody holds edit lock $highest of lab/copy.*nothing was published"
+check "and without an overlay, which a capture has not" sh -c "! grep -q overlay '$LOG'"
 check "and its number is not used again" [ "$(platter_json lock take lab/copy | jq .number)" -gt "$highest" ]
 check "an edit lock is released" platter lock release lab/copy
 check "after the rebuild the version installs" platter install lab/debian@1 "$WORK/target" --free zero --yes

@@ -36,7 +36,7 @@ check "and so are the key slots" test "$(stat -c %a "$STORE/keys.json")" = 600
 check "a store with a key file named as for a further slot" "$PLATTER" --store "$WORK/new" init --encrypt --new-file "$WORK/new-key"
 check "the key file is created" test -s "$WORK/new-key"
 check "and opens it" "$PLATTER" --store "$WORK/new" --unlock-file "$WORK/new-key" capture --raw "$WORK/disk" lab/disk
-check_exit "$EXIT_REFUSED" "a key file for a store that is not encrypted" "$PLATTER" --store "$WORK/none-plain" init --new-file "$WORK/no-key"
+check_exit "$EXIT_USAGE" "a key file for a store that is not encrypted" "$PLATTER" --store "$WORK/none-plain" init --new-file "$WORK/no-key"
 check_said "needs --encrypt" 'add --encrypt'
 check "and creates nothing" test ! -e "$WORK/no-key" -a ! -e "$WORK/none-plain/store.json"
 export PLATTER_UNLOCK_FILE=$KEY

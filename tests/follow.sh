@@ -30,6 +30,8 @@ check "the first copy" at b follow --once "$URL"
 check "has everything" same_state a b
 check "with the right bytes" is_version b lab/disk@1 "$WORK/first.raw"
 check "protection, too" sh -c "'$PLATTER' --store '$WORK/b' --json history lab/disk | jq -e 'select(.number == 1).protected'"
+arrived() { at_json b log | jq -s -c '[.[] | select(.action == "follow") | [.versions[] | "\(.image)@\(.number)"] | select(. != [])]'; }
+check "each version was entered when it had arrived, the oldest first" test "$(arrived)" = '[["lab/disk@1"],["lab/clone@1"]]'
 check "and its history" sh -c "'$PLATTER' --store '$WORK/b' log | grep -q 'become a follower'"
 check "copies says what it is" sh -c "'$PLATTER' --store '$WORK/b' copies | grep -q 'follower of unix:$WORK/a.sock, at change'"
 check "check says it, too" sh -c "'$PLATTER' --store '$WORK/b' check | grep -q 'follower of'"

@@ -286,8 +286,8 @@ check "the compressed file is smaller" [ "$(stat -c %s "$WORK/out-c.qcow2")" -lt
 same again "$WORK/out-c.qcow2"
 check "only its owner reads it" [ "$(stat -c %a "$WORK/out.qcow2")" = 600 ]
 check_exit "$EXIT_REFUSED" "an existing file stays" platter export lab/raw "$WORK/out.qcow2"
-check_exit "$EXIT_REFUSED" "a format that is not written" platter export lab/raw "$WORK/out.raw.gz"
-check_exit "$EXIT_REFUSED" "a format that is not compressed" platter export lab/raw "$WORK/out2.vdi" --compress
+check_exit "$EXIT_USAGE" "a format that is not written" platter export lab/raw "$WORK/out.raw.gz"
+check_exit "$EXIT_USAGE" "a format that is not compressed" platter export lab/raw "$WORK/out2.vdi" --compress
 check_exit "$EXIT_MISSING" "without qemu-img" env PATH=/nonexistent "$PLATTER" --store "$STORE" export lab/raw "$WORK/none.qcow2"
 check_said "the message names the package" "qemu-utils"
 check "and no file stays" [ ! -e "$WORK/none.qcow2" ]

@@ -36,8 +36,8 @@ check "a dry run of a policy tells what it would do" platter forget lab/even-0 -
 check_said "what it would forget" 'would forget lab/even-0@1'
 check_said "what it would keep, and why" 'keep +lab/even-0@[0-9]+ +newest, last'
 check "and forgets nothing" platter show lab/even-0@1
-check_exit "$EXIT_REFUSED" "options of a policy without a policy are refused" platter forget lab/even-0 --dry-run
-check_exit "$EXIT_REFUSED" "a policy for one version is refused" platter forget lab/even-0@1 --keep-last 1
+check_exit "$EXIT_USAGE" "options of a policy without a policy are refused" platter forget lab/even-0 --dry-run
+check_exit "$EXIT_USAGE" "a policy for one version is refused" platter forget lab/even-0@1 --keep-last 1
 check "a collection of a store without garbage" gc
 check_said "gives up no pack" 'gave up 0 [^ ]+ in 0 packs'
 check_said "and deletes none" 'deleted 0 [^ ]+ in 0 packs'

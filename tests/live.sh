@@ -266,6 +266,6 @@ check "it is published and detached" platter detach lab/swapping --then publish
 rm -f "$WORK/rest"
 platter export lab/swapping "$WORK/rest" >/dev/null
 check "that version lacks swapped pages" cmp -i $((28 << 20)):0 -n $((3 << 20)) "$WORK/rest" /dev/zero
-check_exit "$EXIT_REFUSED" "a process of attach takes nothing over" platter attach --nbd "$WORK/nbd.sock" --take-over lab/swapping
+check_exit "$EXIT_USAGE" "a process of attach takes nothing over" platter attach --nbd "$WORK/nbd.sock" --take-over lab/swapping
 check_said "and says what does" 'platter node'
 finish

@@ -91,6 +91,11 @@ for dir in o f twin; do
 	check "in its log, too" until_true 60 grep -q CONFLICT "$WORK/$dir.log"
 done
 end "serve twin" TERM
+end "serve f" TERM
+check_exit "$EXIT_REFUSED" "the accepted one has nothing to supersede" at f promote --supersede
+check_said "(which it says, without advice to do that again)" 'nothing to supersede'
+check "(not once)" sh -c "! grep -q 'promote --supersede' '$LOG'"
+serve f
 check_exit "$EXIT_REFUSED" "a third promotion is refused, although the origin counts as lost" at late promote --without-origin
 check_said "(with the way out)" 'supersede'
 check_exit "$EXIT_REFUSED" "a follower that did not run copies the last changes of a replaced origin" at late follow --once "unix:$WORK/o.sock"

@@ -214,7 +214,7 @@ done
 # What a receiver of an origin's cast does not need.
 for options in '--sender 127.0.0.1:7580' --trust-any "--key-file $WORK/no-key"; do
 	# shellcheck disable=SC2086  # words
-	check_exit "$EXIT_REFUSED" "receive --server with ${options%% *}" "$PLATTER" receive --server "unix:$WORK/none" lab/a "$WORK/no-target" $options
+	check_exit "$EXIT_USAGE" "receive --server with ${options%% *}" "$PLATTER" receive --server "unix:$WORK/none" lab/a "$WORK/no-target" $options
 	check_said "it is named" "leave out ${options%% *}"
 done
 finish

@@ -33,6 +33,12 @@ key=$(platter_json key list | jq -r .id)
 check_exit "$EXIT_REFUSED" "a version without a signature is not installed" install_of lab/disk
 check_said "for that reason" 'not signed'
 check "nothing was written" test ! -s "$WORK/target"
+for export in "export lab/disk $WORK/exported.raw" "export lab/disk $WORK/exported.qcow2" "export lab/disk -" "export --holes lab/disk $WORK/exported.raw"; do
+	# shellcheck disable=SC2086  # words
+	check_exit "$EXIT_REFUSED" "nor is it exported: ${export%%"$WORK"*}" platter $export
+	check_said "for that reason" 'not signed'
+done
+check "and no file was made" sh -c "! ls '$WORK'/exported.*"
 check_exit "$EXIT_REFUSED" "it is not attached" platter attach lab/disk --nbd "$WORK/nbd.sock"
 check_exit "$EXIT_REFUSED" "nor for writing" platter attach lab/disk --write --nbd "$WORK/nbd.sock"
 check "and no edit lock was left" test -z "$(platter_json lock list)"
@@ -46,6 +52,8 @@ check_said "and is named" 'not trusted'
 check_exit "$EXIT_REFUSED" "a wrong password does not sign" env PLATTER_KEY_PASSWORD=wrong "$PLATTER" --store "$STORE" sign lab/disk --key "$WORK/release"
 export PLATTER_KEY_PASSWORD='correct horse'
 check "the trusted key signs two versions" platter sign lab/disk@1 lab/disk@2 --key "$WORK/release"
+check_exit "$EXIT_REFUSED" "the public key does not sign" platter sign lab/disk --key "$WORK/release.pub"
+check_said "and the secret one is named" "release.pub is a public key.*to $WORK/release$"
 check "and once more" platter sign lab/disk@2 --key "$WORK/release"
 check_said "which changes nothing" 'signed before'
 check "the log says so" platter log lab/disk
@@ -59,6 +67,8 @@ check "the disk is right again" is_disk "$WORK/disk-2"
 check_exit "$EXIT_REFUSED" "an older one is refused, although it is signed" install_of lab/disk@1
 check_said "because a newer one was used" 'older than lab/disk@2'
 check "unless that is allowed" install_of lab/disk@1 --allow-older
+check_exit "$EXIT_REFUSED" "nor exported" platter export lab/disk@1 "$WORK/exported.raw"
+check "unless that is allowed, too" platter export lab/disk@1 "$WORK/exported.raw" --allow-older
 check "a signed version is attached" start_server lab/disk --nbd "$WORK/nbd.sock" --fuse "$MNT"
 check "the tree is mounted" until_true 30 test -e "$MNT/lab/disk/2.raw"
 check "and in the tree, it is read" cmp "$MNT/lab/disk/2.raw" "$WORK/disk-2"
@@ -137,7 +147,9 @@ rm "$PLATTER_TRUSTED_KEYS/other.pub"
 echo nonsense >"$PLATTER_TRUSTED_KEYS/newest-seen.json"
 check_exit "$EXIT_CORRUPT" "nor with a damaged list of used versions" install_of lab/disk
 rm "$PLATTER_TRUSTED_KEYS/newest-seen.json"
-check "a key is no longer trusted" platter key distrust "$key"
+check_exit "$EXIT_MISSING" "a key that is not trusted cannot be distrusted, named by its file" platter key distrust "$WORK/builder.pub"
+check "a key is no longer trusted" platter key distrust "$WORK/release.pub"
+check_said "(that of the file)" "$key"
 check "then nothing has to be signed" install_of lab/clone
 
 finish

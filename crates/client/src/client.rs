@@ -1,6 +1,6 @@
 //! Sends requests to an origin, and maps their failures to errors.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,8 +17,10 @@ use ureq::{Agent, Body};
 use super::address::{ServerAddress, ServerOptions};
 use super::connection::{NoResolver, OriginConnector};
 
-/// An origin that neither sends nor receives a byte for this long counts as down.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// An origin that neither sends nor receives a byte for this long counts as down. So does one whose head of a response takes longer.
+const SILENCE_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
+/// After [`SILENCE_MAX`], a response that is read at once must have come at this rate, in bytes per second.
+const RATE_MIN: u64 = 4 << 10;
 /// Longest time for a publish, which makes gigabytes durable.
 const PUBLISH_TIME_MAX: Duration = Duration::from_secs(600);
 /// Most bytes of a list of versions.
@@ -74,6 +76,7 @@ impl Client {
             .user_agent(concat!("platter/", env!("CARGO_PKG_VERSION")))
             .timeout_per_read(Some(SILENCE_MAX))
             .timeout_per_write(Some(SILENCE_MAX))
+            .timeout_recv_response(Some(SILENCE_MAX))
             .max_idle_connections(CONNECTIONS_KEPT)
             .max_idle_connections_per_host(CONNECTIONS_KEPT)
             .max_idle_age(CONNECTION_AGE_MAX)
@@ -191,9 +194,12 @@ impl Client {
                 let request = request.header(header::CONTENT_TYPE, media).body(bytes).map_err(bug)?;
                 let request = match patience {
                     None => request,
-                    Some(patience) => {
-                        self.agent.configure_request(request).timeout_per_read(Some(patience)).build()
-                    }
+                    Some(patience) => self
+                        .agent
+                        .configure_request(request)
+                        .timeout_per_read(Some(patience))
+                        .timeout_recv_response(Some(patience))
+                        .build(),
                 };
                 self.agent.run(request)
             }
@@ -224,7 +230,7 @@ impl Client {
         let status = answer.status().as_u16();
         let mut body = Vec::new();
         // A truncated body is still more informative than the error of reading it.
-        let _ = answer.into_body().into_reader().take(PROBLEM_LENGTH_MAX).read_to_end(&mut body);
+        let _ = Paced::new(answer.into_body().into_reader()).take(PROBLEM_LENGTH_MAX).read_to_end(&mut body);
         Err(Problem::error_of(status, &body, &self.name))
     }
 
@@ -237,7 +243,10 @@ impl Client {
     fn read(&self, answer: http::Response<Body>, length_max: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let body = answer.into_body().into_with_config().limit(u64::MAX).reader();
-        body.take(length_max + 1).read_to_end(&mut bytes).map_err(|error| self.failed(error.into()))?;
+        Paced::new(body)
+            .take(length_max + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| self.failed(error.into()))?;
         if bytes.len() as u64 > length_max {
             return Err(Error::corrupt(format!("{}: a response of more than {length_max} bytes", self.name)));
         }
@@ -258,6 +267,30 @@ impl Client {
             }
             error => Error::corrupt(format!("{name}: invalid HTTP response")).with_source(error),
         }
+    }
+}
+
+/// The body of a response that is read at once. One that comes too slowly fails: otherwise an origin could hold a command for ever.
+struct Paced<R> {
+    body: R,
+    started: Instant,
+    received: u64,
+}
+
+impl<R> Paced<R> {
+    fn new(body: R) -> Self {
+        Self { body, started: Instant::now(), received: 0 }
+    }
+}
+
+impl<R: Read> Read for Paced<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.started.elapsed() > SILENCE_MAX + Duration::from_secs(self.received / RATE_MIN) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the response comes too slowly"));
+        }
+        let length = self.body.read(buffer)?;
+        self.received += length as u64;
+        Ok(length)
     }
 }
 
@@ -328,6 +361,41 @@ mod tests {
         assert_eq!(tries(ErrorKind::Refused), (1, false));
         assert_eq!(next_pause(Duration::ZERO), PAUSE_MIN);
         assert_eq!(next_pause(PAUSE_MAX), PAUSE_MAX);
+    }
+
+    /// Answers each request with `head`, and then a byte of `rest` again and again, with a pause after each.
+    fn slow_origin(head: &'static [u8], rest: u8) -> (tempfile::TempDir, Arc<Client>) {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let mut sent = stream.write_all(head);
+                while sent.is_ok() {
+                    sent = stream.write_all(&[rest]);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        });
+        let address = ServerAddress::Unix(path);
+        let options = ServerOptions { address, token: None, trust: platter_transport::Trust::System };
+        (folder, Client::open(&options).unwrap())
+    }
+
+    /// An origin that sends a byte now and then is never silent.
+    #[test]
+    fn a_response_that_comes_too_slowly_fails() {
+        let body = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n[";
+        let problem = b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n";
+        for (head, rest) in [(&body[..], b' '), (b"HTTP/1.1 200 OK\r\nX-Slow: ", b'x'), (problem, b'x')] {
+            let (_folder, client) = slow_origin(head, rest);
+            let started = Instant::now();
+            assert!(client.get::<Vec<u32>>("/api/v1/images").is_err());
+            assert!(started.elapsed() < SILENCE_MAX * 5, "{:?} after {head:?}", started.elapsed());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platter_image::{Error, Result};
 use rustls::pki_types::ServerName;
@@ -22,7 +22,7 @@ use ureq::unversioned::transport::{
 
 use super::address::ServerAddress;
 
-/// Longest time for connecting to one address, and for each step of the TLS handshake.
+/// Longest time for connecting to one address, for the TLS handshake, and for each of its steps.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Addresses of a host that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -93,7 +93,11 @@ impl OriginConnector {
         limits
             .and_then(|()| stream.sock.set_write_timeout(Some(CONNECT_TIME_MAX)))
             .map_err(|error| self.unreachable(error))?;
+        let started = Instant::now();
         while stream.conn.is_handshaking() {
+            if started.elapsed() > CONNECT_TIME_MAX {
+                return Err(self.unreachable(ErrorKind::TimedOut.into()));
+            }
             stream.conn.complete_io(&mut stream.sock).map_err(|error| self.handshake_failed(error))?;
         }
         Ok(stream)
@@ -164,7 +168,7 @@ impl Transport for Connection {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        let limit = timeout.for_write().not_zero().map(|limit| *limit);
+        let limit = limit(timeout.for_write())?;
         if limit != self.write_timeout {
             self.stream.socket().set_write_timeout(limit)?;
             self.write_timeout = limit;
@@ -175,7 +179,7 @@ impl Transport for Connection {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        let limit = timeout.for_read().not_zero().map(|limit| *limit);
+        let limit = limit(timeout.for_read())?;
         if limit != self.read_timeout {
             self.stream.socket().set_read_timeout(limit)?;
             self.read_timeout = limit;
@@ -191,6 +195,14 @@ impl Transport for Connection {
 
     fn is_tls(&self) -> bool {
         matches!(self.stream, Stream::Tls(_))
+    }
+}
+
+/// The time that is left; `None`: any time. Without this check, each byte would prolong a time that is over.
+fn limit(timeout: NextTimeout) -> Result<Option<Duration>, ureq::Error> {
+    match timeout.after.is_zero() {
+        true => Err(ureq::Error::Timeout(timeout.reason)),
+        false => Ok(timeout.not_zero().map(|limit| *limit)),
     }
 }
 

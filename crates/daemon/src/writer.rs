@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn the_lock_is_held_while_it_is_leased_and_not_longer() {
         let folder = tempfile::tempdir().unwrap();
-        let place = StorePlace::on_system(folder.path().join("store"));
+        let place = StorePlace::on_system(folder.path().join("store")).with_lock_wait(Some(Duration::ZERO));
         Store::init(&place).unwrap();
         let writer = SharedWriter::new(Store::open_reader(&place).unwrap());
         let (first, second) = (writer.lease().unwrap(), writer.lease().unwrap());

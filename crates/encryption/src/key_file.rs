@@ -250,6 +250,21 @@ mod tests {
     }
 
     #[test]
+    fn only_secrets_that_cannot_be_guessed_are_cheap() {
+        let text = new_key_file_text().unwrap();
+        let made = text.trim_end();
+        assert_eq!(secret(SecretKind::File, &text).cost(), Cost::RANDOM);
+        assert_eq!(secret(SecretKind::Command, made).cost(), Cost::RANDOM);
+        let mark = made.len() - 64;
+        for other in
+            [&made[mark..], &made[1..], &made[..made.len() - 1], &format!("{made}0"), "correct horse"]
+        {
+            assert_eq!(secret(SecretKind::File, other).cost(), Cost::USUAL, "{other}");
+        }
+        assert_eq!(secret(SecretKind::File, &text.to_uppercase()).cost(), Cost::USUAL);
+    }
+
+    #[test]
     fn slots_are_changed_and_removed_but_never_the_last() {
         let master = MasterKey::random().unwrap();
         let mut keys = KeyFile::new(&master);

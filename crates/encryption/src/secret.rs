@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::master_key::fill;
+use crate::slot::Cost;
 
+/// Begins a secret that [`new_key_file_text`] made.
+const RANDOM_MARK: &str = "platter-key-";
 /// The most bytes of a secret.
 pub(crate) const SECRET_LENGTH_MAX: usize = 64 << 10;
 
@@ -61,6 +64,14 @@ impl Secret {
         Ok(Self { kind, bytes })
     }
 
+    /// What guessing it has to cost. Nobody can guess 32 random bytes, so trying them need not be slow; every command does it.
+    pub fn cost(&self) -> Cost {
+        let is_random = self.bytes.strip_prefix(RANDOM_MARK.as_bytes()).is_some_and(|digits| {
+            digits.len() == 64 && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+        });
+        if is_random { Cost::RANDOM } else { Cost::USUAL }
+    }
+
     /// Where it comes from.
     pub fn kind(&self) -> SecretKind {
         self.kind
@@ -73,14 +84,15 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// The contents of a new key file: 64 random hexadecimal digits and a line break.
+/// The contents of a new key file: a mark, 64 random hexadecimal digits and a line break.
 ///
 /// # Errors
 /// `Io` when the system has no random bytes.
 pub fn new_key_file_text() -> Result<Zeroizing<String>> {
     let mut random = Zeroizing::new([0_u8; 32]);
     fill(&mut *random)?;
-    let mut text = Zeroizing::new(String::with_capacity(65));
+    let mut text = Zeroizing::new(String::with_capacity(RANDOM_MARK.len() + 65));
+    text.push_str(RANDOM_MARK);
     for byte in *random {
         for digit in [byte >> 4, byte & 15] {
             text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));

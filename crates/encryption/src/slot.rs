@@ -35,7 +35,9 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The cost of new slots: RFC 9106, section 4, second recommended option, with one lane.
+    /// The lowest: for secrets that cannot be guessed.
+    pub const RANDOM: Self = Self { memory_kib: 8, passes: 1, lanes: 1 };
+    /// The cost for secrets of people: RFC 9106, section 4, second recommended option, with one lane.
     pub const USUAL: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 1 };
 
     /// How much memory is written when a secret is tried, in KiB: a measure of the time.

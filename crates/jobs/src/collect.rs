@@ -35,7 +35,7 @@ pub fn collect(
         }
     };
     let place = reader.place();
-    let store = opened.when_unlocked(|| Store::open_writer(place))?;
+    let store = Store::open_writer(place)?;
     store.collect(request, &|| bases(place.dir()), tell)
 }
 

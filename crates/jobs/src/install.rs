@@ -40,9 +40,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let started = Instant::now();
     let store = OpenStore::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
-    if Score::from_hex(&request.version).is_none() {
-        request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
-    }
+    admit(&request.signatures, &request.version, &resolved)?;
     let source = store.source(resolved.score, Default::default());
     let pages = KeptPages::of(&*source);
     let recipe = wanted_part(&request.target, Recipe::open(resolved.score, &pages)?, &source)?;
@@ -85,6 +83,14 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
         seconds: started.elapsed().as_secs_f64(),
         notes: finished.notes,
     })
+}
+
+/// Checks that this machine may use what `version` named. A score names one disk, so it may be anybody's.
+pub(crate) fn admit(signatures: &SignaturePolicy, version: &str, resolved: &Resolved) -> Result<()> {
+    if Score::from_hex(version).is_none() {
+        signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
+    }
+    Ok(())
 }
 
 /// A disk to be written.

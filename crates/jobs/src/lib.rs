@@ -52,8 +52,8 @@ pub use diff::{
 };
 pub use edit_lock::{default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{
-    ExportHolesReport, ExportOptions, LostFile, LostRange, export, export_holes, export_image, export_stream,
-    is_raw,
+    ExportHolesReport, ExportOptions, ExportRequest, LostFile, LostRange, check_format, export, export_holes,
+    export_image, export_stream, is_raw,
 };
 pub use heal::{Holder, heal};
 pub use hoard::{

@@ -50,7 +50,8 @@ const GLOBAL: &str = "Global options";
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused, 6 difference found (diff, capture --audit).\n\n\
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused, 6 difference found (diff, capture --audit), \
+130 or 143 ended by Ctrl-C or SIGTERM.\n\n\
 Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX"
 )]
 pub(crate) struct Arguments {
@@ -60,7 +61,7 @@ pub(crate) struct Arguments {
     /// Memory in MiB for filters of the block index of a local store
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "MIB", hide_short_help = true, default_value_t = 128)]
     pub(crate) index_memory: u32,
-    /// Wait up to this long, such as 1h, for another process that writes the local store [default: half a second to a minute, depending on the command]
+    /// Wait up to this long, such as 1h, for another process that writes the local store [default: 10s]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "TIME", hide_short_help = true, value_parser = duration, conflicts_with = "server")]
     pub(crate) retry_lock: Option<Duration>,
     #[command(flatten)]
@@ -324,10 +325,15 @@ pub(crate) enum Command {
     /// --node DIR` lists its disks. After a restart the node serves the same disks at the same versions.
     Node(Node),
     /// Stop serving a disk
+    ///
+    /// With --then publish, the version is what a capture of the disk would be, without what was written to free space; `platter
+    /// publish` keeps that, because the disk stays in use.
     Detach(Detach),
     /// Publish the changes of a live disk as the next version of its image, or as a new image
     ///
-    /// An attached disk stays attached, on top of the new version. Publishing to a new image name detaches the disk and releases
+    /// An attached disk stays attached, on top of the new version. The version then also keeps what was written to free space,
+    /// because the disk must read as before: a guest may swap there. Of a disk that nobody uses any more, and with `platter detach
+    /// --then publish`, free space is dropped as in a capture. Publishing to a new image name detaches the disk and releases
     /// its edit lock. That also works for changes whose lock somebody took over; `platter disks` lists them.
     Publish(Publish),
     /// Serve the store to other machines over HTTP, until SIGTERM or Ctrl-C

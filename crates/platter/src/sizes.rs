@@ -73,6 +73,12 @@ pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Seconds, such as `2` or `0.5`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    Duration::try_from_secs_f64(number).map_err(|_| format!("{text:?} is out of range"))
+}
+
 /// `1G` or `512M` of memory, in MiB.
 pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -194,6 +200,17 @@ mod tests {
         assert!(bits_per_second("10").is_err());
         assert!(bits_per_second("10X").is_err());
         assert!(bits_per_second("M").is_err());
+    }
+
+    #[test]
+    fn fractions_of_seconds() {
+        assert_eq!(
+            (seconds("2"), seconds("0.5")),
+            (Ok(Duration::from_secs(2)), Ok(Duration::from_millis(500)))
+        );
+        for bad in ["", "-1", "inf", "nan", "1e30", "2s"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

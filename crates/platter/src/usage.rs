@@ -3,6 +3,8 @@
 //! The argument types check single names, numbers and addresses while parsing. This file checks combinations: an option
 //! that another one requires, or two arguments in the wrong order.
 
+mod combinations;
+
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -40,6 +42,14 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
             Err(error) => Err(wrong("mount", ErrorKind::ValueValidation, &error.to_string())),
         },
         _ => Ok(arguments),
+    });
+    let parsed = parsed.and_then(|arguments| {
+        let wrong_ones =
+            combinations::wrong_combination(&arguments.command, arguments.server.server.is_some());
+        match wrong_ones {
+            Some((name, text)) => Err(wrong(name, ErrorKind::ArgumentConflict, &text)),
+            None => Ok(arguments),
+        }
     });
     parsed.map_err(|error| match error.kind() {
         ErrorKind::ValueValidation => swapped(words).unwrap_or(error),

@@ -46,13 +46,12 @@ pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&EditLock>) 
             "{image} is being edited ({held}): wait until it is released, or take it over with `platter lock steal \
              {image}`"
         ),
-        (Some(number), Some(held)) => format!(
-            "{image} is edited under another lock than {number} ({held}): nothing was published; the overlay written \
-             under {number} is kept"
-        ),
+        (Some(number), Some(held)) => {
+            format!("{image} is edited under another lock than {number} ({held}): nothing was published")
+        }
         (Some(number), None) => format!(
-            "edit lock {number} of {image} was released, taken over, lost in a rebuild, or never taken: nothing was \
-             published; the overlay written under it is kept"
+            "nobody holds edit lock {number} of {image}: it was released, taken over, lost in a rebuild, or never taken; \
+             nothing was published"
         ),
     };
     Some(Error::refused(why))

@@ -74,6 +74,13 @@ impl SigningKey {
     /// `Refused` when it is no secret key, or the password is wrong; `Missing`, `Io`.
     pub fn read(path: &Path, password: impl FnOnce() -> Result<String>) -> Result<Self> {
         let text = read_text(path, KEY_FILE_LENGTH_MAX)?;
+        if let Some(secret) = TrustedKey::read(path).is_ok().then(|| path.with_extension("")) {
+            return Err(Error::refused(format!(
+                "{} is a public key: versions are signed with the secret key, which `platter key create` wrote to {}",
+                path.display(),
+                secret.display()
+            )));
+        }
         let parse = || SecretKeyBox::from_string(&text);
         let is_no_key = |error| {
             let hint = "expected a secret key made by `platter key create` or `minisign -G`";

@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, Change};
 use crate::collect::lend;
 use crate::place::Format;
 use crate::standing::refusal;
-use crate::store::{EDIT_LOCK_TRIES, Store, check_store, take_lock};
+use crate::store::{Store, check_store, take_lock};
 
 impl Store {
     /// Returns the current edit lock of an image; `None` when nobody holds one.
@@ -155,7 +155,7 @@ impl Store {
             let _space = frees_space.then(|| lend(self.place()));
             return writer.poison(catalog.change(self.actor(), change))?;
         }
-        let _lock = take_lock(self.place(), EDIT_LOCK_TRIES)?;
+        let _lock = take_lock(self.place())?;
         let _space = frees_space.then(|| lend(self.place()));
         let format = Format { id: self.id(), domain: self.domain() };
         let mut catalog = Catalog::open_writer(self.place(), |catalog| check_store(catalog, format))?;

@@ -71,4 +71,4 @@ pub use salvage::{Discarded, Salvaged};
 pub use scrub::{NextPack, Scrub, Scrubbed};
 pub use session::{ParkedPack, Resumed, Session};
 pub use standing::StandingChange;
-pub use store::Store;
+pub use store::{LOCK_WAIT, Store};

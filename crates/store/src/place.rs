@@ -150,7 +150,7 @@ impl StorePlace {
         self
     }
 
-    /// Waits up to this long for another process that writes the store; `None`: a time that depends on the operation.
+    /// Waits up to this long for another process that writes the store; `None`: [`crate::LOCK_WAIT`].
     #[must_use]
     pub fn with_lock_wait(mut self, time: Option<Duration>) -> Self {
         self.lock_wait = time;

@@ -15,7 +15,7 @@ use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result};
 
 use crate::health::{BadPlace, Condition, Health, Observation};
-use crate::store::{Shared, Store, WRITER_LOCK_TRIES, take_lock};
+use crate::store::{Shared, Store, take_lock};
 use platter_index::Index;
 use platter_pack::read_directory;
 use platter_records::PackId;
@@ -194,7 +194,7 @@ impl Shared {
         let _lock = match &self.writer {
             Some(_) => None,
             // A reader is not held up for long.
-            None => Some(take_lock(&self.place.clone().with_lock_wait(None), WRITER_LOCK_TRIES)?),
+            None => Some(take_lock(&self.place.clone().with_lock_wait(None))?),
         };
         Health::lift(&self.place, self.id, files, good)
     }

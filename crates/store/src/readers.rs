@@ -81,7 +81,7 @@ impl Store {
             }
             registration.as_mut().map_or(Ok(()), |registration| registration.add(score))?;
         }
-        Ok(!self.catalog()?.versions_of(score)?.is_empty())
+        Ok(self.catalog()?.oldest_of(score)?.is_some())
     }
 }
 

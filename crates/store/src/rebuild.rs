@@ -34,7 +34,7 @@ use crate::place::{Format, StorePlace};
 use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::standing::read_copy;
-use crate::store::{Store, WRITER_LOCK_TRIES, other_domain, take_lock};
+use crate::store::{Store, other_domain, take_lock};
 use platter_pack::{begins_encrypted, read_directory, read_header, read_row, read_row_header};
 use platter_records::Version;
 use platter_records::VersionName;
@@ -89,7 +89,7 @@ impl PackContents {
 /// `Transient` when another process writes the store; `Missing` when neither `store.json` nor a pack tells the store's id;
 /// `Refused` when a newer Platter wrote a part of it; `Io`.
 pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
-    let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place, WRITER_LOCK_TRIES)?);
+    let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place)?);
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
     let domain = domain_of(place, store, &packs, has_format)?;

@@ -69,7 +69,7 @@ impl Store {
                 Ok(Resolved { score: version.record.score, version: Some(version) })
             }
             VersionQuery::Score(score) => {
-                let version = self.catalog()?.versions_of(score)?.into_iter().next();
+                let version = self.catalog()?.oldest_of(score)?;
                 if version.is_none() && !self.has(&score.0)? {
                     return Err(Error::missing(format!("no disk in the store has the score {score}")));
                 }

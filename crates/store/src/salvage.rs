@@ -469,7 +469,7 @@ impl Store {
         let format = place.read_format()?;
         let Format { id, domain } = format;
         domain.check_open()?;
-        let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
+        let _lock = crate::store::take_lock(place)?;
         let catalog = crate::catalog::Catalog::open_reader(place)?;
         catalog.remove_others(place)?;
         crate::store::check_store(&catalog, format)?;

@@ -157,7 +157,7 @@ impl Session {
         draft.longest().encode()?;
         self.take_borrowed()?;
         let store = Store(Arc::clone(&self.shared), Arc::clone(&self.actor));
-        let has_version = !store.catalog()?.versions_of(draft.score)?.is_empty();
+        let has_version = store.catalog()?.oldest_of(draft.score)?.is_some();
         if !has_version {
             self.hold_recipe(draft.score)?;
         }

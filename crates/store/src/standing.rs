@@ -37,14 +37,15 @@ impl Store {
         self.catalog()?.standing()
     }
 
-    /// Returns the error for changes if the store in a directory accepts none. Takes no lock.
+    /// Returns the error for changes if the store in a directory accepts none. Takes no lock. Whoever then changes something verifies
+    /// the catalog.
     ///
     /// # Errors
     /// `Refused` when it follows an origin or was replaced; when the catalog cannot be read.
     pub fn refuse_changes(place: &StorePlace) -> Result<()> {
         // First, because it says best what is wrong if there is no store.
         place.read_format()?;
-        Catalog::open_reader(place)?.standing()?.refusal().map_or(Ok(()), Err)
+        Catalog::open_unverified(place)?.standing()?.refusal().map_or(Ok(()), Err)
     }
 
     /// Changes the standing in the transaction that reads it. `decide` gets the present standing, and whether the store has had

@@ -35,10 +35,11 @@ use platter_index::{Directories, Index};
 use platter_pack::lay_ids;
 use platter_records::{Action, Actor, PackId, StoreId};
 
-/// How often to try a lock that is held. Writers try for half a second: a change of an edit lock is shorter than that. Changes of
-/// edit locks try for ten seconds.
-pub(crate) const WRITER_LOCK_TRIES: u32 = 50;
-pub(crate) const EDIT_LOCK_TRIES: u32 = 1000;
+/// How long everything that writes the store waits for another process that does, unless the place names another time
+/// ([`StorePlace::with_lock_wait`]).
+pub const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Bytes of the lock's file: a process id, spaces and a line break.
+const LOCK_LENGTH: usize = 16;
 /// Pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of idle decoders that are kept.
@@ -138,7 +139,7 @@ impl Store {
         if !place.is_store()? {
             refuse_strangers(place)?;
         }
-        let _lock = take_lock(place, WRITER_LOCK_TRIES)?;
+        let _lock = take_lock(place)?;
         if !place.is_store()? {
             let closing = || format!("closing {} to other users", place.dir().display());
             place.vfs().close_to_others(place.dir()).context(closing)?;
@@ -184,7 +185,7 @@ impl Store {
     /// this process lacks its key; `Corrupt`, `Io`.
     pub fn open_writer(place: &StorePlace) -> Result<Self> {
         place.read_format()?;
-        let lock = take_lock(place, WRITER_LOCK_TRIES)?;
+        let lock = take_lock(place)?;
         Self::open_writer_adopting(place, Arc::from(lock), &Adopt::Interrupted)
     }
 
@@ -226,7 +227,11 @@ impl Store {
         let Format { id, domain } = format;
         // Before it is opened: if it is replaced in between, it is opened again.
         let file = catalog_file(place);
-        let catalog = Catalog::open_reader(place)?;
+        let catalog = match writer {
+            // The writer has verified it, under the lock.
+            Some(_) => Catalog::open_unverified(place)?,
+            None => Catalog::open_reader(place)?,
+        };
         check_store(&catalog, format)?;
         let shared = Arc::new(Shared {
             place: place.clone(),
@@ -717,14 +722,13 @@ impl Writer {
     }
 }
 
-/// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times, or for the time
-/// that the place names ([`StorePlace::with_lock_wait`]).
-pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFile>> {
+/// Takes the writer's lock and writes our process id into its file. If the lock is held, waits for it ([`LOCK_WAIT`]).
+pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
     let path = place.lock_file();
     let lock = || place.vfs().lock(&path).context(|| format!("locking {}", path.display()));
     let mut taken = lock()?;
-    let wanted = place.lock_wait().map(|time| time.as_millis() / LOCK_PAUSE.as_millis());
-    for _ in 1..wanted.unwrap_or(tries.into()) {
+    let wait = place.lock_wait().unwrap_or(LOCK_WAIT);
+    for _ in 0..wait.as_millis() / LOCK_PAUSE.as_millis() {
         if taken.is_some() {
             break;
         }
@@ -739,8 +743,9 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
             place.dir().display()
         )));
     };
-    let text = format!("{}\n", std::process::id());
-    match lock.set_length(0).and_then(|()| lock.write_all_at(text.as_bytes(), 0)) {
+    // Always as long, so that the file is not truncated: ext4 then begins to write it to the device when it is closed.
+    let text = format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1);
+    match lock.write_all_at(text.as_bytes(), 0) {
         // The process id is only informative: a full disk must not prevent opening the store, which may free space.
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
         written => written.context(|| format!("writing {}", path.display()))?,
@@ -749,7 +754,7 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
 }
 
 fn lock_holder(place: &StorePlace) -> String {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; LOCK_LENGTH];
     let read = place
         .vfs()
         .open(&place.lock_file(), platter_vfs::OpenMode::Read)

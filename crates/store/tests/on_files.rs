@@ -8,13 +8,14 @@ mod disks;
 use std::fs::{Permissions, metadata, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use disks::contents;
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Child, Entry, State, encode_leaf};
 use platter_image::recipe::{CutPolicy, Root};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameIndex, FrameStore, Kind, Score};
-use platter_records::{NumberChoice, VersionRecord};
+use platter_records::{ImageName, NumberChoice, VersionRecord};
 use platter_store::{CheckOptions, Exposure, Session, Severity, Store, StorePlace, Verdict, rebuild};
 
 /// Adds a disk that consists of the blocks `numbers`. Returns its score and length.
@@ -178,6 +179,7 @@ fn versions_have_parents_and_errors_for_missing_names_help() {
 #[test]
 fn only_one_writer_at_a_time_and_the_error_names_it() {
     let (_folder, place) = new_store();
+    let place = place.with_lock_wait(Some(Duration::ZERO));
     let store = Store::open_writer(&place).unwrap();
     let error = Store::open_writer(&place).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
@@ -187,6 +189,35 @@ fn only_one_writer_at_a_time_and_the_error_names_it() {
     assert!(Store::open_writer(&place).is_err(), "its session keeps the lock");
     drop(session);
     Store::open_writer(&place).unwrap();
+}
+
+/// Every kind of change waits for the lock, as long as the place says.
+#[test]
+fn all_changes_wait_alike() {
+    let (_folder, place) = new_store();
+    let image = "lab/a".parse().unwrap();
+    let changes: [fn(&StorePlace, &ImageName) -> Option<ErrorKind>; 4] = [
+        |place, _| Store::open_writer(place).err().map(|error| error.kind()),
+        |place, image| {
+            let taken = Store::open_reader(place).unwrap().take_edit_lock(image, "me", 0);
+            taken.err().map(|error| error.kind())
+        },
+        |place, _| Store::discard_interrupted(place).err().map(|error| error.kind()),
+        |place, _| place.change_key_file(|_| Ok(())).err().map(|error| error.kind()),
+    ];
+    for change in changes {
+        let writer = Store::open_writer(&place).unwrap();
+        let at_once = place.clone().with_lock_wait(Some(Duration::ZERO));
+        assert_eq!(change(&at_once, &image), Some(ErrorKind::Transient));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| change(&place, &image));
+            // As long as every wait was once, at least.
+            std::thread::sleep(Duration::from_millis(700));
+            assert!(!waiting.is_finished());
+            drop(writer);
+            assert_ne!(waiting.join().unwrap(), Some(ErrorKind::Transient));
+        });
+    }
 }
 
 #[test]

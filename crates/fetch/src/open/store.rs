@@ -1,7 +1,6 @@
 //! An open store of either kind: the operations that jobs need.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use platter_client::Watch;
 use platter_image::recipe::{PageSource, Recipe};
@@ -23,9 +22,6 @@ use crate::driver::SourceOptions;
 use crate::node::{CachedSource, NodeCache};
 use crate::remote::RemoteStore;
 
-/// How long to wait for the lock of a store in a directory: a capture may hold it.
-const LOCK_TIME: Duration = Duration::from_secs(60);
-const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// Most sessions of an origin for one job: it may be restarted or replaced meanwhile.
 const SESSIONS_MAX: u32 = 32;
 
@@ -438,32 +434,9 @@ impl OpenStore {
             }
             // Only a store opened for writing has taken over interrupted data.
             Opened::Local(store) if store.salvaged().is_some() => store.clone(),
-            Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),
+            Opened::Local(store) => Arc::new(Store::open_writer(store.place())?),
         };
         let session = store.session()?.with_known_check(known);
         Ok(OpenSession::Local { store, session: Some(Box::new(session)) })
-    }
-
-    /// Runs `act` once no other process writes the store, if that happens soon. An origin waits by itself, and so does a store that was
-    /// given a time.
-    ///
-    /// # Errors
-    /// The errors of `act`.
-    pub fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        let is_waiting = match &self.0 {
-            Opened::Local(store) => store.place().lock_wait().is_none(),
-            Opened::Remote(_) => false,
-        };
-        let until = Instant::now() + LOCK_TIME;
-        loop {
-            match act() {
-                Err(error)
-                    if is_waiting && error.kind() == ErrorKind::Transient && Instant::now() < until =>
-                {
-                    std::thread::sleep(LOCK_INTERVAL);
-                }
-                done => return done,
-            }
-        }
     }
 }

@@ -124,20 +124,24 @@ impl FrameDecoder {
 
     /// Fills `self.raw` with the first `wanted` bytes of the blocks.
     fn decode_upto(&mut self, header: &FrameHeader, stored: &[u8], wanted: usize) -> Result<()> {
-        let payload = header.payload(stored)?;
+        let payload = header.unverified_payload(stored)?;
         if header.cipher == Cipher::None {
+            header.check_payload(payload)?;
             return self.decompress(header, payload, wanted);
         }
         let keys = header.domain.keys()?;
+        // The tag proves more than the checksum, which then only tells damage from a wrong key.
+        let open = |opened: &mut Vec<u8>| {
+            let opened = keys.open(header.cipher, &header.binding(), payload, opened);
+            opened.map_err(|error| header.check_payload(payload).err().unwrap_or(error))
+        };
         if header.codec == Codec::Raw {
-            keys.open(header.cipher, &header.binding(), payload, &mut self.raw)?;
+            open(&mut self.raw)?;
             self.raw.truncate(wanted);
             return Ok(());
         }
         let mut opened = std::mem::take(&mut self.opened);
-        let done = keys
-            .open(header.cipher, &header.binding(), payload, &mut opened)
-            .and_then(|()| self.decompress(header, &opened, wanted));
+        let done = open(&mut opened).and_then(|()| self.decompress(header, &opened, wanted));
         self.opened = opened;
         done
     }

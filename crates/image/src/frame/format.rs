@@ -221,16 +221,27 @@ impl FrameHeader {
     /// # Errors
     /// `Corrupt` when it is truncated or the checksum is wrong.
     pub fn payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8]> {
-        let payload = stored.get(self.length()..self.stored_length()).ok_or_else(|| {
+        let payload = self.unverified_payload(stored)?;
+        self.check_payload(payload)?;
+        Ok(payload)
+    }
+
+    /// As [`FrameHeader::payload`], without verifying anything.
+    pub(super) fn unverified_payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8]> {
+        stored.get(self.length()..self.stored_length()).ok_or_else(|| {
             Error::corrupt(format!(
                 "frame: the payload is truncated: the frame has only {} bytes",
                 stored.len()
             ))
-        })?;
-        if checksum(&[payload]) != self.payload_checksum {
-            return Err(Error::corrupt("frame: payload checksum mismatch"));
+        })
+    }
+
+    /// Verifies the checksum of the payload.
+    pub(super) fn check_payload(&self, payload: &[u8]) -> Result<()> {
+        match checksum(&[payload]) == self.payload_checksum {
+            true => Ok(()),
+            false => Err(Error::corrupt("frame: payload checksum mismatch")),
         }
-        Ok(payload)
     }
 }
 

@@ -334,13 +334,14 @@ fn tell_again(store: &Store, standing: &Standing, request: &PromoteRequest) -> R
         }
     };
     let Some(last) = former.last().filter(|it| !it.told && !request.without_origin) else {
-        return Err(already(standing));
+        return Err(already(standing, request.supersede));
     };
     let answers = tell_former(standing, store.id(), false);
     note_answers(store, &answers)?;
     if !answers.conflicts.is_empty() {
         let known = standing.with_answers(&answers);
-        return Err(already(known.as_ref().unwrap_or(standing)));
+        let is_accepted = request.supersede && answers.told.contains(&last.store);
+        return Err(already(known.as_ref().unwrap_or(standing), is_accepted));
     }
     if let Some(note) = answers.notes.first() {
         return Err(Error::refused(note.clone()));
@@ -355,11 +356,18 @@ fn tell_again(store: &Store, standing: &Standing, request: &PromoteRequest) -> R
     Ok(PromoteReport { epoch: *epoch, former, told: true, up_to: 0, last: 0, missing })
 }
 
-/// Refuses a second promotion. Of a conflict, it says how it ends.
-fn already(standing: &Standing) -> Error {
+/// Refuses a second promotion. Of a conflict, it says how it ends. `is_accepted`: the former origin has no later successor than this
+/// store, so a next epoch would change nothing.
+fn already(standing: &Standing, is_accepted: bool) -> Error {
     let epoch = standing.epoch();
     Error::refused(match standing.conflicts() {
         [] => format!("this store is the origin already, with epoch {epoch}"),
+        conflicts if is_accepted => format!(
+            "this store is the origin already, with epoch {epoch}, and the origin that it replaced knows no later one, so there \
+             is nothing to supersede. Still remembered: {}. Stores that report this forget it once they follow this one; stop the \
+             other store",
+            conflicts.join("; ")
+        ),
         conflicts => format!(
             "this store is the origin already, with epoch {epoch}, and another store was promoted in its place ({}). If that \
              one is lost, `platter promote --supersede` takes the next epoch; otherwise stop one of them",

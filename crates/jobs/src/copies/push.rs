@@ -108,7 +108,7 @@ pub fn push(request: &PushRequest, progress: &dyn Progress) -> Result<PushReport
         return Err(Error::refused("that is the same store: there is nothing to copy"));
     }
     refuse_other_key(from.domain()?, to.domain()?)?;
-    let to = to.when_unlocked(|| OpenStore::open_writer(&request.to))?;
+    let to = OpenStore::open_writer(&request.to)?;
     let mut pushing =
         Pushing { request, feed: Feed::new(from)?, to, progress, report: PushReport::default() };
     for version in versions {

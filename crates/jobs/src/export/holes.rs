@@ -15,9 +15,9 @@ use platter_image::{DiskRead, Error, Extent, Extents, IoContext, Result};
 use serde::Serialize;
 
 use super::files::{LostFile, lost_files};
+use super::request::ExportRequest;
 use crate::install::{allocated, title};
 use crate::{Progress, TargetRequest};
-use platter_fetch::{OpenStore, StoreLocation};
 
 /// Most listed ranges with their reasons; further ones are only counted.
 const RANGES_MAX: usize = 10_000;
@@ -69,16 +69,14 @@ pub struct LostRange {
 /// `Refused` when the file exists, or the store is an origin's; `Missing` or `Corrupt` when not even the recipe's root can be
 /// read; `Io` when the file cannot be written. It is then removed.
 pub fn export_holes(
-    store: &StoreLocation,
-    version: &str,
+    request: &ExportRequest,
     target: &TargetRequest,
     progress: &dyn Progress,
 ) -> Result<ExportHolesReport> {
-    let (started, file, forbidden) = (Instant::now(), &target.path, store.directories());
+    let (started, file, forbidden) = (Instant::now(), &target.path, request.store.directories());
     // An origin ends a response at the first damaged frame, so intact frames of the same request would count as lost.
-    store.local("exporting what is readable of a damaged version")?;
-    let store = OpenStore::open_reader(store)?;
-    let resolved = store.resolve(version)?;
+    request.store.local("exporting what is readable of a damaged version")?;
+    let (store, resolved) = request.open()?;
     let source = store.source(resolved.score, Default::default());
     let recipe = Recipe::open(resolved.score, &*source).map_err(|error| {
         error.within(format!("the recipe of {}: nothing of it can be read", title(&resolved)))

@@ -18,11 +18,12 @@ use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Resu
 use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
 
 use super::raw::refuse_existing;
+use super::request::ExportRequest;
 use crate::install::{allocated, title};
 use crate::one_disk::{Scratch, while_served};
 use crate::target::TargetRequest;
 use crate::{ExportReport, Progress};
-use platter_fetch::{OpenStore, StoreLocation, memory_cache};
+use platter_fetch::memory_cache;
 
 /// Memory for decoded blocks, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
@@ -50,6 +51,19 @@ pub fn is_raw(file: &Path, options: ExportOptions) -> bool {
     options.format.unwrap_or_else(|| Format::of_suffix(file)) == Format::Raw
 }
 
+/// Checks whether versions are written in that format.
+///
+/// # Errors
+/// `Refused`.
+pub fn check_format(file: &Path, options: ExportOptions) -> Result<()> {
+    match is_raw(file, options) && !options.compress {
+        true => Ok(()),
+        false => {
+            arguments(options.format.unwrap_or_else(|| Format::of_suffix(file)), options.compress).map(drop)
+        }
+    }
+}
+
 /// A version that is read for an export.
 struct Exported {
     recipe_disk: Arc<Reporting>,
@@ -60,9 +74,8 @@ struct Exported {
 }
 
 impl Exported {
-    fn open(store: &StoreLocation, version: &str, file: &str) -> Result<Self> {
-        let store = OpenStore::open_reader(store)?;
-        let resolved = store.resolve(version)?;
+    fn open(request: &ExportRequest, file: &str) -> Result<Self> {
+        let (store, resolved) = request.open()?;
         let source = store.source(resolved.score, Default::default());
         let recipe = Recipe::open(resolved.score, &*source)?;
         store.check_presence(&recipe)?;
@@ -101,8 +114,7 @@ impl Exported {
 /// `Refused` when the file exists or the format is not written; `Missing` without `qemu-img`, or when the store is damaged;
 /// `Corrupt`; `Io`. The file is then removed.
 pub fn export_image(
-    store: &StoreLocation,
-    version: &str,
+    request: &ExportRequest,
     target: &TargetRequest,
     options: ExportOptions,
     progress: &dyn Progress,
@@ -112,8 +124,8 @@ pub fn export_image(
     let format = options.format.unwrap_or_else(|| Format::of_suffix(path));
     let arguments = arguments(format, options.compress)?;
     refuse_existing(path)?;
-    let exported = Exported::open(store, version, &path.display().to_string())?;
-    target.agree(None, &store.directories())?;
+    let exported = Exported::open(request, &path.display().to_string())?;
+    target.agree(None, &request.store.directories())?;
     let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path);
     let file = file.context(|| format!("creating {}", path.display()))?;
     target.state.remove_if_incomplete();
@@ -201,13 +213,12 @@ fn write_frisbee(
 /// # Errors
 /// `Missing` or `Corrupt` when the store is damaged; `Io`. The stream has then only a part of the disk.
 pub fn export_stream(
-    store: &StoreLocation,
-    version: &str,
+    request: &ExportRequest,
     stream: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let started = Instant::now();
-    let exported = Exported::open(store, version, "-")?;
+    let exported = Exported::open(request, "-")?;
     let length = exported.report.disk_bytes;
     progress.begin("exporting", length);
     let mut piece = vec![0; PIECE as usize];

@@ -6,11 +6,11 @@ use std::time::Instant;
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
 
+use super::request::ExportRequest;
 use crate::install::{DiskToWrite, allocated, title, write_disk};
 use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
 use crate::{ExportReport, Progress};
-use platter_fetch::{OpenStore, StoreLocation};
 
 /// Writes this version to a new raw file; free space becomes holes, which read as zeros.
 ///
@@ -18,15 +18,13 @@ use platter_fetch::{OpenStore, StoreLocation};
 /// `Refused` when the file exists or must not be made there; `Missing` or `Corrupt` when the store is damaged; `Io`. The
 /// file is then removed.
 pub fn export(
-    store: &StoreLocation,
-    version: &str,
+    request: &ExportRequest,
     target: &TargetRequest,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let started = Instant::now();
-    let forbidden = store.directories();
-    let store = OpenStore::open_reader(store)?;
-    let resolved = store.resolve(version)?;
+    let forbidden = request.store.directories();
+    let (store, resolved) = request.open()?;
     let source = store.source(resolved.score, Default::default());
     let pages = KeptPages::of(&*source);
     let recipe = Recipe::open(resolved.score, &pages)?;

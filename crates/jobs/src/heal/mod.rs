@@ -46,7 +46,7 @@ pub fn heal(store: &StoreLocation, holders: &[Holder], progress: &dyn Progress) 
     if let Some(error) = unopened.filter(|_| sources.is_empty()) {
         return Err(error);
     }
-    let store = reader.when_unlocked(|| Store::open_writer(place))?;
+    let store = Store::open_writer(place)?;
     progress.begin("healing", 0);
     store.heal(&mut sources)
 }

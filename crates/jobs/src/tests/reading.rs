@@ -50,8 +50,12 @@ fn install_and_export_give_the_disk_and_fetch_it_about_once() {
     assert!(requests < 150, "{requests} requests");
     assert!(most >= 2, "{most} under way at once");
     assert_eq!(seen.exact.load(Ordering::SeqCst), 0, "whole frames are accepted");
-    export(&lab.afar().into(), "lab/disk@1", &crate::TargetRequest::new(&lab.path("exported")), &Silent)
-        .unwrap();
+    let exported = crate::ExportRequest {
+        store: lab.afar().into(),
+        version: "lab/disk@1".into(),
+        signatures: Default::default(),
+    };
+    export(&exported, &crate::TargetRequest::new(&lab.path("exported")), &Silent).unwrap();
     assert!(same(&disk, &lab.path("exported")));
 }
 

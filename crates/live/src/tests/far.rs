@@ -86,7 +86,12 @@ impl Far {
         let target = self.lab.path("exported");
         let _ = std::fs::remove_file(&target);
         let request = platter_jobs::TargetRequest::new(&target);
-        platter_jobs::export(&self.lab.here().into(), version, &request, &Silent).unwrap();
+        let exported = platter_jobs::ExportRequest {
+            store: self.lab.here().into(),
+            version: version.into(),
+            signatures: Default::default(),
+        };
+        platter_jobs::export(&exported, &request, &Silent).unwrap();
         std::fs::read(target).unwrap()
     }
 

@@ -174,8 +174,7 @@ impl ImageTree {
         state.renames += 1;
         drop(state);
         let store = &self.keep.sources.store;
-        let rename = || store.rename(&from, &to);
-        let renamed = if has_images { store.when_unlocked(rename).map(drop) } else { Ok(()) };
+        let renamed = if has_images { store.rename(&from, &to).map(drop) } else { Ok(()) };
         self.keep.catalog.changed();
         // Without reading the catalog, because the node numbers must move first.
         let mut state = self.state_as_it_was();

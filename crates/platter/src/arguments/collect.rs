@@ -33,23 +33,23 @@ pub(crate) struct Images {
 #[derive(Args, Debug)]
 pub(crate) struct Keep {
     /// Forget all versions of the image except the newest N
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    keep_last: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    keep_last: Option<usize>,
     /// Keep the newest version of each of the last N hours that have one (UTC)
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    keep_hourly: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    keep_hourly: Option<usize>,
     /// The same for days
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    keep_daily: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    keep_daily: Option<usize>,
     /// The same for weeks
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    keep_weekly: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    keep_weekly: Option<usize>,
     /// The same for months
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    keep_monthly: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    keep_monthly: Option<usize>,
     /// The same for years
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    keep_yearly: usize,
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    keep_yearly: Option<usize>,
     /// Keep versions with this label; can be repeated
     #[arg(long, value_name = "KEY[=VALUE]", value_parser = label)]
     keep_label: Vec<String>,
@@ -69,16 +69,25 @@ fn label(text: &str) -> Result<String, String> {
     }
 }
 
+/// 0 would be no rule. With other rules it would be ignored, and alone, all versions would be forgotten.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("this rule would keep nothing: leave it out, or forget all versions with --all".into()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("write a number of versions, from 1".into()),
+    }
+}
+
 impl Keep {
     /// Returns the policy.
     pub(crate) fn policy(&self) -> RetentionPolicy {
         RetentionPolicy {
-            last: self.keep_last,
-            hourly: self.keep_hourly,
-            daily: self.keep_daily,
-            weekly: self.keep_weekly,
-            monthly: self.keep_monthly,
-            yearly: self.keep_yearly,
+            last: self.keep_last.unwrap_or_default(),
+            hourly: self.keep_hourly.unwrap_or_default(),
+            daily: self.keep_daily.unwrap_or_default(),
+            weekly: self.keep_weekly.unwrap_or_default(),
+            monthly: self.keep_monthly.unwrap_or_default(),
+            yearly: self.keep_yearly.unwrap_or_default(),
             labels: self.keep_label.iter().cloned().collect(),
         }
     }

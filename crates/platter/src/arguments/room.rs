@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use platter_jobs::{Result, Score, Wanted};
@@ -9,7 +10,7 @@ use platter_jobs::{Result, Score, Wanted};
 use super::signing::SignatureArguments;
 use super::target::{DeltaArguments, TargetOptions};
 use super::version::{PartArgument, VersionArgument};
-use crate::sizes::bits_per_second;
+use crate::sizes::{bits_per_second, seconds};
 
 #[derive(Args, Debug)]
 pub(crate) struct Cast {
@@ -33,14 +34,14 @@ pub(crate) struct Cast {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) receivers: u32,
     /// Start after this many seconds with the receivers that have joined
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
-    pub(crate) wait: f64,
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) wait: Duration,
     /// Seconds to wait for late receivers after the last one has finished
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
-    pub(crate) linger: f64,
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) linger: Duration,
     /// Give up if no receiver joins for this long [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) give_up: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) give_up: Option<Duration>,
     /// Multicast group for the data [default: a group in 239.255/16, derived from the session]
     #[arg(long, value_name = "A.B.C.D")]
     pub(crate) group: Option<Ipv4Addr>,
@@ -85,8 +86,8 @@ pub(crate) struct Receive {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(8..))]
     pub(crate) buffer: u16,
     /// Give up if no sender is heard for this long [default: never]
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) give_up: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) give_up: Option<Duration>,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
     /// Receive what the first sender of that name casts, although nothing proves that it is the right disk

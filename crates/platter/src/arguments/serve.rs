@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use platter_daemon::{ListenAddress, NamePattern, Role, UPLOAD_LIMIT_DEFAULT};
 
-use crate::sizes::{bits_per_second, byte_size, duration};
+use crate::sizes::{bits_per_second, byte_size, duration, seconds};
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -52,11 +52,11 @@ pub(crate) struct ServeCasts {
     #[arg(long, default_value_t = 8, value_name = "N", requires = "cast", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) casts_max: u16,
     /// Seconds in which receivers gather before a cast starts
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", requires = "cast")]
-    pub(crate) cast_wait: f64,
+    #[arg(long, default_value = "2", value_name = "SECONDS", requires = "cast", value_parser = seconds)]
+    pub(crate) cast_wait: Duration,
     /// Seconds to wait for late receivers after the last one has finished
-    #[arg(long, default_value_t = 5.0, value_name = "SECONDS", requires = "cast")]
-    pub(crate) cast_linger: f64,
+    #[arg(long, default_value = "5", value_name = "SECONDS", requires = "cast", value_parser = seconds)]
+    pub(crate) cast_linger: Duration,
 }
 
 #[derive(Debug, Subcommand)]

@@ -62,7 +62,7 @@ pub(crate) enum Key {
     },
     /// Trust a public key no longer
     Distrust {
-        /// Id of the key
+        /// Id of the key, or a file with it
         id: String,
         #[command(flatten)]
         keys: TrustedKeysArgument,

@@ -44,6 +44,8 @@ pub(crate) struct Export {
     pub(crate) holes: bool,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
+    #[command(flatten)]
+    pub(crate) signatures: SignatureArguments,
 }
 
 /// A format by its name; the error lists those that are written.

@@ -82,12 +82,6 @@ pub(super) fn trees(
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
-    if options.take_over {
-        return Err(Error::refused(
-            "only `platter node` and `platter serve` take over: a process of `platter attach` does not remember which versions it \
-             serves, so its clients might see another version. Attach the disks to a node (--node DIR)",
-        ));
-    }
     if let Some(dir) = agent::of_attach(store, options)? {
         return at_node(&dir, options, output);
     }

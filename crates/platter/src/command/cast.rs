@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::net::SocketAddrV4;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use platter_jobs::{
     CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, Result, SEGMENT_DATA_MAX,
@@ -38,9 +37,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
         join_port: options.port,
         rate_bits_per_second: options.rate,
         wait_receivers: options.receivers,
-        wait: Duration::from_secs_f64(options.wait),
-        linger: Duration::from_secs_f64(options.linger),
-        give_up: options.give_up.map(Duration::from_secs_f64),
+        wait: options.wait,
+        linger: options.linger,
+        give_up: options.give_up,
         ..SendOptions::default()
     };
     let terminal = Terminal::new(*output);

@@ -18,11 +18,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Out
     let places = match [place(first)?, place(second)?] {
         [None, None] => None,
         [Some(first), Some(second)] => Some([first, second]),
-        _ => {
-            return Err(Error::refused(format!(
-                "{first} and {second}: name a version twice, or a partition or path in both"
-            )));
-        }
+        // The usage refuses one of them.
+        _ => return Err(Error::bug("one version, and a place in another one")),
     };
     let blocks = options.blocks;
     let (a, b) = (first.version.clone(), second.version.clone());

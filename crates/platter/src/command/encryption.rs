@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Cost, Error, KeyFile, SLOTS_MAX, StoreLocation, StorePlace};
+use platter_jobs::{Error, KeyFile, SLOTS_MAX, StoreLocation, StorePlace};
 use serde_json::json;
 
 use super::Outcome;
@@ -41,7 +41,7 @@ pub(crate) fn run(
                     "this secret opens the store already: it is that of key slot {slot}"
                 )));
             }
-            let added = place.change_key_file(|keys| keys.add(&master, label, &secret, Cost::USUAL));
+            let added = place.change_key_file(|keys| keys.add(&master, label, &secret, secret.cost()));
             keep(created, place, &keys, output);
             ("added", added?)
         }
@@ -50,7 +50,7 @@ pub(crate) fn run(
                 return Err(Error::missing(format!("there is no key slot {slot}")));
             }
             let (secret, created) = new_secret(place, secret, output)?;
-            let changed = place.change_key_file(|keys| keys.change(&master, *slot, &secret, Cost::USUAL));
+            let changed = place.change_key_file(|keys| keys.change(&master, *slot, &secret, secret.cost()));
             keep(created, place, &keys, output);
             changed?;
             ("changed", *slot)

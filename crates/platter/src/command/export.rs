@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    Error, ExportHolesReport, ExportOptions, StoreLocation, TargetRequest, export, export_holes,
-    export_image, export_stream, is_raw,
+    Error, ExportHolesReport, ExportOptions, ExportRequest, Result, StoreLocation, TargetRequest, export,
+    export_holes, export_image, export_stream, is_raw,
 };
 
 use super::Outcome;
@@ -20,17 +20,17 @@ use crate::terminal::Terminal;
 pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
     let format = ExportOptions { format: options.format, compress: options.compress };
     if options.file == Path::new("-") && !options.holes {
-        return stream(store, options, format, output);
+        return stream(store, options, output);
     }
     let target = new_file(&options.file, *output)?;
     if options.holes {
         return holes(store, options, &target, output);
     }
     let terminal = Terminal::new(*output);
-    let (store, version) = (with_cache(store, &options.cache)?, options.version.as_str());
+    let request = request(store, options)?;
     let report = match is_raw(&options.file, format) && !options.compress {
-        true => export(&store, version, &target, &terminal)?,
-        false => export_image(&store, version, &target, format, &terminal)?,
+        true => export(&request, &target, &terminal)?,
+        false => export_image(&request, &target, format, &terminal)?,
     };
     drop(terminal);
     output.fact(&report, || {
@@ -43,25 +43,28 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
     Ok(ExitCode::SUCCESS)
 }
 
+fn request(store: &StoreLocation, options: &Export) -> Result<ExportRequest> {
+    Ok(ExportRequest {
+        store: with_cache(store, &options.cache)?,
+        version: options.version.as_str().to_owned(),
+        signatures: options.signatures.policy(),
+    })
+}
+
 /// Writes the disk to standard output, and nothing else.
-fn stream(store: &StoreLocation, options: &Export, format: ExportOptions, output: &Output) -> Outcome {
-    if !is_raw(&options.file, format) || format.compress {
-        return Err(Error::refused("only raw disks can be written to standard output"));
-    }
+fn stream(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
     if io::stdout().is_terminal() {
         return Err(Error::refused("standard output is a terminal: send it to a file or a pipe"));
     }
     let terminal = Terminal::new(*output);
-    let store = with_cache(store, &options.cache)?;
-    export_stream(&store, options.version.as_str(), &mut io::stdout().lock(), &terminal)?;
+    export_stream(&request(store, options)?, &mut io::stdout().lock(), &terminal)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Exports the readable part of a damaged version.
 fn holes(store: &StoreLocation, options: &Export, target: &TargetRequest, output: &Output) -> Outcome {
     let terminal = Terminal::new(*output);
-    let report =
-        export_holes(&with_cache(store, &options.cache)?, options.version.as_str(), target, &terminal)?;
+    let report = export_holes(&request(store, options)?, target, &terminal)?;
     drop(terminal);
     output.fact(&report, || text(&report, *output));
     Ok(if report.lost_bytes == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CORRUPT) })

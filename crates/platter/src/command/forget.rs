@@ -19,11 +19,6 @@ pub(crate) fn run(store: &StoreLocation, options: &Forget, output: &Output) -> O
     if !policy.is_empty() {
         return retain_versions(store, options, &policy, output);
     }
-    if options.keep.dry_run || options.keep.below {
-        return Err(Error::refused(
-            "--dry-run and --below belong to a policy: name at least one --keep-… rule",
-        ));
-    }
     if let ForgetRequest::Image(image) = request
         && !options.all
     {
@@ -44,10 +39,9 @@ fn retain_versions(
     policy: &RetentionPolicy,
     output: &Output,
 ) -> Outcome {
+    // The usage refuses it without.
     let ForgetRequest::Image(image) = &options.what else {
-        return Err(Error::refused(
-            "a policy chooses among the versions of an image: give its NAME without a number",
-        ));
+        return Err(Error::bug("a policy for a single version"));
     };
     let (below, dry_run) = (options.keep.below, options.keep.dry_run);
     let retained = retain(store, image, below, policy, dry_run)?;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{Cost, Error, KeyFile, MasterKey, Store, StoreLocation};
+use platter_jobs::{Error, KeyFile, MasterKey, Store, StoreLocation};
 use serde_json::json;
 
 use super::Outcome;
@@ -21,11 +21,6 @@ pub(crate) fn run(
         return Err(Error::refused(format!("{} is already a store", place.dir().display())));
     }
     let is_secret_named = options.secret.new_file.is_some() || options.secret.new_command.is_some();
-    if is_secret_named && !options.encrypt {
-        return Err(Error::refused(
-            "--new-file and --new-command name the secret of an encrypted store: add --encrypt",
-        ));
-    }
     let mut created = None;
     let keys = match &options.same_key_as {
         Some(file) => {
@@ -42,7 +37,7 @@ pub(crate) fn run(
                 false => first_secret(place, unlock, output)?,
             };
             created = file;
-            keys.add(&master, "", &secret, Cost::USUAL)?;
+            keys.add(&master, "", &secret, secret.cost())?;
             Some(keys)
         }
         None => None,

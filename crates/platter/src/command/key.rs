@@ -1,5 +1,6 @@
 //! `platter key`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{Error, Result, TrustedKey, TrustedKeys, create_key};
@@ -39,7 +40,9 @@ pub(crate) fn run(options: &Key, output: &Output) -> Outcome {
         }
         Key::Distrust { id, keys } => {
             let mut keys = read(keys)?;
-            let key = keys.remove(id)?;
+            // A file with the key is accepted, too, as `trust` takes one.
+            let of_file = TrustedKey::read(Path::new(id)).map(|key| key.id);
+            let key = keys.remove(of_file.as_deref().unwrap_or(id))?;
             output.fact(&facts(&key), || {
                 let rest = match keys.keys().len() {
                     0 => "\nno key is trusted any more: this machine uses all versions, signed or not",
@@ -87,7 +90,7 @@ pub(super) fn read(keys: &TrustedKeysArgument) -> Result<TrustedKeys> {
 }
 
 /// The password of a secret key: from the environment, or from the terminal.
-pub(super) fn password(file: &std::path::Path) -> Result<String> {
+pub(super) fn password(file: &Path) -> Result<String> {
     match std::env::var("PLATTER_KEY_PASSWORD") {
         Ok(password) => Ok(password),
         Err(_) => ask_password(&format!("Password of {}: ", file.display())),

@@ -3,7 +3,6 @@
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use platter_jobs::{
     Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest,
@@ -32,7 +31,7 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         sender: options.sender,
         hello: options.hello.clone().unwrap_or_else(host_name),
         buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
-        give_up: options.give_up.map(Duration::from_secs_f64),
+        give_up: options.give_up,
         ..defaults
     };
     if let Some(cache) = &options.hoard {
@@ -95,19 +94,6 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
 /// The origin that is asked to cast the version, if the arguments name one.
 fn origin(options: &Receive, server: &ServerArguments) -> platter_jobs::Result<Option<OriginCastRequest>> {
     let Some(address) = &server.server else { return Ok(None) };
-    if options.hoard.is_some() {
-        return Err(Error::refused("--hoard receives what `platter cast --hoard` sends: leave out --server"));
-    }
-    let given = [
-        ("--sender", options.sender.is_some()),
-        ("--key-file", options.key_file.is_some()),
-        ("--trust-any", options.trust_any),
-    ];
-    if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
-        return Err(Error::refused(format!(
-            "with --server, the origin names the sender, the disk and the key of the cast: leave out {option}"
-        )));
-    }
     // The usage refuses it without a version.
     let named = options.named()?.ok_or_else(|| Error::bug("an origin without a version"))?;
     Ok(Some(OriginCastRequest { origin: server_at(address, server)?, version: named.version }))

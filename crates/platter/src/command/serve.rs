@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use platter_daemon::{AccessTokens, CastOnDemand, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
 use platter_jobs::{CastDesk, CastDeskOptions, Domain, Error, Store, StoreLocation, StorePlace, tell_former};
@@ -54,18 +53,13 @@ fn on_demand(
         interface: interface.clone(),
         rate_bits_per_second: options.cast_rate,
         casts_max: usize::from(options.casts_max),
-        gather: seconds("--cast-wait", options.cast_wait)?,
-        linger: seconds("--cast-linger", options.cast_linger)?,
+        gather: options.cast_wait,
+        linger: options.cast_linger,
     };
     let desk = CastDesk::new(options, store, domain)?;
     Ok(Some(Arc::new(move |store, resolved, tell| {
         desk.ask(store, resolved, move |id, status| tell(id, status))
     })))
-}
-
-fn seconds(option: &str, value: f64) -> platter_jobs::Result<Duration> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| Error::refused(format!("{option} {value}: it must be a number of seconds")))
 }
 
 fn tell(event: &ServeEvent, output: Output) {

@@ -80,7 +80,17 @@ impl Catalog {
     /// The file is opened for writing where permissions allow it: the first process after a crash must roll back an
     /// unfinished commit.
     pub(crate) fn open_reader(place: &StorePlace) -> Result<Self> {
-        let catalog = Self::open(place, &place.catalog())?;
+        Self::read_only(Self::open(place, &place.catalog())?)
+    }
+
+    /// As [`Catalog::open_reader`], without verifying that no row is missing, which reads the whole catalog. For processes that
+    /// verify it anyway: a writer does that under the lock.
+    pub(crate) fn open_unverified(place: &StorePlace) -> Result<Self> {
+        let catalog = Self::open_checked(place, &place.catalog(), |_| Ok(()))?;
+        Self::read_only(catalog)
+    }
+
+    fn read_only(catalog: Self) -> Result<Self> {
         let doing = |error| failed("opening the catalog for reading", error);
         catalog.connection.pragma_update(None, "query_only", true).map_err(doing)?;
         Ok(catalog)
@@ -111,9 +121,17 @@ impl Catalog {
     }
 
     fn open(place: &StorePlace, path: &std::path::Path) -> Result<Self> {
+        Self::open_checked(place, path, query::verify)
+    }
+
+    fn open_checked(
+        place: &StorePlace,
+        path: &std::path::Path,
+        verify: impl FnOnce(&Connection) -> Result<()>,
+    ) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = connect(place, path, flags)?;
-        schema::check(&connection).and_then(|()| query::verify(&connection)).map_err(|error| {
+        schema::check(&connection).and_then(|()| verify(&connection)).map_err(|error| {
             let remedy =
                 if error.kind() == ErrorKind::Corrupt { " (`platter rebuild` recreates it)" } else { "" };
             error.within(format!("opening the catalog {}{remedy}", path.display()))

@@ -84,10 +84,10 @@ impl Catalog {
         Ok(found.into_iter().next())
     }
 
-    /// Returns the versions with that score, oldest first.
-    pub(crate) fn versions_of(&self, score: Score) -> Result<Vec<Version>> {
-        let tail = "WHERE score = ?1 ORDER BY time_unix_ms, image, number";
-        versions(&self.connection, tail, &[&score.to_string()])
+    /// Returns the oldest version with that score. Of a disk that was cloned often, there are many.
+    pub(crate) fn oldest_of(&self, score: Score) -> Result<Option<Version>> {
+        let tail = "WHERE score = ?1 ORDER BY time_unix_ms, image, number LIMIT 1";
+        Ok(versions(&self.connection, tail, &[&score.to_string()])?.into_iter().next())
     }
 
     /// Returns the highest number that each image ever had.

@@ -75,7 +75,7 @@ fn answers(place: &StorePlace) -> platter_image::Result<String> {
             "{:?} {:?} {:?} {:?}",
             catalog.version(&version.name.image, one)?,
             catalog.history(&version.name.image)?,
-            catalog.versions_of(version.record.score)?,
+            catalog.oldest_of(version.record.score)?,
             catalog.edit_lock(&version.name.image)?,
         );
     }

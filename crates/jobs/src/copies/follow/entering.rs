@@ -16,7 +16,7 @@ use super::super::carry::carry;
 use super::super::feed::Feed;
 use crate::Progress;
 
-/// Versions and boot sets that are entered together while many are copied.
+/// Versions and boot sets that are entered together, if none of them brings data of a disk.
 const ENTERED_TOGETHER: usize = 16;
 
 /// Rows to be entered, with what the log says about them.
@@ -79,11 +79,17 @@ impl Entering<'_> {
         let has_data =
             |row: &RowChange| row.boot_set().is_some() || row.version().is_ok_and(|it| it.is_some());
         let (new, others): (Vec<RowChange>, Vec<RowChange>) = batch.rows.into_iter().partition(has_data);
+        let new = in_order(new)?;
         // With the first versions, so that no number is assigned again. Once is enough.
         let mut numbers: Vec<RowChange> = others.iter().filter(|row| row.is_of_numbers()).cloned().collect();
         self.announce(&new)?;
         let (mut ready, mut entered, mut session) = (Ready::default(), Vec::new(), self.session()?);
         for row in new {
+            let brings_disk = self.brings_disk(&row)?;
+            // What is ready does not wait for a disk.
+            if brings_disk && !ready.rows.is_empty() {
+                session = self.enter_ready(session, &mut ready, &mut numbers, &mut entered)?;
+            }
             match self.copy(&row, &session) {
                 Ok(()) => {
                     ready.versions.extend(row.version()?.map(|version| version.name));
@@ -97,14 +103,9 @@ impl Entering<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            if ready.rows.len() >= ENTERED_TOGETHER {
-                let Ready { mut rows, versions } = std::mem::take(&mut ready);
-                rows.append(&mut numbers);
-                entered.extend_from_slice(&versions);
-                self.following.announced.retain(|name| !versions.contains(name));
-                let up_to = self.following.position.as_ref().map_or(0, |position| position.number);
-                self.commit(session, &rows, Action::Follow { up_to, versions, changes: Vec::new() })?;
-                session = self.session()?;
+            let is_enough = brings_disk || ready.rows.len() >= ENTERED_TOGETHER;
+            if is_enough && !ready.rows.is_empty() {
+                session = self.enter_ready(session, &mut ready, &mut numbers, &mut entered)?;
             }
         }
         let Ready { mut rows, versions } = ready;
@@ -118,6 +119,31 @@ impl Entering<'_> {
         let up_to = self.following.position.as_ref().map_or(0, |position| position.number);
         self.commit(session, &rows, Action::Follow { up_to, versions, changes: batch.changes })?;
         Ok(entered)
+    }
+
+    /// Enters what is ready, before the rest of the batch. Returns the next session.
+    fn enter_ready(
+        &mut self,
+        session: OpenSession,
+        ready: &mut Ready,
+        numbers: &mut Vec<RowChange>,
+        entered: &mut Vec<VersionName>,
+    ) -> Result<OpenSession> {
+        let Ready { mut rows, versions } = std::mem::take(ready);
+        rows.append(numbers);
+        entered.extend_from_slice(&versions);
+        self.following.announced.retain(|name| !versions.contains(name));
+        let up_to = self.following.position.as_ref().map_or(0, |position| position.number);
+        self.commit(session, &rows, Action::Follow { up_to, versions, changes: Vec::new() })?;
+        self.session()
+    }
+
+    /// Whether a row enters a version whose disk is not here.
+    fn brings_disk(&self, row: &RowChange) -> Result<bool> {
+        let version = row.version()?;
+        version.map_or(Ok(false), |version| {
+            self.has_disk(&version.record.score.to_string()).map(|is_here| !is_here)
+        })
     }
 
     /// Records which versions are about to be copied, so that they are known if the origin is lost meanwhile.
@@ -189,6 +215,17 @@ impl Entering<'_> {
         }
         Ok(())
     }
+}
+
+/// Versions in the order in which they were made, then boot sets. Nothing depends on the order; it only decides what arrives first.
+fn in_order(rows: Vec<RowChange>) -> Result<Vec<RowChange>> {
+    let mut timed = Vec::with_capacity(rows.len());
+    for row in rows {
+        let time = row.version()?.map(|version| version.record.time_unix_ms);
+        timed.push((time.is_none(), time, row));
+    }
+    timed.sort_by_key(|(is_boot_set, time, _)| (*is_boot_set, *time));
+    Ok(timed.into_iter().map(|(.., row)| row).collect())
 }
 
 /// What a row enters, for messages.
