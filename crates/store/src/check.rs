@@ -142,6 +142,8 @@ struct Check<'a> {
     recovered: BTreeSet<BadPlace>,
     /// Observations that are to be recorded durably.
     seen: Vec<Observation>,
+    /// Why bad frames could not be recorded.
+    unrecorded: Option<Error>,
     given: AssignedNumbers,
 }
 
@@ -200,6 +202,7 @@ impl Store {
             losses: Losses::default(),
             recovered: BTreeSet::new(),
             seen: Vec::new(),
+            unrecorded: None,
             given,
         };
         if locked {
@@ -518,7 +521,9 @@ impl Check<'_> {
     /// Records the observations durably once there are `at_least` of them.
     fn note(&mut self, at_least: usize) {
         if self.seen.len() >= at_least {
-            self.store.0.quarantine(&std::mem::take(&mut self.seen));
+            let seen = std::mem::take(&mut self.seen);
+            let has_bad = seen.iter().any(|seen| seen.condition != Condition::ReadBack);
+            self.unrecorded = self.store.0.record(&seen).err().filter(|_| has_bad).or(self.unrecorded.take());
         }
     }
 
@@ -532,6 +537,13 @@ impl Check<'_> {
     /// Lifts the quarantine of frames that are good again, and reports other problems of the quarantine.
     fn quarantine(&mut self, noted: &BTreeSet<String>) {
         self.note(1);
+        if let Some(error) = self.unrecorded.take() {
+            let what = format!(
+                "bad frames could not be recorded, so captures and `platter heal` still rely on them: {}: check again once that is mended",
+                error.with_causes()
+            );
+            self.damage(what, |_| {});
+        }
         let torn = self.store.0.health().torn();
         if !self.recovered.is_empty() || (torn > 0 && self.options.read_data) {
             if let Err(error) = self.store.0.lift(noted, &self.recovered) {
