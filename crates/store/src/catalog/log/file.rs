@@ -201,7 +201,8 @@ impl ChangeLog {
         let corrupt = |what: &str| Error::corrupt(format!("{}: {what}: {REMEDY}", path.display()));
         let file = match place.vfs().open(&path, OpenMode::Write) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(corrupt("it is missing").with_source(error));
+                // The file is a part of the store: its source would say that what the user named is missing.
+                return Err(corrupt("it is missing"));
             }
             opened => opened.context(context)?,
         };
