@@ -391,6 +391,21 @@ fn a_check_finds_damage_in_the_last_change() {
     }
 }
 
+/// When both are older copies, only a pack shows that a version is missing.
+#[test]
+fn a_check_names_a_version_that_older_copies_lack() {
+    let (_folder, place) = eventful_store();
+    let before = SavedFiles::of(&place);
+    publish(&Store::open_writer(&place).unwrap(), "z", 9).unwrap();
+    before.put(None, None);
+    before.put(Some(&before.catalog), Some(&before.log));
+    let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    let is_named = |what: &str| what.contains("z@1") && what.contains("platter rebuild");
+    assert!(report.findings.iter().any(|finding| is_named(&finding.what)), "{:?}", report.findings);
+    rebuild(&place).unwrap();
+    assert_eq!(names(&place), ["a@1", "c/d@1", "z@1"]);
+}
+
 /// A long log is replaced by a short one with the same contents. A crash leaves either of them.
 #[test]
 fn a_long_log_is_replaced() {
