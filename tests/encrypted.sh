@@ -165,9 +165,11 @@ cp -p "$WORK/original"/* "$STORE"
 check "with the original files all is well" platter check --read-data
 
 mv "$STORE/keys.json" "$WORK/keys.json"
-check_exit "$EXIT_MISSING" "without its key slots the store is not opened" platter export lab/disk "$WORK/none"
+check_exit "$EXIT_CORRUPT" "without its key slots the store is not opened" platter export lab/disk "$WORK/none"
 check_said "and the missing file is named" 'keys.json is missing'
 check_exit "$EXIT_CORRUPT" "check says so, too" platter check
+check_exit "$EXIT_CORRUPT" "so does a rebuild" platter rebuild
+check_said "instead of asking for a secret" 'keys.json is missing'
 cp "$WORK/keys.json" "$STORE/keys.json"
 chmod 600 "$STORE/keys.json"
 check "with a copy of them it is" installs lab/disk "$WORK/disk-2"
@@ -182,9 +184,20 @@ touch "$WORK/full/other"
 check_exit "$EXIT_REFUSED" "a store that cannot be created" "$PLATTER" --store "$WORK/full" init --encrypt --unlock-file "$WORK/key-5"
 check "leaves no key file" test ! -e "$WORK/key-5"
 : >"$WORK/key-6"
-chmod 644 "$WORK/key-6"
-check "an empty key file is filled" platter encryption add --new-file "$WORK/key-6"
-check "and private" test "$(stat -c %a "$WORK/key-6")" = 600
+check_exit "$EXIT_REFUSED" "an empty file is no key file" platter encryption add --new-file "$WORK/key-6"
+check "and is not filled" test ! -s "$WORK/key-6"
+head -c 32 /dev/urandom >"$WORK/key-6"
+chmod 622 "$WORK/key-6"
+check_exit "$EXIT_REFUSED" "nor is one that others may write" platter encryption add --new-file "$WORK/key-6"
+chmod 600 "$WORK/key-6"
+ln -s key-6 "$WORK/key-7"
+check_exit "$EXIT_REFUSED" "nor is a link" platter encryption add --new-file "$WORK/key-7"
+if need_root "a file of another user"; then
+	chown 12345 "$WORK/key-6"
+	check_exit "$EXIT_REFUSED" "nor is another user's" platter encryption add --new-file "$WORK/key-6"
+	chown 0 "$WORK/key-6"
+fi
+check "one that this user made is" platter encryption add --new-file "$WORK/key-6"
 check "and opens the store" with_file "$WORK/key-6" check
 mkfifo "$WORK/fifo"
 for file in /dev/zero "$WORK/fifo" "$WORK"; do

@@ -31,9 +31,13 @@ pub(crate) fn for_each<I: Sync, T: Send>(
         }
     };
     let results: Vec<Result<Vec<(usize, T)>>> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.clamp(1, items.len().max(1))).map(|_| scope.spawn(take)).collect();
+        // As many further threads as can be had.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, take).ok();
+        let workers: Vec<_> = (1..threads.clamp(1, items.len().max(1))).map_while(start).collect();
+        let own = take();
         let panicked = || Err(Error::bug("a thread of the analysis panicked"));
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| panicked())).collect()
+        let others = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| panicked()));
+        [own].into_iter().chain(others).collect()
     });
     let mut all: Vec<(usize, T)> = Vec::with_capacity(items.len());
     for result in results {

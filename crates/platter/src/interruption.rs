@@ -19,11 +19,12 @@ use crate::output::Output;
 pub(crate) fn tell_of(state: impl FnOnce() -> String + Send + 'static, output: Output) -> Result<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::io("listening for signals", error))?;
-    thread::spawn(move || {
+    let wait = move || {
         let Some(signal) = signals.forever().next() else { return };
         output.interrupted(signal, &state());
         // This fails only for signals that cannot be handled.
         let _ = emulate_default_handler(signal);
-    });
+    };
+    thread::Builder::new().spawn(wait).map_err(|error| Error::io("starting a thread", error))?;
     Ok(())
 }

@@ -12,6 +12,7 @@ use platter_jobs::{
     Error, ErrorKind, KEY_FILE_LENGTH_MAX, KeyFile, MasterKey, Result, Secret, SecretKind, StoreLocation,
     StorePlace, new_key_file_text,
 };
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use crate::arguments::{Arguments, Command, NewSecret, UnlockArguments};
@@ -117,7 +118,8 @@ pub(crate) fn new_secret(
     match (&named.new_file, &named.new_command) {
         (Some(file), _) => {
             let created = NewKeyFile::create_if_missing(Some(place), file)?;
-            Ok((of_file(file, output)?, created))
+            let secret = Secret::new(SecretKind::File, read_new_secret_file(file, output)?)?;
+            Ok((secret, created))
         }
         (None, Some(command)) => Ok((of_command(command)?, None)),
         (None, None) => Ok((Secret::new(SecretKind::Passphrase, new_passphrase()?)?, None)),
@@ -170,13 +172,41 @@ fn of_file(path: &Path, output: &Output) -> Result<Secret> {
 /// # Errors
 /// `Missing`, `Io`.
 pub(crate) fn read_secret_file(path: &Path, output: &Output) -> Result<Zeroizing<Vec<u8>>> {
+    read_secret(path, false, output)
+}
+
+/// As [`read_secret_file`], for a file whose contents become a secret: nobody else may have chosen them, or may change them.
+///
+/// # Errors
+/// Also `Refused` when it is a symbolic link, of another user than this one and root, or can be written by others.
+pub(crate) fn read_new_secret_file(path: &Path, output: &Output) -> Result<Zeroizing<Vec<u8>>> {
+    read_secret(path, true, output)
+}
+
+fn read_secret(path: &Path, is_new: bool, output: &Output) -> Result<Zeroizing<Vec<u8>>> {
     let failed = |error: std::io::Error| {
         let kind =
             if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::Missing } else { ErrorKind::Io };
         Error::new(kind, format!("reading the key file {}", path.display())).with_source(error)
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode();
+    let links = if is_new { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let file = match OpenOptions::new().read(true).custom_flags(links.bits().cast_signed()).open(path) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            let what = format!("the key file {} is a symbolic link: name the file itself", path.display());
+            return Err(Error::refused(what));
+        }
+        opened => opened.map_err(failed)?,
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    let (mode, owner) = (metadata.mode(), metadata.uid());
+    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    if is_new && (!is_ours || mode & 0o022 != 0) {
+        return Err(Error::refused(format!(
+            "the key file {} exists, and user {owner} or others may write it (mode {:03o}): name a file that does not exist",
+            path.display(),
+            mode & 0o777
+        )));
+    }
     if mode & 0o077 != 0 {
         output.note(&format!(
             "other users can read the key file {} (mode {:03o}): `chmod 600` it",
@@ -216,21 +246,16 @@ pub(crate) struct NewKeyFile {
 }
 
 impl NewKeyFile {
-    /// Creates a key file with random contents, durable on return, if there is none or an empty one. `place`: the store that it
+    /// Creates a key file with random contents, durable on return, if there is no file. `place`: the store that it
     /// opens, if it opens one.
     ///
     /// # Errors
     /// `Refused` if it would be in the directory of the store; `Io`.
     pub(crate) fn create_if_missing(place: Option<&StorePlace>, path: &Path) -> Result<Option<Self>> {
         let failed = |error| Error::io(format!("creating the key file {}", path.display()), error);
-        let is_empty = match path.symlink_metadata() {
-            // What an interrupted attempt left.
-            Ok(metadata) => metadata.is_file() && metadata.len() == 0,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-            Err(error) => return Err(failed(error)),
-        };
         let mut options = OpenOptions::new();
-        options.write(true).mode(0o600).create_new(!is_empty);
+        // A file that is there, also an empty one, may be another user's.
+        options.write(true).mode(0o600).create_new(true);
         let parent = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),

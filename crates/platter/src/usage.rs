@@ -41,6 +41,13 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
             Ok(_) => Ok(arguments),
             Err(error) => Err(wrong("mount", ErrorKind::ValueValidation, &error.to_string())),
         },
+        Command::Push(options) | Command::Pull(options) => match options.parts() {
+            Ok(_) => Ok(arguments),
+            Err(error) => {
+                let name = if matches!(arguments.command, Command::Push(_)) { "push" } else { "pull" };
+                Err(wrong(name, ErrorKind::ValueValidation, &error.to_string()))
+            }
+        },
         _ => Ok(arguments),
     });
     let parsed = parsed.and_then(|arguments| {

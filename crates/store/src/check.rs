@@ -22,7 +22,7 @@ use crate::quarantine::now_unix_ms;
 use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
 use crate::rebuild::is_being_rebuilt;
 use crate::recipe_check::{check_recipe, is_kept};
-use crate::salvage::read_records;
+use crate::salvage::{read_records, versions_in};
 use crate::store::{Store, Writer, catalog_file};
 use platter_pack::{FrameRow, HEADER_LENGTH, read_row};
 use platter_records::HoardMember;
@@ -142,6 +142,8 @@ struct Check<'a> {
     recovered: BTreeSet<BadPlace>,
     /// Observations that are to be recorded durably.
     seen: Vec<Observation>,
+    /// Why bad frames could not be recorded.
+    unrecorded: Option<Error>,
     given: AssignedNumbers,
 }
 
@@ -200,6 +202,7 @@ impl Store {
             losses: Losses::default(),
             recovered: BTreeSet::new(),
             seen: Vec::new(),
+            unrecorded: None,
             given,
         };
         if locked {
@@ -518,7 +521,9 @@ impl Check<'_> {
     /// Records the observations durably once there are `at_least` of them.
     fn note(&mut self, at_least: usize) {
         if self.seen.len() >= at_least {
-            self.store.0.quarantine(&std::mem::take(&mut self.seen));
+            let seen = std::mem::take(&mut self.seen);
+            let has_bad = seen.iter().any(|seen| seen.condition != Condition::ReadBack);
+            self.unrecorded = self.store.0.record(&seen).err().filter(|_| has_bad).or(self.unrecorded.take());
         }
     }
 
@@ -532,6 +537,13 @@ impl Check<'_> {
     /// Lifts the quarantine of frames that are good again, and reports other problems of the quarantine.
     fn quarantine(&mut self, noted: &BTreeSet<String>) {
         self.note(1);
+        if let Some(error) = self.unrecorded.take() {
+            let what = format!(
+                "bad frames could not be recorded, so captures and `platter heal` still rely on them: {}: check again once that is mended",
+                error.with_causes()
+            );
+            self.damage(what, |_| {});
+        }
         let torn = self.store.0.health().torn();
         if !self.recovered.is_empty() || (torn > 0 && self.options.read_data) {
             if let Err(error) = self.store.0.lift(noted, &self.recovered) {
@@ -587,6 +599,14 @@ impl Check<'_> {
     fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) {
         for pack in files {
             let row = rows.iter().find(|row| row.id == *pack);
+            let unknown = if row.is_none() { self.unknown_version(*pack) } else { None };
+            if let Some(version) = unknown {
+                let what = format!(
+                    "not in the catalog, but it has {version}: it is being written now, or only its commit was interrupted, and the next command that writes makes up for that, or catalog and log are older copies: then `platter rebuild` brings it back"
+                );
+                self.find(Severity::Leak, what, |finding| finding.pack = Some(*pack));
+                continue;
+            }
             let what = match row.map(|row| row.state) {
                 None => {
                     "not in the catalog: it is being written now, or was left by an interrupted session; a capture that needs its blocks uses them, `platter discard-interrupted` removes it"
@@ -597,6 +617,13 @@ impl Check<'_> {
             };
             self.find(Severity::Leak, what.into(), |finding| finding.pack = Some(*pack));
         }
+    }
+
+    /// Returns a version of an unlisted pack that is newer than all that the catalog knows.
+    fn unknown_version(&self, pack: PackId) -> Option<VersionName> {
+        let last = |image: &ImageName| self.given.versions.get(image).copied().unwrap_or(0);
+        let versions = versions_in(self.store.place(), self.store.id(), pack);
+        versions.into_iter().find(|version| version.number > last(&version.image))
     }
 
     /// Checks a version: its record is the one in the catalog, and its recipe refers only to blocks in the store.

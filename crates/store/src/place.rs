@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_encryption::{KEY_FILE_LENGTH_MAX, KeyFile};
-use platter_image::{Domain, Error, ErrorKind, IoContext, Result};
+use platter_image::{Domain, Error, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
 use serde::{Deserialize, Serialize};
 
@@ -317,47 +317,42 @@ impl StorePlace {
     /// Reads the key slots of an encrypted store; `None` for a store that is not encrypted.
     ///
     /// # Errors
-    /// As [`StorePlace::read_format`]; `Missing` when the file is missing; `Corrupt` when it is damaged, or another store's.
+    /// As [`StorePlace::read_format`]; `Corrupt` when the file is missing, damaged, or another store's.
     pub fn read_key_file(&self) -> Result<Option<KeyFile>> {
         let format = self.read_format()?;
         if !format.domain.is_encrypted() {
             return Ok(None);
         }
-        let keys = self.read_any_key_file()?;
+        let keys = self.read_key_file_alone()?.ok_or_else(|| self.no_key_file())?;
         if keys.domain() != format.domain {
             return Err(Error::corrupt(format!("{} belongs to another store", self.key_file().display())));
         }
         Ok(Some(keys))
     }
 
-    /// Reads the key slots of a store whose `store.json` is damaged; `None` if there are none.
+    /// The error when an encrypted store has no key slots.
+    pub(crate) fn no_key_file(&self) -> Error {
+        let path = self.key_file();
+        Error::corrupt(format!(
+            "{} is missing: the store cannot be read without it; restore it from a copy",
+            path.display()
+        ))
+    }
+
+    /// Reads the key slots, whatever `store.json` says; `None` if there are none.
     ///
     /// # Errors
     /// As [`StorePlace::read_key_file`].
     pub fn read_key_file_alone(&self) -> Result<Option<KeyFile>> {
-        match self.read_any_key_file() {
-            Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
-            read => read.map(Some),
-        }
-    }
-
-    /// Reads the key slots, whatever `store.json` says.
-    pub(crate) fn read_any_key_file(&self) -> Result<KeyFile> {
         let path = self.key_file();
         let file = match self.vfs.open(&path, OpenMode::Read) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let what = format!(
-                    "{} is missing: the store cannot be read without it; restore it from a copy",
-                    path.display()
-                );
-                return Err(Error::missing(what));
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.context(|| format!("opening {}", path.display()))?,
         };
         let length = file.length().context(|| format!("reading {}", path.display()))?;
         let mut bytes = vec![0; length.min(KEY_FILE_LENGTH_MAX + 1) as usize];
         file.read_exact_at(&mut bytes, 0).context(|| format!("reading {}", path.display()))?;
-        KeyFile::decode(&bytes).map_err(|error| error.within(path.display().to_string()))
+        KeyFile::decode(&bytes).map(Some).map_err(|error| error.within(path.display().to_string()))
     }
 
     /// Reads `store.json`.

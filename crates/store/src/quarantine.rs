@@ -14,11 +14,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result};
 
+use crate::collect::lend;
 use crate::health::{BadPlace, Condition, Health, Observation};
+use crate::place::is_full;
 use crate::store::{Shared, Store, take_lock};
 use platter_index::Index;
 use platter_pack::read_directory;
 use platter_records::PackId;
+use platter_vfs::VfsFile;
 
 /// The result of reading a frame again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,15 +140,33 @@ impl Shared {
 
     /// Records observations durably. Even if that fails, this process does not trust the bad frames.
     pub(crate) fn quarantine(&self, seen: &[Observation]) {
-        let bad = seen.iter().filter(|seen| seen.condition != Condition::ReadBack);
-        let bad: Vec<BadPlace> = bad.map(|seen| (seen.pack, seen.offset)).collect();
-        self.condemn(&bad);
-        let added = self.health().add(&self.place, self.id, seen);
-        if let Err(error) = added {
+        if let Err(error) = self.record(seen) {
             self.note_damage(format!(
                 "the health of packs could not be recorded, so other processes do not know of these bad frames: {}",
                 error.with_causes()
             ));
+        }
+    }
+
+    /// As [`Shared::quarantine`], for a caller that says itself why it was not durable. On a full disk, the reserve has the space.
+    pub(crate) fn record(&self, seen: &[Observation]) -> Result<()> {
+        let bad = seen.iter().filter(|seen| seen.condition != Condition::ReadBack);
+        let bad: Vec<BadPlace> = bad.map(|seen| (seen.pack, seen.offset)).collect();
+        self.condemn(&bad);
+        let full = match self.health().add(&self.place, self.id, seen) {
+            Err(error) if is_full(&error) => error,
+            added => return added,
+        };
+        let Ok(_lock) = self.brief_lock() else { return Err(full) };
+        let _space = lend(&self.place);
+        self.health().add(&self.place, self.id, seen)
+    }
+
+    /// Takes the store's lock unless this process holds it. A reader is not held up for long.
+    fn brief_lock(&self) -> Result<Option<Box<dyn VfsFile>>> {
+        match &self.writer {
+            Some(_) => Ok(None),
+            None => take_lock(&self.place.clone().with_lock_wait(None)).map(Some),
         }
     }
 
@@ -191,11 +212,7 @@ impl Shared {
     /// Lifts the quarantine of frames that were read, hashed and found good. Only observations in `files` are lifted. Other
     /// processes learn of it when they open the store. Returns an error if the lock cannot be taken.
     pub(crate) fn lift(&self, files: &BTreeSet<String>, good: &BTreeSet<BadPlace>) -> Result<()> {
-        let _lock = match &self.writer {
-            Some(_) => None,
-            // A reader is not held up for long.
-            None => Some(take_lock(&self.place.clone().with_lock_wait(None))?),
-        };
+        let _lock = self.brief_lock()?;
         Health::lift(&self.place, self.id, files, good)
     }
 }

@@ -124,8 +124,14 @@ pub(crate) fn read_back(
     let (order_out, order) = sync_channel(2 * threads);
     let reader = Mutex::new(Reader { shared, packs, current: None, order_out: Some(order_out) });
     thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| verify_pieces(&reader));
+        for number in 0..threads {
+            let started = thread::Builder::new().spawn_scoped(scope, || verify_pieces(&reader));
+            match started.context(|| "starting a thread".into()) {
+                Err(error) if number == 0 => return Err(error),
+                // Those that could be had suffice.
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
         // Moved, so that the threads end when the caller returns early.
         let order: Receiver<Receiver<Result<Step>>> = order;

@@ -94,6 +94,9 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let (store, has_format) = store_id(place, &packs)?;
     let domain = domain_of(place, store, &packs, has_format)?;
     let format = Format { id: store, domain };
+    if domain.check_open().is_err() && place.read_key_file_alone()?.is_none() {
+        return Err(place.no_key_file());
+    }
     domain.check_open()?;
     finish_interrupted(place)?;
     // A cache of the footers, which are read again.
@@ -448,19 +451,16 @@ fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
 /// it the packs, must not contradict.
 ///
 /// # Errors
-/// `Corrupt` when they do; `Missing` when the store is encrypted and has no key slots; as [`StorePlace::read_any_key_file`].
+/// `Corrupt` when they do; also when the store is encrypted and has no key slots; as [`StorePlace::read_key_file_alone`].
 fn domain_of(place: &StorePlace, store: StoreId, packs: &[PackId], has_format: bool) -> Result<Domain> {
-    let mut no_keys = None;
+    let mut has_no_keys = false;
     let named = match has_format {
         true => Some(place.read_format()?.domain),
-        false => match place.read_any_key_file() {
-            Ok(keys) => Some(keys.domain()),
-            Err(error) if error.kind() == ErrorKind::Missing => {
-                no_keys = Some(error);
-                None
-            }
-            Err(error) => return Err(error),
-        },
+        false => {
+            let keys = place.read_key_file_alone()?;
+            has_no_keys = keys.is_none();
+            keys.map(|keys| keys.domain())
+        }
     };
     let of_catalog =
         Catalog::open_reader(place).and_then(|catalog| Ok((catalog.store()?, catalog.domain()?)));
@@ -472,11 +472,11 @@ fn domain_of(place: &StorePlace, store: StoreId, packs: &[PackId], has_format: b
         Some(domain) => Some((domain, "the catalog")),
         None => of_packs.map(|domain| (domain, "a pack")),
     };
-    match (named, proven, no_keys) {
-        (Some(named), Some((proven, who)), _) if named != proven => Err(other_domain(named, who, proven)),
-        (Some(named), ..) => Ok(named),
-        (None, Some((proven, _)), Some(missing)) if proven.is_encrypted() => Err(missing),
-        (None, None, Some(missing)) if any_begins_encrypted(place, packs)? => Err(missing),
+    match (named, proven) {
+        (Some(named), Some((proven, who))) if named != proven => Err(other_domain(named, who, proven)),
+        (Some(named), _) => Ok(named),
+        (None, Some((proven, _))) if has_no_keys && proven.is_encrypted() => Err(place.no_key_file()),
+        (None, None) if has_no_keys && any_begins_encrypted(place, packs)? => Err(place.no_key_file()),
         (None, ..) => Ok(Domain::SHARED),
     }
 }

@@ -172,6 +172,16 @@ fn sealed_of(place: &StorePlace, found: &UnlistedPack) -> Result<SealedPack> {
     Ok(SealedPack { id: found.pack, length, frames, blocks })
 }
 
+/// Returns the versions whose records an unlisted pack has, as far as it can be read.
+pub(crate) fn versions_in(
+    place: &StorePlace,
+    store: platter_records::StoreId,
+    pack: PackId,
+) -> Vec<VersionName> {
+    let records = examine(place, store, pack).map_or_else(|_| Vec::new(), |found| found.records);
+    records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name()).collect()
+}
+
 /// Reads an unlisted pack: by its footer if that was written after all frames were proven, otherwise frame by frame.
 fn examine(place: &StorePlace, store: platter_records::StoreId, pack: PackId) -> Result<UnlistedPack> {
     let path = place.pack(pack);

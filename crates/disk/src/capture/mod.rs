@@ -26,7 +26,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use platter_image::chunking::Region;
 use platter_image::recipe::CutPolicy;
-use platter_image::{BlockId, DiskRead, Domain, Error, FrameStore, PinSet, Result, Score};
+use platter_image::{BlockId, DiskRead, Domain, Error, FrameStore, IoContext, PinSet, Result, Score};
 
 use assemble::Assembler;
 pub use base::{Base, EntriesOf};
@@ -128,24 +128,27 @@ pub fn capture<S: FrameStore>(
     let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
 
     thread::scope(|scope| {
-        let reader = scope
-            .spawn(move || read::read_batches(disk, regions, base, file_alignment, &batch_out, &buffer_in));
+        // Without a thread, the return drops the channels, and the threads that were started end.
+        let read = move || read::read_batches(disk, regions, base, file_alignment, &batch_out, &buffer_in);
+        let reader = start(scope, read)?;
         let mut workers = Vec::new();
         for _ in 0..threads {
             let near = (!is_far).then_some(store);
             let hashed_out = if is_far { hashed_out.clone() } else { looked_up_out.clone() };
             let batch_in = batch_in.clone();
-            workers
-                .push(scope.spawn(move || hash::hash_batches(near, options.domain, &batch_in, &hashed_out)));
+            let hash = move || hash::hash_batches(near, options.domain, &batch_in, &hashed_out);
+            workers.push(start(scope, hash)?);
             let (full_in, encoded_out) = (full_in.clone(), encoded_out.clone());
-            workers.push(scope.spawn(move || compress::encode_frames(options.level, &full_in, &encoded_out)));
+            workers
+                .push(start(scope, move || compress::encode_frames(options.level, &full_in, &encoded_out))?);
         }
         for _ in 0..if is_far { store.lookups_under_way() } else { 0 } {
             let (hashed_in, looked_up_out) = (hashed_in.clone(), looked_up_out.clone());
-            workers.push(scope.spawn(move || look_up::look_up_batches(store, &hashed_in, &looked_up_out)));
+            let look_up = move || look_up::look_up_batches(store, &hashed_in, &looked_up_out);
+            workers.push(start(scope, look_up)?);
         }
         drop((batch_in, hashed_out, hashed_in, looked_up_out, full_in, encoded_out));
-        let appender = scope.spawn(|| compress::append_frames(store, &in_flight, encoded_in));
+        let appender = start(scope, || compress::append_frames(store, &in_flight, encoded_in))?;
 
         let mut assembler = Assembler::new(disk, store, options, full_out, &in_flight);
         let assembled =
@@ -166,6 +169,17 @@ pub fn capture<S: FrameStore>(
         counts.allocated = regions.iter().map(|region| region.allocated.total()).sum();
         Ok(Captured { score, counts, pins })
     })
+}
+
+/// Starts a thread.
+///
+/// # Errors
+/// `Io` when the system allows no further one.
+pub(crate) fn start<'scope, 'env, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, 'env>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> Result<thread::ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new().spawn_scoped(scope, run).context(|| "starting a thread".into())
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

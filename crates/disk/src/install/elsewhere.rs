@@ -9,7 +9,7 @@ use platter_image::{DiskRead, Domain, Extent, Extents, Kind};
 
 use super::delta::Delta;
 use super::pieces::Pieces;
-use crate::capture::trimmed_length;
+use crate::capture::{start, trimmed_length};
 use crate::{SurveyOptions, survey};
 
 /// Threads that read and hash.
@@ -43,17 +43,18 @@ impl Delta {
         let domain = self.blocks.domain;
         let search = Search { number, domain, emptied, known: &known, delta: Mutex::new(self) };
         let batches = Mutex::new(batches);
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    let mut loaded = Pieces::of(disk);
-                    loop {
-                        let batch = batches.lock().next();
-                        let Some(batch) = batch.filter(|_| !search.is_over()) else { return };
-                        search.look_at(&batch, &mut loaded);
-                    }
-                });
+        let work = || {
+            let mut loaded = Pieces::of(disk);
+            loop {
+                let batch = batches.lock().next();
+                let Some(batch) = batch.filter(|_| !search.is_over()) else { return };
+                search.look_at(&batch, &mut loaded);
             }
+        };
+        thread::scope(|scope| {
+            // As many further threads as can be had.
+            for _ in (1..THREADS).map_while(|_| start(scope, work).ok()) {}
+            work();
         });
     }
 

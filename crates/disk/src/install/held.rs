@@ -12,7 +12,7 @@ use super::FreeSpace;
 use super::claims::{Claim, Claims};
 use super::delta::{Delta, LACKING_MAX};
 use super::pieces::Pieces;
-use crate::capture::is_zero;
+use crate::capture::{is_zero, start};
 
 /// The longest sectors of disks, and the pages of the system's cache.
 const SECTOR_LENGTH_MAX: u64 = 4096;
@@ -49,9 +49,11 @@ pub(super) fn compare<P: PageSource + Sync>(
         }
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        // As many further threads as can be had.
+        let workers: Vec<_> = (1..THREADS).map_while(|_| start(scope, work).ok()).collect();
+        let own = work();
         let panicked = |_| Err(Error::bug("a thread of the comparison panicked"));
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).fold(own, Result::and)
     })?;
     let mut delta = found.into_inner().into_delta();
     delta.blocks.domain = domain;

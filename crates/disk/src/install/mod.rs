@@ -42,6 +42,7 @@ use segment::{Filled, Segment, walk};
 pub use state::{Phase, TargetState};
 
 use crate::AlignedBuffer;
+use crate::capture::start;
 
 /// Bytes of the disk that are filled and written together.
 const SEGMENT_LENGTH: u64 = 2 << 20;
@@ -212,13 +213,17 @@ fn run<P: PageSource + Sync>(
         progress(filled.data_length() + filled.zero_length());
     };
     thread::scope(|scope| {
-        let walker = scope.spawn(move || walk(recipe, source, options.free, on_lost, local, &segment_out));
-        let workers: Vec<_> = (0..options.threads.max(1) + WRITES_UNDER_WAY)
-            .map(|_| {
-                let (segment_in, shelf, done) = (segment_in.clone(), &shelf, &done);
-                scope.spawn(move || work((shelf, local), &segment_in, on_lost, act, done))
-            })
-            .collect();
+        let walker = start(scope, move || walk(recipe, source, options.free, on_lost, local, &segment_out))?;
+        let mut workers = Vec::new();
+        for number in 0..options.threads.max(1) + WRITES_UNDER_WAY {
+            let (segment_in, shelf, done) = (segment_in.clone(), &shelf, &done);
+            match start(scope, move || work((shelf, local), &segment_in, on_lost, act, done)) {
+                Ok(worker) => workers.push(worker),
+                Err(error) if number == 0 => return Err(error),
+                // Those that could be had suffice.
+                Err(_) => break,
+            }
+        }
         drop(segment_in);
         // A worker that failed has the reason; the walker only ended because of it.
         let results: Vec<Result<()>> = workers.into_iter().chain([walker]).map(join).collect();

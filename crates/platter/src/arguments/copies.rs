@@ -3,17 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use platter_jobs::VersionChoice;
+use platter_jobs::{Error, Result, VersionChoice};
 
 /// Arguments of `push` and `pull`.
 #[derive(Args, Debug)]
 pub(crate) struct Push {
-    /// NAME for all versions of the image, NAME@NUMBER for one
-    #[arg(value_name = "IMAGE[@NUMBER]", required = true, num_args = 1..)]
-    pub(crate) what: Vec<VersionChoice>,
-    /// The other store: its directory, or unix:PATH or https://HOST:PORT of an origin
-    #[arg(value_name = "STORE-OR-URL")]
-    pub(crate) other: String,
+    /// NAME for all versions of the image, NAME@NUMBER for one. Last, the other store: its directory, or unix:PATH or
+    /// https://HOST:PORT of an origin
+    // One argument, so that options may stand anywhere between the words.
+    #[arg(value_names = ["IMAGE[@NUMBER]", "STORE-OR-URL"], required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
     /// Also copy versions that were forgotten or renamed in the store that gets them
     #[arg(long)]
     pub(crate) restore: bool,
@@ -23,6 +22,21 @@ pub(crate) struct Push {
     pub(crate) verify_known: bool,
     #[command(flatten)]
     pub(crate) access: OtherArguments,
+}
+
+impl Push {
+    /// The versions and the other store.
+    ///
+    /// # Errors
+    /// `Refused` when there is only one word, or one that names no version.
+    pub(crate) fn parts(&self) -> Result<(Vec<VersionChoice>, &str)> {
+        match &self.words[..] {
+            [what @ .., other] if !what.is_empty() => {
+                Ok((what.iter().map(|word| word.parse()).collect::<Result<_>>()?, other))
+            }
+            _ => Err(Error::refused("name one or more images or versions, and then the other store")),
+        }
+    }
 }
 
 /// How to reach the other store if it is behind an origin.

@@ -32,7 +32,7 @@ pub(crate) struct Init {
 /// A secret for a key slot. Without one, a new passphrase is asked for on a terminal.
 #[derive(Args, Debug)]
 pub(crate) struct NewSecret {
-    /// Key file: created with random contents if it is missing
+    /// Key file: created with random contents if it is missing; one that exists must belong to this user or root
     #[arg(long, value_name = "FILE")]
     pub(crate) new_file: Option<PathBuf>,
     /// Shell command that prints the secret

@@ -34,7 +34,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     });
     let checked = CheckOptions { read_data: options.read_data, unless_read_since_unix_ms };
-    let report = store.check(checked, &mut |now| {
+    let mut report = store.check(checked, &mut |now| {
         if done.is_none() {
             terminal.begin("checking", now.total);
         }
@@ -45,7 +45,18 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     let standing = store.standing()?;
     let tokens = AccessTokens::of(store.place()).list().err().map(|error| error.with_causes());
     if let Some(damage) = &tokens {
-        output.note(&format!("damage: {damage}"));
+        report.verdict = Verdict::Damaged;
+        report.findings.push(Finding {
+            severity: Severity::Damage,
+            what: damage.clone(),
+            pack: None,
+            offset: None,
+            block: None,
+            frames: 0,
+            blocks: 0,
+            bytes: 0,
+            versions: Vec::new(),
+        });
     }
     let mut fact = json(&report);
     fact["access_tokens"] = json!(tokens);
@@ -55,7 +66,6 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         other => format!("{}\n{}", other.summary(), text(&report, options.read_data)),
     });
     Ok(match report.verdict {
-        _ if tokens.is_some() => ExitCode::from(EXIT_CORRUPT),
         Verdict::Damaged => ExitCode::from(EXIT_CORRUPT),
         // As for every command that needs the key.
         Verdict::Locked => ExitCode::from(exit_code(ErrorKind::Refused)),

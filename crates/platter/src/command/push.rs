@@ -27,35 +27,39 @@ pub(crate) fn run(
     server: &ServerArguments,
     output: &Output,
 ) -> Outcome {
-    let other = located(store, options, server)?;
+    let (what, other) = options.parts()?;
+    let other = located(store, (other, options), server)?;
     let (from, to) = match direction {
         Direction::Push => (store.clone(), other),
         Direction::Pull => (other, store.clone()),
     };
     let known = if options.verify_known { KnownCheck::All } else { KnownCheck::Sample };
-    let request = PushRequest { from, to, what: options.what.clone(), restore: options.restore, known };
+    let request = PushRequest { from, to, what, restore: options.restore, known };
     let report = push(&request, &Terminal::new(*output))?;
     output.fact(&report, || text(&report));
     Ok(report.failure.map_or(ExitCode::SUCCESS, |kind| ExitCode::from(exit_code(kind))))
 }
 
-fn located(store: &StoreLocation, options: &Push, server: &ServerArguments) -> Result<StoreLocation> {
+fn located(
+    store: &StoreLocation,
+    (other, options): (&str, &Push),
+    server: &ServerArguments,
+) -> Result<StoreLocation> {
     let is_remote = matches!(store, StoreLocation::Remote(_));
-    match other_store(&options.other, &options.access, server, is_remote)? {
+    match other_store(other, &options.access, server, is_remote)? {
         Some(origin) => Ok(origin.into()),
         None => {
             let wait = match store {
                 StoreLocation::Local(place) => place.lock_wait(),
                 StoreLocation::Remote(_) => None,
             };
-            let place = StorePlace::on_system(&options.other)
-                .with_actor(crate::server::local_actor())
-                .with_lock_wait(wait);
+            let place =
+                StorePlace::on_system(other).with_actor(crate::server::local_actor()).with_lock_wait(wait);
             match place.is_store()? {
                 true => Ok(place.into()),
                 false => Err(platter_jobs::Error::new(
                     ErrorKind::Missing,
-                    format!("{} is no store: name its directory, or the URL of an origin", options.other),
+                    format!("{other} is no store: name its directory, or the URL of an origin"),
                 )),
             }
         }

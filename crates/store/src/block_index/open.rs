@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use platter_image::Result;
+use platter_image::{IoContext, Result};
 use platter_index::Snapshot;
 use platter_vfs::VfsFile;
 
@@ -119,7 +119,9 @@ impl Shared {
             let (directory_out, directories) = sync_channel(DIRECTORIES_WAITING);
             // Sending fails only if the receiver stopped early. The receiver then returns the error.
             let open = |row: &&PackRow| (**row, self.directory_or_frames(row.id, self.packs.open(row.id)));
-            scope.spawn(move || new.iter().try_for_each(|row| directory_out.send(open(row)).ok()));
+            let read = move || new.iter().try_for_each(|row| directory_out.send(open(row)).ok());
+            let started = thread::Builder::new().spawn_scoped(scope, read);
+            started.context(|| "starting a thread".into())?;
             directories.iter().try_for_each(|(row, directory)| {
                 // A pack that could not be read for a reason of this process stays unknown, and is tried again.
                 let directory = directory?;

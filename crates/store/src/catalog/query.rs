@@ -4,7 +4,7 @@ use platter_image::{BlockId, Error, Result, Score};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql};
 
-use super::log::State;
+use super::log::{State, is_end_damaged as is_log_end_damaged};
 use super::table::{self, IMAGES, META, PACKS, Row, VERSIONS};
 use super::write::{compare, read_head};
 use super::{Catalog, Change, PackRow, PackState, failed, lines};
@@ -140,7 +140,15 @@ impl Catalog {
                         path.display()
                     )
                 });
-                return Ok(old.into_iter().chain(told).chain(garbage).collect());
+                // Another process may have replaced the log meanwhile.
+                let is_damaged = is_log_end_damaged(place, &head)? && read_head(&self.connection)? == head;
+                let end = is_damaged.then(|| {
+                    format!(
+                        "{} is damaged at its last change: the next change writes it again from the catalog",
+                        place.change_log().display()
+                    )
+                });
+                return Ok(old.into_iter().chain(told).chain(garbage).chain(end).collect());
             }
             if read_head(&self.connection)? == head {
                 break;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use platter_store::{CheckOptions, Scrub, Store, Verdict};
 use platter_vfs::Vfs;
-use platter_vfs::simulated::{CrashProfile, SimulatedDisk};
+use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
 use super::work::{Machine, publish};
 
@@ -75,6 +75,32 @@ fn a_round_finds_every_flip_durably() {
         }
     }
     assert!(found > 10, "{found}");
+}
+
+/// On a disk without any free byte, the reserve has the space for what a check finds. Where nothing can be written, the check says so.
+#[test]
+fn a_check_records_damage_on_a_full_disk_or_says_that_it_cannot() {
+    let check = |machine: &Machine| {
+        let options = CheckOptions { read_data: true, ..CheckOptions::default() };
+        let report = Store::open_reader(&machine.place).unwrap().check(options, &mut |_| {}).unwrap();
+        assert_eq!(report.verdict, Verdict::Damaged);
+        report.findings.iter().any(|finding| finding.what.contains("could not be recorded"))
+    };
+    let quarantined =
+        |machine: &Machine| Store::open_reader(&machine.place).unwrap().health().unwrap().quarantined_frames;
+    let (machine, files) = three_packs();
+    flip(&machine.disk(), &files[0], 200);
+    let kept = machine.disk();
+    machine.insert(&kept.fork());
+    machine.disk().set_capacity(machine.disk().used());
+    assert!(!check(&machine), "there is a reserve");
+    assert!(quarantined(&machine) > 0);
+    machine.insert(&kept.fork());
+    let fault = Fault { call: 1, kind: FaultKind::Io, persistent: true, only: Some(Operation::Write) };
+    machine.disk().set_fault(Some(fault));
+    assert!(check(&machine), "nothing can be written");
+    machine.disk().set_fault(None);
+    assert_eq!(quarantined(&machine), 0);
 }
 
 /// Another process continues where a scrub was interrupted: no pack is read again before all others were.

@@ -201,7 +201,8 @@ impl ChangeLog {
         let corrupt = |what: &str| Error::corrupt(format!("{}: {what}: {REMEDY}", path.display()));
         let file = match place.vfs().open(&path, OpenMode::Write) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(corrupt("it is missing").with_source(error));
+                // The file is a part of the store: its source would say that what the user named is missing.
+                return Err(corrupt("it is missing"));
             }
             opened => opened.context(context)?,
         };
@@ -323,6 +324,32 @@ pub(crate) fn read(place: &StorePlace, head: Option<&Head>) -> Result<ChangeLogC
         contents.has_torn_end = false;
     }
     Ok(contents)
+}
+
+/// Bytes that reach the disk together.
+const SECTOR_LENGTH: usize = 512;
+
+/// Returns whether the log's copy of the catalog's last entry is damaged. A crash before the entry was written leaves nothing or zeros
+/// in its place, or in a sector the beginning of what belongs there: that is no damage.
+///
+/// # Errors
+/// `Io`; `Refused` when a newer Platter wrote it.
+pub(crate) fn is_end_damaged(place: &StorePlace, head: &Head) -> Result<bool> {
+    let Some(log) = LogFile::of_head(place, head)? else { return Ok(false) };
+    let expected = head.bytes();
+    let mut present = log.read(head.offset, expected.len() as u64)?;
+    present.resize(expected.len(), 0);
+    let mut begin = 0;
+    while begin < expected.len() {
+        let rest_of_sector = SECTOR_LENGTH - (head.offset as usize + begin) % SECTOR_LENGTH;
+        let end = expected.len().min(begin + rest_of_sector);
+        let differs = (begin..end).find(|at| present[*at] != expected[*at]);
+        if differs.is_some_and(|from| present[from..end].iter().any(|byte| *byte != 0)) {
+            return Ok(true);
+        }
+        begin = end;
+    }
+    Ok(false)
 }
 
 fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {

@@ -32,7 +32,7 @@ pub(super) use chain::{Proven, prove};
 pub(super) use file::ChangeLog;
 pub(crate) use file::{
     Beginning, ChangePosition, Head, create, create_new, damaged_earlier_logs, entry_end, first_position,
-    hash_of_change, read, read_all_texts, settle,
+    hash_of_change, is_end_damaged, read, read_all_texts, settle,
 };
 pub use format::{ChangeLogContents, decode_change_log};
 pub(super) use format::{Entry, encode};

@@ -142,12 +142,17 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Opens the log that the catalog names. A writer may be about to put it in place, or have replaced it since the head was read.
     fn of(place: &StorePlace, head: &Head) -> Result<Option<Self>> {
+        let log = Self::of_head(place, head)?;
+        Ok(log.map(|log| Self { end: log.end.min(head.offset()), ..log }))
+    }
+
+    /// As [`LogFile::of`], with the entry that the catalog has too.
+    pub(super) fn of_head(place: &StorePlace, head: &Head) -> Result<Option<Self>> {
         let replaced = place.earlier_logs().join(format!("{}.log", head.id()));
         for path in [place.change_log(), place.new_change_log(), replaced] {
             let log = Self::open(place, &path)?.filter(|log| log.id == head.id());
-            if let Some(log) = log {
-                let end = log.end.min(head.offset());
-                return Ok(Some(Self { end, ..log }));
+            if log.is_some() {
+                return Ok(log);
             }
         }
         Ok(None)
@@ -168,7 +173,7 @@ impl LogFile {
     }
 
     /// Reads up to `length` bytes.
-    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length.min(self.end.saturating_sub(offset)) as usize];
         self.file
             .read_exact_at(&mut bytes, offset)

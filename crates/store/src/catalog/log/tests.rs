@@ -15,6 +15,7 @@ use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Result};
 
 use super::{State, decode_change_log};
+use crate::check::CheckOptions;
 use crate::place::StorePlace;
 use crate::rebuild::rebuild;
 use crate::store::Store;
@@ -356,6 +357,53 @@ fn a_catalog_and_log_that_do_not_match_are_refused_and_rebuilt() {
     before.put(Some(&after.catalog), None);
     let error = Store::open_writer(&place).unwrap_err().with_causes();
     assert!(error.contains("it is missing"), "{error}");
+}
+
+/// Nothing but the catalog shows that the last change is damaged. A change that a crash did not write completely is no damage.
+#[test]
+fn a_check_finds_damage_in_the_last_change() {
+    let (_folder, place) = eventful_store();
+    let (from, to) = ("c/d".parse().unwrap(), "e".parse().unwrap());
+    Store::open_writer(&place).unwrap().rename(&from, &to).unwrap();
+    let kept = SavedFiles::of(&place);
+    let (log, last) = (&kept.log, last_entry(&kept.log));
+    let found = |log: &[u8]| {
+        kept.put(None, Some(log));
+        kept.put(Some(&kept.catalog), Some(log));
+        let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+        report
+            .findings
+            .into_iter()
+            .map(|finding| finding.what)
+            .filter(|what| what.contains("last change"))
+            .count()
+    };
+    assert_eq!(found(log), 0);
+    for at in (last..log.len()).step_by(29) {
+        let mut damaged = log.clone();
+        damaged[at] ^= 1;
+        assert_eq!(found(&damaged), 1, "byte {at}");
+        drop(Store::open_writer(&place).unwrap());
+        assert_eq!(&fs::read(place.change_log()).unwrap(), log, "byte {at}: the next writer repairs it");
+        assert_eq!(found(&log[..at]), 0, "cut at {at}");
+        damaged[at..].fill(0);
+        assert_eq!(found(&damaged), 0, "zeros from {at}");
+    }
+}
+
+/// When both are older copies, only a pack shows that a version is missing.
+#[test]
+fn a_check_names_a_version_that_older_copies_lack() {
+    let (_folder, place) = eventful_store();
+    let before = SavedFiles::of(&place);
+    publish(&Store::open_writer(&place).unwrap(), "z", 9).unwrap();
+    before.put(None, None);
+    before.put(Some(&before.catalog), Some(&before.log));
+    let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    let is_named = |what: &str| what.contains("z@1") && what.contains("platter rebuild");
+    assert!(report.findings.iter().any(|finding| is_named(&finding.what)), "{:?}", report.findings);
+    rebuild(&place).unwrap();
+    assert_eq!(names(&place), ["a@1", "c/d@1", "z@1"]);
 }
 
 /// A long log is replaced by a short one with the same contents. A crash leaves either of them.
