@@ -217,4 +217,20 @@ for options in '--sender 127.0.0.1:7580' --trust-any "--key-file $WORK/no-key"; 
 	check_exit "$EXIT_USAGE" "receive --server with ${options%% *}" "$PLATTER" receive --server "unix:$WORK/none" lab/a "$WORK/no-target" $options
 	check_said "it is named" "leave out ${options%% *}"
 done
+# A user who may start few threads gets an error or a slower command, and no panic.
+if need_root "another user"; then
+	mkdir -m 777 "$WORK/few"
+	chmod a+x "$WORK"
+	cp "$PLATTER" "$WORK/few/platter"
+	head -c 300000 /dev/urandom >"$WORK/few/disk"
+	few() { setpriv --reuid 45678 --regid 45678 --clear-groups prlimit --nproc="$1" "$WORK/few/platter" --store "$WORK/few/store" "${@:2}" </dev/null; }
+	check "a store of that user" few 100 init
+	check "with a disk" few 100 capture "$WORK/few/disk" disk
+	for threads in 1 2 3 5; do
+		check_exit 1 "a capture with $threads threads fails" few "$threads" capture "$WORK/few/disk" other
+		check_said "with the reason" 'starting a thread'
+	done
+	check "a check goes on with one thread of its own" few 2 check --read-data
+fi
+
 finish

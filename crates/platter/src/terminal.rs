@@ -48,7 +48,12 @@ impl Progress for Terminal {
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         bar.set_style(style);
         bar.set_message(stage.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(250));
+        // Its thread is the bar's own, and panics if it cannot be started. Where there is no room for it, the bar moves with the work only.
+        let can_start =
+            || std::thread::Builder::new().spawn(|| {}).is_ok_and(|started| started.join().is_ok());
+        if !bar.is_hidden() && can_start() {
+            bar.enable_steady_tick(Duration::from_millis(250));
+        }
     }
 
     fn advance(&self, bytes: u64) {

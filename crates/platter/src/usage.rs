@@ -218,6 +218,21 @@ mod tests {
         }
     }
 
+    /// What a copy names may have options before, between and after its words.
+    #[test]
+    fn options_of_a_copy_stand_anywhere() {
+        let parsed = |line: &str| parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for line in
+            ["push --restore a s", "push a --restore s", "push a s --restore", "pull a b@1 --restore s"]
+        {
+            let arguments = parsed(&format!("platter {line}"));
+            assert!(arguments.is_ok(), "{line}: {arguments:?}");
+        }
+        for line in ["push a", "push A! s", "pull --restore s"] {
+            assert!(parsed(&format!("platter {line}")).is_err(), "{line}");
+        }
+    }
+
     #[test]
     fn swapped_arguments_are_reported() {
         for (line, words) in [
