@@ -77,11 +77,7 @@ impl RetentionPolicy {
     ///
     /// # Errors
     /// `Refused` when the policy has no rule: it would forget all versions but one.
-    pub fn decide(
-        &self,
-        versions: &[Version],
-        protected: &BTreeSet<u64>,
-    ) -> Result<Vec<RetentionVerdict>> {
+    pub fn decide(&self, versions: &[Version], protected: &BTreeSet<u64>) -> Result<Vec<RetentionVerdict>> {
         if self.is_empty() {
             return Err(Error::refused("the policy keeps nothing: name at least one --keep-… rule"));
         }

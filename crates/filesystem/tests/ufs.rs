@@ -130,7 +130,10 @@ fn what_is_not_consistent_is_stored_in_full() {
         }
     });
     assert_whole(&lie, "is in use, but marked as free");
-    assert_whole(&changed(&|disk| disk[free_map + block / 8] ^= 1 << (block % 8)), "according to its bitmaps");
+    assert_whole(
+        &changed(&|disk| disk[free_map + block / 8] ^= 1 << (block % 8)),
+        "according to its bitmaps",
+    );
     assert_whole(&changed(&|disk| disk[inode_map] ^= 1 << 2), "according to its bitmaps");
     assert_whole(&changed(&|disk| put(disk, header + 24, 9)), "directories");
     assert_whole(&changed(&|disk| put(disk, start + 1016, 1)), "superblock says");

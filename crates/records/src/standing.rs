@@ -256,7 +256,9 @@ impl Standing {
         match self {
             known if known.is_of(successor) => Ok(None),
             // It returns, and does not know yet that this store has replaced it.
-            Self::Origin { epoch: own, former, .. } if own > epoch && former.iter().any(|it| it.store == *id) => {
+            Self::Origin { epoch: own, former, .. }
+                if own > epoch && former.iter().any(|it| it.store == *id) =>
+            {
                 Ok(None)
             }
             Self::Follower(following) => Err(Error::refused(format!(
@@ -442,11 +444,8 @@ mod tests {
 
     #[test]
     fn stores_may_replace_each_other_in_turn() {
-        let former = |store: &str| FormerOrigin {
-            store: store.into(),
-            access: OriginAccess::default(),
-            told: true,
-        };
+        let former =
+            |store: &str| FormerOrigin { store: store.into(), access: OriginAccess::default(), told: true };
         let origin = |epoch, promotion: &str, former| Standing::Origin {
             epoch,
             address: String::new(),
@@ -462,8 +461,7 @@ mod tests {
         assert!(again.replaced_by(&promotion(1, "c", "c")).is_err());
         let b = origin(1, "b1", vec![former("a"), former("c")]);
         let replaced = b.replaced_by(&promotion(2, "a", "a2")).unwrap().unwrap();
-        let told: Vec<&str> =
-            replaced.successor("").unwrap().1.iter().map(|it| it.store.as_str()).collect();
+        let told: Vec<&str> = replaced.successor("").unwrap().1.iter().map(|it| it.store.as_str()).collect();
         assert_eq!(told, ["c"], "its successor is not told of itself");
     }
 

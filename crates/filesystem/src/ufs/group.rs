@@ -29,7 +29,8 @@ impl Group {
         let superblock = &volume.superblock;
         let mut bytes = vec![0; superblock.header_length as usize];
         volume.read(superblock.metadata_start(number) + superblock.header, &mut bytes)?;
-        let wrong = |what: &str| Err(Error::corrupt(format!("the header of group {number} has a wrong {what}")));
+        let wrong =
+            |what: &str| Err(Error::corrupt(format!("the header of group {number} has a wrong {what}")));
         if le32(&bytes, 4) != MAGIC || u64::from(le32(&bytes, 12)) != number {
             return wrong("magic number or number");
         }
@@ -50,7 +51,8 @@ impl Group {
         if inodes != superblock.group_inodes || written_inodes > inodes {
             return wrong("number of inodes");
         }
-        let bits = |start: u64, bits: u64| bytes[start as usize..(start + bits.div_ceil(8)) as usize].to_vec();
+        let bits =
+            |start: u64, bits: u64| bytes[start as usize..(start + bits.div_ceil(8)) as usize].to_vec();
         let group = Self {
             written_inodes,
             counters: Counters::parse(&bytes, 24),

@@ -46,11 +46,7 @@ pub(super) fn follow(
     }
 }
 
-fn attributes(
-    volume: &Volume<'_>,
-    inode: &Inode,
-    visit: &mut dyn FnMut(Piece) -> Result<()>,
-) -> Result<()> {
+fn attributes(volume: &Volume<'_>, inode: &Inode, visit: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let superblock = &volume.superblock;
     let mut left = inode.attributes_length;
     for fragment in inode.attributes {

@@ -142,7 +142,9 @@ impl Superblock {
         };
         match superblock.contradiction(field(156)) {
             None => Ok(superblock),
-            Some(what) => Err(Error::corrupt(format!("the superblock at offset {place} is not possible: {what}"))),
+            Some(what) => {
+                Err(Error::corrupt(format!("the superblock at offset {place} is not possible: {what}")))
+            }
         }
     }
 
@@ -165,7 +167,11 @@ impl Superblock {
         let inodes_fragment = fragment / self.inode_length();
         let table = self.group_inodes.div_ceil(inodes_fragment.max(1));
         let in_order = [self.copy, self.header, self.inode_table, self.data].is_sorted_by(|a, b| a < b);
-        if !in_order || self.shift.0 > self.group_fragments || inodes_fragment == 0 || self.data - self.inode_table < table {
+        if !in_order
+            || self.shift.0 > self.group_fragments
+            || inodes_fragment == 0
+            || self.data - self.inode_table < table
+        {
             return Some("the places in its groups");
         }
         if self.group_inodes == 0 || self.inodes() > INODES_MAX {

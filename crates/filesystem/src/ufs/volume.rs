@@ -27,7 +27,9 @@ impl<'d> Volume<'d> {
                 .context(|| format!("reading a superblock at offset {}", extent.offset + place))?;
             match (Superblock::parse(&bytes, place), &found) {
                 (Ok(_), Some((first, _))) => {
-                    return Err(Error::corrupt(format!("there are superblocks at offsets {first} and {place}")));
+                    return Err(Error::corrupt(format!(
+                        "there are superblocks at offsets {first} and {place}"
+                    )));
                 }
                 (Ok(superblock), None) => found = Some((place, superblock)),
                 (Err(error), _) if error.kind() == ErrorKind::Corrupt => reason = reason.or(Some(error)),

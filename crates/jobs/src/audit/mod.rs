@@ -19,7 +19,8 @@ use tools::{Superblock, Tools};
 /// Bytes of swap that must be kept.
 const SWAP_HEADER_LENGTH: u64 = 4096;
 /// File systems and volumes that have free space, which no widespread program lists for what is in them.
-const UNLISTED: [&str; 8] = ["vfat", "exfat", "ntfs", "xfs", "btrfs", "ufs", "LVM2_member", "linux_raid_member"];
+const UNLISTED: [&str; 8] =
+    ["vfat", "exfat", "ntfs", "xfs", "btrfs", "ufs", "LVM2_member", "linux_raid_member"];
 /// Most reported ranges of one part.
 const RANGES_TOLD_MAX: usize = 16;
 
