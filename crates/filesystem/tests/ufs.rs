@@ -158,6 +158,34 @@ fn what_is_not_consistent_is_stored_in_full() {
     assert_whole(&big_endian, "there is no superblock");
 }
 
+/// A file with a hole, which makefs does not make.
+#[test]
+fn holes_have_no_fragments() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut disk) = make(directory.path(), (2, 16384, 2048, 32, "")) else { return };
+    let before = read(&disk, false).unwrap();
+    let field = |disk: &[u8], at| number(disk, SUPERBLOCK + at) as usize;
+    let (header, inodes) = (field(&disk, 12) * 2048, field(&disk, 16) * 2048);
+    let free_map = header + number(&disk, header + 96) as usize;
+    let larger =
+        (0..64).map(|index| inodes + index * 256).find(|at| number(&disk, at + 16) == 6_000_000).unwrap();
+    let pointer = larger + 112 + 3 * 8;
+    let block = number(&disk, pointer) as usize;
+    put(&mut disk, pointer, 0);
+    disk[free_map + block / 8] = 0xff;
+    for at in [header + 28, SUPERBLOCK + 1016] {
+        let free = number(&disk, at) as u32;
+        put(&mut disk, at, free + 1);
+    }
+    assert_whole(&disk, "sectors");
+    let sectors = number(&disk, larger + 24) as u32;
+    put(&mut disk, larger + 24, sectors - 32);
+    let contents = read(&disk, false).unwrap();
+    assert_eq!(contents.notes, Vec::<String>::new());
+    assert_eq!(contents.allocated.total() + 16384, before.allocated.total());
+    assert_eq!(contents.files.len(), before.files.len() + 1, "the file is in two pieces");
+}
+
 /// Damage either is found, or changes nothing that was kept.
 #[test]
 fn damage_never_drops_what_is_in_use() {
