@@ -89,16 +89,20 @@ impl OriginConnector {
         let connection =
             ClientConnection::new(config, name).map_err(|error| Error::bug(format!("TLS: {error}")))?;
         let mut stream = StreamOwned::new(connection, stream);
-        let limits = stream.sock.set_read_timeout(Some(CONNECT_TIME_MAX));
-        limits
-            .and_then(|()| stream.sock.set_write_timeout(Some(CONNECT_TIME_MAX)))
-            .map_err(|error| self.unreachable(error))?;
-        let started = Instant::now();
-        while stream.conn.is_handshaking() {
-            if started.elapsed() > CONNECT_TIME_MAX {
+        let until = Instant::now() + CONNECT_TIME_MAX;
+        while stream.conn.is_handshaking() || stream.conn.wants_write() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Err(self.unreachable(ErrorKind::TimedOut.into()));
             }
-            stream.conn.complete_io(&mut stream.sock).map_err(|error| self.handshake_failed(error))?;
+            let limits = stream.sock.set_read_timeout(Some(left));
+            limits
+                .and_then(|()| stream.sock.set_write_timeout(Some(left)))
+                .map_err(|error| self.unreachable(error))?;
+            match handshake_step(&mut stream) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => done.map_err(|error| self.handshake_failed(error))?,
+            }
         }
         Ok(stream)
     }
@@ -319,4 +323,20 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
+}
+
+/// Writes or reads once. The connection's own loop would go on for as long as single bytes arrive.
+fn handshake_step(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> io::Result<()> {
+    let StreamOwned { conn, sock } = stream;
+    if conn.wants_write() {
+        return conn.write_tls(sock).map(drop);
+    }
+    if conn.read_tls(sock)? == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    conn.process_new_packets().map(drop).map_err(|error| {
+        // Tells the origin why, if it still listens.
+        let _ = conn.write_tls(sock);
+        io::Error::new(ErrorKind::InvalidData, error)
+    })
 }

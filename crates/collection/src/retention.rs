@@ -1,9 +1,9 @@
 //! Retention: which versions of an image a policy keeps, and why. Pure: it takes versions and gives verdicts.
 //!
 //! The rules are those of restic: each rule keeps the newest version of each of its last N periods that have one; a version is
-//! kept if any rule keeps it. Versions are in the order of their numbers, and so are periods: the last of them are those of the newest
-//! versions, whatever their times say. So a wrong clock makes a period of its own, and neither moves versions into other periods nor shifts these. Periods
-//! are in UTC. The newest version of an image is always kept.
+//! kept if any rule keeps it. Versions are in the order of their numbers, and periods in that of their newest versions, whatever
+//! their times say. A period that occurs again, after another one, is kept again and counted once: so a version whose time is wrong keeps
+//! no true one from being kept, except that its period is one of the N. Periods are in UTC. The newest version of an image is always kept.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -84,6 +84,7 @@ impl RetentionPolicy {
         let mut descending: Vec<&Version> = versions.iter().collect();
         descending.sort_by_key(|version| Reverse(version.name.number));
         let mut seen: [BTreeSet<[i64; 4]>; PERIODS.len()] = Default::default();
+        let mut newer: [Option<[i64; 4]>; PERIODS.len()] = Default::default();
         let mut verdicts = Vec::new();
         for (age, version) in descending.into_iter().enumerate() {
             let mut reasons = Vec::new();
@@ -98,9 +99,11 @@ impl RetentionPolicy {
             }
             let time = Timestamp::from_millisecond(version.record.time_unix_ms).unwrap_or_default();
             let zoned = time.to_zoned(TimeZone::UTC);
-            for ((rule, period_of), seen) in PERIODS.iter().zip(&mut seen) {
+            for (((rule, period_of), seen), newer) in PERIODS.iter().zip(&mut seen).zip(&mut newer) {
                 let period = period_of(zoned.date(), zoned.hour());
-                if seen.len() < self.count(rule) && seen.insert(period) {
+                let is_newest = newer.replace(period) != Some(period);
+                if is_newest && (seen.len() < self.count(rule) || seen.contains(&period)) {
+                    seen.insert(period);
                     reasons.push((*rule).to_owned());
                 }
             }
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_costs_no_period_of_others() {
+    fn a_wrong_clock_costs_at_most_its_own_periods() {
         let daily = |count| RetentionPolicy { daily: count, ..RetentionPolicy::default() };
         let kept = |days: &[i64], count| kept(&daily(count), &of_days(days));
         // A clock that was wrong once, behind for three days, ahead for two, and turned back for a while.
@@ -164,7 +167,10 @@ mod tests {
         assert_eq!(kept(&[17, 18, 19, 0, 1, 2], 7), [6, 5, 4, 3, 2, 1]);
         assert_eq!(kept(&[17, 18, 19, 25, 26, 22, 23], 7), [7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(kept(&[17, 18, -20_000, -20_000, -20_000], 3), [5, 2, 1]);
-        assert_eq!(kept(&[5, 6, 5, 6], 7), [4, 3]);
+        // A wrong time that names a true day, and a clock that jumps to and fro.
+        assert_eq!(kept(&[17, 18, 19, 20, 17], 7), [5, 4, 3, 2, 1]);
+        assert_eq!(kept(&[17, 18, 19, 20, 17], 2), [5, 4, 1]);
+        assert_eq!(kept(&[5, 5, 6, 5, 6], 7), [5, 4, 3, 2]);
     }
 
     #[test]

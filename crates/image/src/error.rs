@@ -138,11 +138,16 @@ impl Error {
         self.kind == ErrorKind::Io && !self.is_of_process()
     }
 
-    /// Whether this process lacks permission, memory or open files. That says nothing about the data: whatever was asked must fail,
+    /// Whether this process lacks permission, memory, open files or threads. That says nothing about the data: whatever was asked must fail,
     /// and must never be taken for damage.
     pub fn is_of_process(&self) -> bool {
-        const OF_PROCESS: [io::ErrorKind; 3] =
-            [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory, io::ErrorKind::Interrupted];
+        /// The last one: no more threads.
+        const OF_PROCESS: [io::ErrorKind; 4] = [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::OutOfMemory,
+            io::ErrorKind::Interrupted,
+            io::ErrorKind::WouldBlock,
+        ];
         /// ENFILE and EMFILE: no more open files.
         const NO_FILES: [i32; 2] = [23, 24];
         let mut cause = error::Error::source(self);
@@ -233,8 +238,8 @@ mod tests {
     #[test]
     fn what_the_process_lacks_is_no_loss_of_data() {
         let opening = |source: io::Error| Error::io("opening a pack", source).within("checking");
-        // ENOMEM, EACCES, ENFILE and EMFILE; then ENOENT and EIO.
-        for number in [12, 13, 23, 24] {
+        // EAGAIN, ENOMEM, EACCES, ENFILE and EMFILE; then ENOENT and EIO.
+        for number in [11, 12, 13, 23, 24] {
             let error = opening(io::Error::from_raw_os_error(number));
             assert_eq!((error.is_of_process(), error.is_data_loss()), (true, false), "{number}");
         }

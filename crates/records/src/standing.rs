@@ -259,7 +259,7 @@ impl Standing {
             Self::Origin { epoch: own, former, .. }
                 if own > epoch && former.iter().any(|it| it.store == *id) =>
             {
-                Ok(None)
+                Ok(self.telling_again(id))
             }
             Self::Follower(following) => Err(Error::refused(format!(
                 "this store follows {} and replaces nobody, so nobody replaces it",
@@ -283,6 +283,15 @@ impl Standing {
                 named(id, &successor.address)
             ))),
         }
+    }
+
+    /// Returns the standing in which this former store has to be told again; `None` if it has not been told yet.
+    fn telling_again(&self, store: &str) -> Option<Self> {
+        let mut next = self.clone();
+        if let Self::Origin { former, .. } = &mut next {
+            former.iter_mut().filter(|it| it.store == *store).for_each(|it| it.told = false);
+        }
+        (next != *self).then_some(next)
     }
 
     /// Whether it was replaced by exactly that promotion.
@@ -456,7 +465,9 @@ mod tests {
         };
         let again = origin(2, "a2", vec![former("b")]);
         let b1 = promotion(1, "b", "b1");
-        assert_eq!(again.replaced_by(&b1).unwrap(), None, "b returns, and learns of it from a");
+        let untold = again.replaced_by(&b1).unwrap().unwrap();
+        assert!(untold.has_untold() && untold.conflicts().is_empty(), "b returns, and learns of it from a");
+        assert_eq!(untold.replaced_by(&b1).unwrap(), None);
         assert!(again.replaced_by(&promotion(2, "b", "b2")).is_err(), "b was promoted again");
         assert!(again.replaced_by(&promotion(1, "c", "c")).is_err());
         let b = origin(1, "b1", vec![former("a"), former("c")]);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use platter_encryption::KeyFile;
 use platter_image::frame::FrameHeader;
-use platter_image::{BlockId, Error, ErrorKind, FrameIndex, Kind, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameIndex, Kind, Result, Score};
 use platter_vfs::VfsFile;
 
 use crate::block_lengths::BlockLengths;
@@ -20,6 +20,7 @@ use crate::health::{BadPlace, Condition, Observation};
 use crate::losses::Losses;
 use crate::quarantine::now_unix_ms;
 use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
+use crate::readers::registered;
 use crate::rebuild::is_being_rebuilt;
 use crate::recipe_check::{check_recipe, is_kept};
 use crate::salvage::{read_records, versions_in};
@@ -214,7 +215,7 @@ impl Store {
         check.packs(&rows)?;
         check.quarantine(&noted);
         check.report.health = self.health()?;
-        check.unlisted(&rows, &files);
+        check.unlisted(&rows, &files)?;
         let differences = self.catalog()?.differences(self.place())?;
         for line in differences {
             check.damage(line, |_| {});
@@ -294,7 +295,14 @@ impl Check<'_> {
     /// Checks what versions and boot sets need, and then adds what is lost.
     fn needs(&mut self, versions: Result<Vec<Version>>, members: Result<Vec<HoardMember>>) -> Result<()> {
         match versions {
-            Ok(versions) => versions.iter().try_for_each(|version| self.version(version))?,
+            Ok(versions) => {
+                versions.iter().try_for_each(|version| self.version(version))?;
+                // Readers of forgotten versions need them as long as they run.
+                let scores: BTreeSet<Score> = versions.iter().map(|version| version.record.score).collect();
+                if !registered(self.store.place()).is_ok_and(|held| held.is_subset(&scores)) {
+                    self.losses.cannot_tell_needs();
+                }
+            }
             Err(error) => self.no_needs(error)?,
         }
         match members {
@@ -596,13 +604,13 @@ impl Check<'_> {
     }
 
     /// Reports pack files that the catalog does not list, or lists as dead.
-    fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) {
+    fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) -> Result<()> {
         for pack in files {
             let row = rows.iter().find(|row| row.id == *pack);
-            let unknown = if row.is_none() { self.unknown_version(*pack) } else { None };
+            let unknown = if row.is_none() { self.unknown_version(*pack)? } else { None };
             if let Some(version) = unknown {
                 let what = format!(
-                    "not in the catalog, but it has {version}: it is being written now, or only its commit was interrupted, and the next command that writes makes up for that, or catalog and log are older copies: then `platter rebuild` brings it back"
+                    "not in the catalog, but it has {version}: if no command is writing, run one that writes, such as `platter gc`; if {version} is still missing then, catalog and log are older copies, and `platter rebuild` brings it back"
                 );
                 self.find(Severity::Leak, what, |finding| finding.pack = Some(*pack));
                 continue;
@@ -617,13 +625,14 @@ impl Check<'_> {
             };
             self.find(Severity::Leak, what.into(), |finding| finding.pack = Some(*pack));
         }
+        Ok(())
     }
 
     /// Returns a version of an unlisted pack that is newer than all that the catalog knows.
-    fn unknown_version(&self, pack: PackId) -> Option<VersionName> {
+    fn unknown_version(&self, pack: PackId) -> Result<Option<VersionName>> {
         let last = |image: &ImageName| self.given.versions.get(image).copied().unwrap_or(0);
-        let versions = versions_in(self.store.place(), self.store.id(), pack);
-        versions.into_iter().find(|version| version.number > last(&version.image))
+        let versions = versions_in(self.store.place(), self.store.id(), pack)?;
+        Ok(versions.into_iter().find(|version| version.number > last(&version.image)))
     }
 
     /// Checks a version: its record is the one in the catalog, and its recipe refers only to blocks in the store.

@@ -9,7 +9,7 @@
 
 use parking_lot::MutexGuard;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result};
@@ -22,6 +22,9 @@ use platter_index::Index;
 use platter_pack::read_directory;
 use platter_records::PackId;
 use platter_vfs::VfsFile;
+
+/// How long a reader waits for the store's lock.
+const BRIEF_WAIT: Duration = Duration::from_millis(500);
 
 /// The result of reading a frame again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +169,7 @@ impl Shared {
     fn brief_lock(&self) -> Result<Option<Box<dyn VfsFile>>> {
         match &self.writer {
             Some(_) => Ok(None),
-            None => take_lock(&self.place.clone().with_lock_wait(None)).map(Some),
+            None => take_lock(&self.place.clone().with_lock_wait(Some(BRIEF_WAIT))).map(Some),
         }
     }
 

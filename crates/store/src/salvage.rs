@@ -99,7 +99,7 @@ struct UnlistedPack {
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let mut found = Vec::new();
     for pack in unlisted(store.place(), store.id(), &*store.catalog()?)? {
-        let examined = examine(store.place(), store.id(), pack);
+        let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
         found.push(
             examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?,
         );
@@ -172,20 +172,32 @@ fn sealed_of(place: &StorePlace, found: &UnlistedPack) -> Result<SealedPack> {
     Ok(SealedPack { id: found.pack, length, frames, blocks })
 }
 
-/// Returns the versions whose records an unlisted pack has, as far as it can be read.
+/// Returns the versions whose records an unlisted pack has, as far as it can be read. Writes nothing.
+///
+/// # Errors
+/// When this process may not read it, or lacks memory or open files.
 pub(crate) fn versions_in(
     place: &StorePlace,
     store: platter_records::StoreId,
     pack: PackId,
-) -> Vec<VersionName> {
-    let records = examine(place, store, pack).map_or_else(|_| Vec::new(), |found| found.records);
-    records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name()).collect()
+) -> Result<Vec<VersionName>> {
+    let records = match examine(place, store, pack, OpenMode::Read) {
+        Err(error) if error.is_of_process() => return Err(error),
+        found => found.map_or_else(|_| Vec::new(), |found| found.records),
+    };
+    let names = records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name());
+    Ok(names.collect())
 }
 
 /// Reads an unlisted pack: by its footer if that was written after all frames were proven, otherwise frame by frame.
-fn examine(place: &StorePlace, store: platter_records::StoreId, pack: PackId) -> Result<UnlistedPack> {
+fn examine(
+    place: &StorePlace,
+    store: platter_records::StoreId,
+    pack: PackId,
+    mode: OpenMode,
+) -> Result<UnlistedPack> {
     let path = place.pack(pack);
-    let file = place.vfs().open(&path, OpenMode::Write);
+    let file = place.vfs().open(&path, mode);
     let file = file.context(|| format!("opening {}", path.display()))?;
     let (records, boot_sets) = (Vec::new(), Vec::new());
     let directory = PackDirectory::default();
@@ -200,8 +212,10 @@ fn examine(place: &StorePlace, store: platter_records::StoreId, pack: PackId) ->
         Err(error) if error.kind() == ErrorKind::Corrupt => {}
         Err(error) => return Err(error),
     }
-    // This makes sure that the following reads come from the disk and not from memory.
-    file.sync().and_then(|()| file.drop_cache()).context(|| format!("syncing {}", path.display()))?;
+    // This makes sure that the following reads come from the disk and not from memory, before anybody relies on the pack.
+    let uncached =
+        || if mode == OpenMode::Read { Ok(()) } else { file.sync().and_then(|()| file.drop_cache()) };
+    uncached().context(|| format!("syncing {}", path.display()))?;
     scan(&*file, &mut |frame| {
         if frame.after_hole {
             found.is_broken = true;
@@ -490,7 +504,7 @@ impl Store {
         let edit_locks = catalog.edit_locks()?;
         let mut discarded = Discarded::default();
         for pack in unlisted(place, id, &catalog)? {
-            let records = examine(place, id, pack)?.records;
+            let records = examine(place, id, pack, OpenMode::Write)?.records;
             if records.iter().any(|(_, records)| may_be_finished(records, &last, &edit_locks)) {
                 discarded.kept += 1;
                 continue;

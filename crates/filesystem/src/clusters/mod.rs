@@ -1,4 +1,4 @@
-//! Clusters: the parts that FAT, exFAT and NTFS have in common.
+//! Clusters: the parts that FAT, exFAT and NTFS have in common. UFS uses the numbers and sets for its fragments.
 //!
 //! A volume of this family has a range of equally long clusters with consecutive numbers ([`Clusters`]). FAT and exFAT
 //! chain the clusters of a file in a table ([`Table`]); everything that the directories of such a volume name is

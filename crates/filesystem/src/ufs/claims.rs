@@ -14,7 +14,7 @@ use crate::file_runs::FileRuns;
 const RESERVED_INODES: u64 = 2;
 /// The inode of the root directory.
 const ROOT: u64 = 2;
-/// Inodes are read in pieces of about so many bytes.
+/// Bytes of inodes that are read at once, approximately.
 const PIECE_LENGTH: u64 = 1 << 20;
 /// A longer directory is not read.
 const DIRECTORY_LENGTH_MAX: u64 = 1 << 30;
@@ -86,7 +86,7 @@ impl<'v, 'd> Claims<'v, 'd> {
                 index += 1;
             }
         }
-        match (index..superblock.group_inodes).find(|index| group.is_in_use(*index)) {
+        match (group.written_inodes..superblock.group_inodes).find(|index| group.is_in_use(*index)) {
             None => Ok(directories),
             Some(index) => Err(Error::corrupt(format!(
                 "inode {} is marked as used, but was never written",
@@ -105,6 +105,9 @@ impl<'v, 'd> Claims<'v, 'd> {
             (None, true) => return Err(Error::corrupt("it is free, but marked as used")),
         };
         self.in_use.insert(number);
+        if inode.kind == Kind::Directory && inode.length > DIRECTORY_LENGTH_MAX {
+            return Err(Error::corrupt(format!("it is a directory of {} bytes", inode.length)));
+        }
         let mut pieces = Vec::new();
         let mut fragments = 0;
         let volume = self.volume;
@@ -134,7 +137,7 @@ impl<'v, 'd> Claims<'v, 'd> {
         let block_size = self.volume.superblock.block_size;
         let is_whole = inode.length.is_multiple_of(SECTION_LENGTH as u64);
         let has_holes = pieces.len() as u64 != inode.length.div_ceil(block_size);
-        if !is_whole || has_holes || inode.length > DIRECTORY_LENGTH_MAX {
+        if !is_whole || has_holes {
             return Err(Error::corrupt(format!("it is a directory of {} bytes", inode.length)));
         }
         for (piece, start) in pieces.iter().zip((0..).step_by(block_size as usize)) {

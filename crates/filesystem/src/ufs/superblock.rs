@@ -8,7 +8,7 @@ use crate::fields::{le32, le64, text};
 pub(super) const SUPERBLOCK_LENGTH: usize = 1376;
 /// Where a superblock may be, in the order in which FreeBSD looks for it.
 pub(super) const PLACES: [u64; 4] = [64 << 10, 8 << 10, 0, 256 << 10];
-/// A superblock of UFS1 there is a copy.
+/// A UFS1 superblock at this offset is only a copy.
 const NEVER_UFS1: u64 = 64 << 10;
 
 const MAGIC_1: u32 = 0x0001_1954;
@@ -101,15 +101,18 @@ impl Counters {
 }
 
 impl Superblock {
-    /// Decodes and checks the superblock that was read from `place`.
+    /// Decodes and checks the superblock that was read from `place`; `None` if this is none, or a copy.
     ///
     /// # Errors
-    /// `Corrupt` if it is none, a copy, or its numbers contradict each other.
-    pub(super) fn parse(bytes: &[u8; SUPERBLOCK_LENGTH], place: u64) -> Result<Self> {
+    /// `Corrupt` if it is big-endian, or its numbers contradict each other.
+    pub(super) fn parse(bytes: &[u8; SUPERBLOCK_LENGTH], place: u64) -> Result<Option<Self>> {
         let version = match le32(bytes, 1372) {
             MAGIC_1 if place != NEVER_UFS1 => Version::One,
             MAGIC_2 if le64(bytes, 1000) == place => Version::Two,
-            _ => return Err(Error::corrupt(format!("there is no superblock at offset {place}"))),
+            magic if [MAGIC_1, MAGIC_2].contains(&magic.swap_bytes()) => {
+                return Err(Error::corrupt("it is big-endian"));
+            }
+            _ => return Ok(None),
         };
         let field = |offset| u64::from(le32(bytes, offset));
         let is_old = version == Version::One;
@@ -141,7 +144,10 @@ impl Superblock {
             dirty: dirty(bytes, version),
         };
         match superblock.contradiction(field(156)) {
-            None => Ok(superblock),
+            None if place + SUPERBLOCK_LENGTH as u64 > superblock.data * superblock.fragment_size => {
+                Err(Error::corrupt(format!("the superblock at offset {place} lies in its own data")))
+            }
+            None => Ok(Some(superblock)),
             Some(what) => {
                 Err(Error::corrupt(format!("the superblock at offset {place} is not possible: {what}")))
             }

@@ -1,6 +1,6 @@
 //! A filesystem on a disk: finds its superblock, and reads fragments by number.
 
-use platter_image::{DiskRead, Error, ErrorKind, Extent, IoContext, Result};
+use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 
 use super::superblock::{PLACES, SUPERBLOCK_LENGTH, Superblock};
 use crate::clusters::Clusters;
@@ -17,7 +17,6 @@ impl<'d> Volume<'d> {
     /// `Corrupt` if there is not exactly one superblock, or the filesystem does not fit; errors of reading the disk.
     pub(super) fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let mut found: Option<(u64, Superblock)> = None;
-        let mut reason = None;
         let mut bytes = [0; SUPERBLOCK_LENGTH];
         for place in PLACES {
             if extent.length < place + SUPERBLOCK_LENGTH as u64 {
@@ -25,19 +24,14 @@ impl<'d> Volume<'d> {
             }
             disk.read_exact_at(&mut bytes, extent.offset + place)
                 .context(|| format!("reading a superblock at offset {}", extent.offset + place))?;
-            match (Superblock::parse(&bytes, place), &found) {
-                (Ok(_), Some((first, _))) => {
-                    return Err(Error::corrupt(format!(
-                        "there are superblocks at offsets {first} and {place}"
-                    )));
-                }
-                (Ok(superblock), None) => found = Some((place, superblock)),
-                (Err(error), _) if error.kind() == ErrorKind::Corrupt => reason = reason.or(Some(error)),
-                (Err(error), _) => return Err(error),
+            let Some(superblock) = Superblock::parse(&bytes, place)? else { continue };
+            if let Some((first, _)) = &found {
+                return Err(Error::corrupt(format!("there are superblocks at offsets {first} and {place}")));
             }
+            found = Some((place, superblock));
         }
         let Some((_, superblock)) = found else {
-            return Err(reason.unwrap_or_else(|| Error::corrupt("there is no superblock")));
+            return Err(Error::corrupt("there is no superblock"));
         };
         check_fits(superblock.length(), extent)?;
         let size = (superblock.fragment_size, superblock.fragments);

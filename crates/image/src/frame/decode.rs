@@ -9,7 +9,8 @@ use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 /// How much of a frame is verified (design: verify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Hash every block and compare with its id: for frames from a device, an object store or the network.
+    /// Hash every block and compare with its id: for frames from a device, an object store or the network. Checks the checksum of encrypted
+    /// frames, too: whoever has no key of them relies on it.
     Hashes,
     /// Check only the checksum: for frames whose blocks this machine has hashed before. Encrypted frames are hashed all the
     /// same.
@@ -43,6 +44,9 @@ impl FrameDecoder {
     /// `Corrupt`, naming the failed check and the block.
     pub fn decode(&mut self, stored: &[u8], verify: Verify) -> Result<(FrameHeader, &[u8])> {
         let header = FrameHeader::parse(stored)?;
+        if verify == Verify::Hashes {
+            check_checksum(&header, stored)?;
+        }
         self.decode_upto(&header, stored, header.raw_length as usize)?;
         if verify == Verify::Hashes || header.cipher != Cipher::None {
             let mut start = 0;
@@ -100,6 +104,7 @@ impl FrameDecoder {
         let (length, _) = FrameHeader::peek_lengths(stored)?;
         let header = stored.get(..length).ok_or_else(|| Error::corrupt("frame: its list is truncated"))?;
         let header = FrameHeader::parse_fields(header)?;
+        check_checksum(&header, stored)?;
         self.decode_upto(&header, stored, header.raw_length as usize)?;
         let mut rest = &self.raw[..];
         for (block, id) in header.blocks.iter().zip(ids_mut(stored, header.blocks.len())) {
@@ -225,6 +230,14 @@ impl<'a> UnverifiedBlock<'a> {
     pub fn verify(self) -> Result<&'a [u8]> {
         check(self.domain, self.kind, self.id, self.contents)?;
         Ok(self.contents)
+    }
+}
+
+/// Checks the payload's checksum where decrypting does not.
+fn check_checksum(header: &FrameHeader, stored: &[u8]) -> Result<()> {
+    match header.cipher {
+        Cipher::None => Ok(()),
+        _ => header.check_payload(header.unverified_payload(stored)?),
     }
 }
 

@@ -363,8 +363,7 @@ fn already(standing: &Standing, is_accepted: bool) -> Error {
     Error::refused(match standing.conflicts() {
         [] => format!("this store is the origin already, with epoch {epoch}"),
         conflicts if is_accepted => format!(
-            "this store is the origin already, with epoch {epoch}, and the origin that it replaced knows no later one, so there \
-             is nothing to supersede. Still remembered: {}. Stores that report this forget it once they follow this one; stop the \
+            "this store is the origin already, with epoch {epoch}, and no later one is known, so there is nothing to supersede. Still remembered: {}. Stores that report this forget it once they follow this one; stop the \
              other store",
             conflicts.join("; ")
         ),

@@ -43,7 +43,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     })?;
     drop(terminal);
     let standing = store.standing()?;
-    let tokens = AccessTokens::of(store.place()).list().err().map(|error| error.with_causes());
+    let tokens = match AccessTokens::of(store.place()).list() {
+        Ok(_) => None,
+        Err(error) if error.is_damage() => Some(error.with_causes()),
+        Err(error) => return Err(error),
+    };
     if let Some(damage) = &tokens {
         report.verdict = Verdict::Damaged;
         report.findings.push(Finding {

@@ -52,7 +52,8 @@ fn check_left_out<'a>(left: impl Iterator<Item = &'a LeftOut>) -> Result<()> {
     if count <= LEFT_OUT_MAX && bytes <= LEFT_OUT_BYTES_MAX {
         return Ok(());
     }
-    Err(Error::corrupt(format!(
+    // Ends a follower: nothing changes until somebody heals the origin.
+    Err(Error::refused(format!(
         "{count} versions and boot sets are damaged at the origin, more than a follower leaves out: `platter check` and `platter heal` \
          at the origin come first"
     )))
