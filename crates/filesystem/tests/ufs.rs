@@ -152,7 +152,7 @@ fn what_is_not_consistent_is_stored_in_full() {
         disk[(256 << 10) + 1000..(256 << 10) + 1008].copy_from_slice(&(256_u64 << 10).to_le_bytes());
         disk
     };
-    assert_whole(&twice_there, "superblocks at offsets");
+    assert_whole(&twice_there, "lies in its own data");
     for dirty in [changed(&|disk| disk[start + 209] = 0), changed(&|disk| put(disk, start + 1312, 1))] {
         assert_eq!(read(&dirty, false).unwrap_err().kind(), ErrorKind::Refused);
         assert_eq!(read(&dirty, true).unwrap().allocated.total(), dirty.len() as u64);

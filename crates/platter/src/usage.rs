@@ -293,11 +293,11 @@ mod tests {
         }
         let mut found = Vec::new();
         untyped(&Arguments::command(), "platter", &mut found);
-        // The last one is a path, or a name that `parse` checks. Other stores are directories or addresses.
+        // Some are paths, or names that are parsed later; the last words of push and pull are directories or addresses.
         let others = [
             "platter follow origin",
-            "platter pull other",
-            "platter push other",
+            "platter pull words",
+            "platter push words",
             "platter serve token add name",
             "platter serve token remove id",
             "platter key distrust id",

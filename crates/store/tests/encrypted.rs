@@ -235,7 +235,7 @@ fn a_store_without_its_format_file_stays_encrypted() {
     fs::remove_file(dir.path().join("store.json")).unwrap();
     fs::rename(dir.path().join("keys.json"), dir.path().join("kept")).unwrap();
     let error = rebuild(&place).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     fs::rename(dir.path().join("kept"), dir.path().join("keys.json")).unwrap();
     rebuild(&place).unwrap();
     assert!(Store::open_reader(&place).unwrap().domain().is_encrypted());
