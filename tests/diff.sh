@@ -261,7 +261,7 @@ check_exit 0 "an equal file" platter diff lab/ext4@1:/stays lab/ext4@2:/stays
 check_exit "$EXIT_DIFFERENT" "a directory" platter diff lab/ext4@1:/ lab/ext4@2:/
 check_exit "$EXIT_MISSING" "a path that one does not have" platter diff lab/ext4@1:/new lab/ext4@2:/new
 check_exit "$EXIT_MISSING" "a partition that does not exist" platter diff lab/parts@1:7 lab/parts@2:7
-check_exit "$EXIT_REFUSED" "a partition and a whole disk" platter diff lab/parts@1:1 lab/parts@2
+check_exit "$EXIT_USAGE" "a partition and a whole disk" platter diff lab/parts@1:1 lab/parts@2
 check_said "do not fit" 'name .* in both'
 check_exit "$EXIT_REFUSED" "blocks of a file" platter diff --blocks lab/ext4@1:/large lab/ext4@2:/large
 
