@@ -26,12 +26,7 @@ use crate::recipe_check::{check_recipe, is_kept};
 use crate::salvage::{read_records, versions_in};
 use crate::store::{Store, Writer, catalog_file};
 use platter_pack::{FrameRow, HEADER_LENGTH, read_row};
-use platter_records::HoardMember;
-use platter_records::PackId;
-use platter_records::StoreHealth;
-use platter_records::Version;
-use platter_records::VersionRecord;
-use platter_records::{ImageName, VersionName};
+use platter_records::{HoardMember, ImageName, PackId, StoreHealth, Version, VersionName, VersionRecord};
 
 /// Maximum number of findings that are kept. The verdict covers all of them.
 const FINDINGS_MAX: usize = 10_000;
