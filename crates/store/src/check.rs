@@ -100,6 +100,14 @@ pub struct Finding {
     pub versions: Vec<VersionName>,
 }
 
+impl Finding {
+    /// A finding that concerns no pack, block or version.
+    pub fn new(severity: Severity, what: String) -> Self {
+        let (pack, offset, block, versions) = (None, None, None, Vec::new());
+        Self { severity, what, pack, offset, block, frames: 0, blocks: 0, bytes: 0, versions }
+    }
+}
+
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
@@ -258,17 +266,7 @@ fn is_readable(row: &PackRow) -> bool {
 
 impl Check<'_> {
     fn find(&mut self, severity: Severity, what: String, place: impl FnOnce(&mut Finding)) {
-        let mut finding = Finding {
-            severity,
-            what,
-            pack: None,
-            offset: None,
-            block: None,
-            frames: 0,
-            blocks: 0,
-            bytes: 0,
-            versions: Vec::new(),
-        };
+        let mut finding = Finding::new(severity, what);
         place(&mut finding);
         self.add(finding);
     }

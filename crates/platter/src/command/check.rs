@@ -50,17 +50,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     };
     if let Some(damage) = &tokens {
         report.verdict = Verdict::Damaged;
-        report.findings.push(Finding {
-            severity: Severity::Damage,
-            what: damage.clone(),
-            pack: None,
-            offset: None,
-            block: None,
-            frames: 0,
-            blocks: 0,
-            bytes: 0,
-            versions: Vec::new(),
-        });
+        report.findings.push(Finding::new(Severity::Damage, damage.clone()));
     }
     let mut fact = json(&report);
     fact["access_tokens"] = json!(tokens);
