@@ -5,9 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use platter_filesystem::{ExamineOptions, Owners, Trust, examine};
 use platter_fuzz::BaseDisk;
-use platter_image::{ErrorKind, Extent};
 
 static BASES: LazyLock<[BaseDisk; 2]> = LazyLock::new(|| {
     [
@@ -22,11 +20,5 @@ fuzz_target!(|input: &[u8]| {
     if choices & 4 != 0 {
         disk.truncate(disk.len() / 2);
     }
-    let extent = Extent::new(0, disk.len() as u64);
-    let owners = Owners::find(&disk, extent).expect("memory can be read");
-    let force = choices & 2 != 0;
-    match examine(&disk, extent, &owners, Trust::Sole, ExamineOptions { force, all: false }) {
-        Ok(contents) => contents.into_region(extent).check().expect("a region keeps its promises"),
-        Err(error) => assert!(error.kind() == ErrorKind::Refused && !force, "{error}"),
-    }
+    platter_fuzz::examine_region(&disk, choices & 2 != 0);
 });
