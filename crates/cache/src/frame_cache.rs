@@ -177,7 +177,7 @@ impl Cache {
             )));
         }
         let bytes = pins::encode(&sorted);
-        let _one = lock(&self.0.pinning);
+        let _one = self.0.pinning.lock();
         let old = self.pinned(set).ok().flatten();
         self.0.place.write_pins(set, &bytes)?;
         // Holding the writer's lock, because an eviction in progress may be dropping newly pinned frames.
@@ -191,16 +191,11 @@ impl Cache {
     /// # Errors
     /// `Io`.
     pub fn unpin(&self, set: &PinName) -> Result<()> {
-        let _one = lock(&self.0.pinning);
+        let _one = self.0.pinning.lock();
         let old = self.pinned(set).ok().flatten();
         self.0.place.remove_pins(set)?;
         self.0.frames().set_pins(set, None, old.as_deref());
         Ok(())
-    }
-
-    /// Returns the names of all sets of pins.
-    pub fn pin_sets(&self) -> Vec<PinName> {
-        self.0.frames().pins.names()
     }
 
     /// Returns the ids of a set, sorted; `None` if there is no such set.
@@ -233,21 +228,21 @@ impl Cache {
 
     /// Returns messages for the user since the last call: damage, failed writes, pins that leave no room. Each is returned once.
     pub fn notes(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.0.notes))
+        std::mem::take(&mut *self.0.notes.lock())
     }
 }
 
 impl Shared {
     pub(super) fn frames(&self) -> MutexGuard<'_, Frames> {
-        lock(&self.frames)
+        self.frames.lock()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        lock(&self.writer)
+        self.writer.lock()
     }
 
     pub(super) fn note(&self, what: String) {
-        let mut notes = lock(&self.notes);
+        let mut notes = self.notes.lock();
         if notes.len() < NOTES_MAX {
             notes.push(what);
         }
@@ -365,10 +360,10 @@ impl Shared {
             header.payload(stored)?;
             return Ok(header);
         }
-        let kept = lock(&self.decoders).pop();
+        let kept = self.decoders.lock().pop();
         let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
         let decoded = decoder.decode(stored, Verify::Hashes).map(|(header, _)| header);
-        let mut kept = lock(&self.decoders);
+        let mut kept = self.decoders.lock();
         if kept.len() < DECODERS_KEPT_MAX {
             kept.push(decoder);
         }
@@ -376,7 +371,7 @@ impl Shared {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        let _one = lock(&self.syncing);
+        let _one = self.syncing.lock();
         let unsynced = self.frames().unsynced();
         let mut result = Ok(());
         for segment in &unsynced {
@@ -409,8 +404,4 @@ impl Shared {
         }
         result
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

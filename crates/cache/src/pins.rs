@@ -131,11 +131,6 @@ impl Pins {
     pub(super) fn file_bytes(&self) -> u64 {
         self.sets.values().map(|(_, length)| length).sum()
     }
-
-    /// Returns the names of all sets.
-    pub(super) fn names(&self) -> Vec<PinName> {
-        self.sets.keys().cloned().collect()
-    }
 }
 
 /// Returns the first bytes of an id as a number. Sorted ids give sorted numbers.

@@ -159,7 +159,7 @@ fn pinned_frames_stay_and_nothing_is_stored_when_all_is_pinned() {
     assert_eq!(cache.pinned(&set("disk-1")).unwrap().unwrap().len(), 5);
     drop(cache);
     let cache = open(&disk);
-    assert_eq!(cache.pin_sets(), [set("disk-1"), set("hoard")]);
+    assert!(["disk-1", "hoard"].iter().all(|name| cache.pinned(&set(name)).unwrap().is_some()));
     frames.iter().rev().for_each(|frame| assert!(frame.put(&cache)));
     assert!(frames[..15].iter().all(|frame| frame.is_right_in(&cache)), "also after reopening");
     let pinned = cache.counts().pinned_bytes;

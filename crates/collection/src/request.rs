@@ -18,8 +18,6 @@ pub struct CollectRequest {
 impl CollectRequest {
     /// A run that would give up more than this share of all bytes, in whole packs or by compaction, needs a confirmation.
     pub const BRAKE_PERCENT: u64 = 30;
-    /// How long dead packs are kept by default: 24 hours.
-    pub const KEEP_TRASH_MS: i64 = 24 * 3600 * 1000;
     /// The default of [`CollectRequest::compact_percent`].
     pub const COMPACT_PERCENT: u64 = 50;
 }

@@ -5,7 +5,7 @@
 //! always left for a new client. So a client that reads replies slowly, or not at all, slows itself down before it
 //! affects others.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Budget {
 
     /// Takes `bytes` for a request of the client, if permitted now.
     pub(crate) fn take(self: &Arc<Self>, account: &Account, bytes: u64) -> Option<Share> {
-        self.take_in(&mut self.lock(), account, bytes)
+        self.take_in(&mut self.state.lock(), account, bytes)
     }
 
     /// As [`Budget::take`], but waits until the bytes are free, or `is_vain` returns true. At most `bytes_max / 2`
@@ -60,7 +60,7 @@ impl Budget {
         bytes: u64,
         is_vain: impl Fn() -> bool,
     ) -> Option<Share> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.waiting += 1;
         let mut share = self.take_in(&mut state, account, bytes);
         while share.is_none() && !is_vain() {
@@ -80,16 +80,12 @@ impl Budget {
         account.0.fetch_add(bytes, Ordering::Relaxed);
         Some(Share { budget: Arc::clone(self), account: Arc::clone(&account.0), bytes })
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         self.account.fetch_sub(self.bytes, Ordering::Relaxed);
-        let mut state = self.budget.lock();
+        let mut state = self.budget.state.lock();
         state.used -= self.bytes;
         if state.waiting > 0 {
             self.budget.freed.notify_all();
@@ -129,7 +125,7 @@ mod tests {
             for bytes in [4096, 64 << 10, MIB, 32 * MIB] {
                 let budget = Budget::new(MAX);
                 let _stuck = [stuck(&budget, clients, bytes), stuck(&budget, clients, 4096)];
-                let used = budget.lock().used;
+                let used = budget.state.lock().used;
                 assert!(used <= MAX - MIB / 2, "{clients} clients with {bytes} bytes have {used}");
                 assert!(budget.take(&Account::default(), 64 << 10).is_some(), "{clients}, {bytes}");
             }
@@ -156,7 +152,7 @@ mod tests {
             drop(large);
             assert!(waiter.join().unwrap());
         });
-        let state = budget.lock();
+        let state = budget.state.lock();
         assert_eq!((state.used, state.waiting, account.0.load(Ordering::Relaxed)), (0, 0, 0));
     }
 }

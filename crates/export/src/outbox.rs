@@ -64,13 +64,9 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Waits until a request with this payload size may start. Returns false if the connection failed.
     pub(crate) fn wait_for_room(&self, bytes: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.has_failed
             && state.requests > 0
             && (state.requests >= REQUESTS_IN_FLIGHT_MAX || state.bytes + bytes > BYTES_IN_FLIGHT_MAX)
@@ -82,19 +78,19 @@ impl Outbox {
 
     /// Counts a request handed to a worker.
     pub(crate) fn reserve(&self, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.requests += 1;
         state.bytes += bytes;
     }
 
     /// Number of requests that owe a reply.
     pub(crate) fn in_flight(&self) -> usize {
-        self.lock().requests
+        self.state.lock().requests
     }
 
     /// Adds a reply for the writer.
     pub(crate) fn post(&self, owed: Owed) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.has_failed {
             state.release(owed.reserved);
             self.room.notify_all();
@@ -117,7 +113,7 @@ impl Outbox {
         }
         batch.bytes = 0;
         let replies = &mut batch.replies;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_writing {
             for owed in replies.iter_mut() {
                 let bytes = owed.reply.as_slice().len() as u64;
@@ -136,7 +132,7 @@ impl Outbox {
     /// As the socket; the connection is then over.
     pub(crate) fn run_writer(&self, peer: &impl Peer, buffers: &Buffers) -> Result<()> {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             while !state.is_closed && (state.waiting.is_empty() || state.is_writing) {
                 self.work.wait(&mut state);
             }
@@ -149,7 +145,7 @@ impl Outbox {
 
     /// A request at a worker will get no reply.
     pub(crate) fn release(&self, bytes: u64) {
-        self.lock().release(Some(bytes));
+        self.state.lock().release(Some(bytes));
         self.room.notify_all();
     }
 
@@ -165,7 +161,7 @@ impl Outbox {
     }
 
     fn idle(&self) -> MutexGuard<'_, State> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.requests > 0 || state.is_writing {
             self.room.wait(&mut state);
         }
@@ -190,7 +186,7 @@ impl Outbox {
                 // Wakes the reader, which would wait for requests.
                 peer.cut_off();
             }
-            state = self.lock();
+            state = self.state.lock();
             state.has_failed |= result.is_err();
             batch.iter().for_each(|owed| state.release(owed.reserved));
             buffers.give(batch.into_iter().map(|owed| owed.reply));

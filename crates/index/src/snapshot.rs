@@ -82,13 +82,6 @@ impl Snapshot {
         &self.manifest.packs
     }
 
-    /// Returns the covered packs, by ascending ids.
-    pub fn packs_by_id(&self) -> Vec<CoveredPack> {
-        let mut packs = self.manifest.packs.clone();
-        packs.sort_unstable_by_key(|pack: &CoveredPack| -> PackId { pack.id });
-        packs
-    }
-
     /// Returns the number of entries of covered packs.
     pub fn len(&self) -> u64 {
         self.manifest.covered()

@@ -4,7 +4,7 @@
 //! full, the request is counted as lost, and the trace states how many were lost. Only requests that reach
 //! the disk are recorded: an export that skips a known hole makes no request there.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -56,16 +56,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     fn now_ns(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
 
     fn note(&self, request: TracedRequest) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_closed {
             return;
         }
@@ -84,7 +80,7 @@ impl Shared {
     /// last batch, and whether recording has ended.
     fn take(&self, batch: &mut Vec<TracedRequest>) -> (u64, bool) {
         let idle = |state: &mut State| state.waiting.len() < WAITING_ENOUGH && !state.is_closed;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.work.wait_while_for(&mut state, idle, WRITE_EVERY);
         std::mem::swap(&mut state.waiting, batch);
         (std::mem::take(&mut state.lost), state.is_closed)
@@ -152,7 +148,7 @@ impl Recording {
         let run = move || {
             let written = writer.write(encoder, &*file, bytes.len() as u64);
             // After a failure no one writes the waiting requests.
-            writer.lock().is_closed = true;
+            writer.state.lock().is_closed = true;
             written
         };
         let thread = thread::Builder::new().name("trace-writer".into()).spawn(run);
@@ -167,7 +163,7 @@ impl Recording {
     pub fn finish(&self) -> Result<RecordCounts> {
         let thread = self.thread.lock().take();
         let thread = thread.ok_or_else(|| Error::bug("a trace was finished twice"))?;
-        self.shared.lock().is_closed = true;
+        self.shared.state.lock().is_closed = true;
         self.shared.work.notify_one();
         thread.join().map_err(|_| Error::bug("the thread that writes a trace panicked"))?
     }

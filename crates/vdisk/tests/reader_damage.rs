@@ -12,7 +12,7 @@ use std::thread;
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::{BlockId, Domain, Error, ErrorKind, Extent, Kind};
-use platter_vdisk::{BlockCache, BlockDevice, Count, Fault, RecipeDisk, TRIES_MAX};
+use platter_vdisk::{BlockCache, BlockDevice, Count, RecipeDisk, TRIES_MAX};
 use reader_memory::{MemorySource, check, comes_to, contents, open, options, plain};
 
 fn whole_text(error: &Error) -> String {
@@ -199,11 +199,11 @@ fn a_hanging_read_blocks_only_the_readers_of_its_frame() {
 }
 
 #[test]
-fn count_and_fault_layers_work() {
+fn count_layer_works() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 4);
     let cache = BlockCache::new(options(16 << 20, 0)).unwrap();
-    let disk = Count::new(Fault::new(open(&image, &source, &cache)));
+    let disk = Count::new(open(&image, &source, &cache));
     disk.read(&mut [0; 512], 0).unwrap();
     assert!(disk.write(&[0; 100], 0).is_err());
     disk.write_zeroes(Extent::new(0, 1024)).unwrap_err();
@@ -211,13 +211,4 @@ fn count_and_fault_layers_work() {
     let counts = disk.counts();
     assert_eq!((counts.reads, counts.bytes_read, counts.writes, counts.bytes_written), (1, 512, 1, 100));
     assert_eq!((counts.zeroes, counts.bytes_zeroed, counts.flushes), (1, 1024, 1));
-
-    let fault = Fault::new(open(&image, &source, &cache));
-    fault.fail_in(vec![Extent::new(1000, 24)]);
-    assert!(fault.read(&mut [0; 100], 900).is_ok());
-    assert_eq!(fault.read(&mut [0; 101], 900).unwrap_err().kind(), ErrorKind::Io);
-    fault.fail_in(Vec::new());
-    fault.fail_every(3);
-    let results: Vec<bool> = (0..6).map(|_| fault.read(&mut [0; 8], 900).is_ok()).collect();
-    assert_eq!(results, [true, true, false, true, true, false]);
 }

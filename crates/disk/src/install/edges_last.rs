@@ -12,7 +12,7 @@
 //!
 //! On a longer target, what lies past the disk's end is kept, except for the header of an old backup GPT.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 
@@ -71,10 +71,6 @@ impl Edge {
             target.write_zeroes(of_disk.offset, of_disk.length).context(what)?;
         }
         Ok(Self { extent, bytes: Mutex::new(emptied.clone()), emptied })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock()
     }
 
     /// The part of `range` in this edge: as a range of the edge's bytes, and its start in `range`.
@@ -163,7 +159,7 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
     /// Compares both edges with the target's bytes.
     fn compare_edges(&self) -> Result<()> {
         for edge in [&self.first, &self.last] {
-            let wanted = edge.lock();
+            let wanted = edge.bytes.lock();
             let mut found = vec![0; wanted.len()];
             self.target.read_exact_at(&mut found, edge.extent.offset).context(|| {
                 format!("reading back {} bytes at offset {}", wanted.len(), edge.extent.offset)
@@ -181,7 +177,7 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
 
     /// Writes the pieces in a range of an edge that the target does not have yet.
     fn write_edge(&self, edge: &Edge, range: std::ops::Range<usize>) -> Result<()> {
-        let bytes = edge.lock();
+        let bytes = edge.bytes.lock();
         let piece = |at: usize| at..range.end.min(at + PIECE_LENGTH);
         let mut at = range.start;
         while at < range.end {
@@ -228,7 +224,7 @@ impl<T: DiskRead + DiskWrite> DiskWrite for EdgesLast<T> {
         for edge in [&self.first, &self.last] {
             if let Some((to, from)) = edge.part(range) {
                 let length = to.len();
-                edge.lock()[to].copy_from_slice(&buffer[from..from + length]);
+                edge.bytes.lock()[to].copy_from_slice(&buffer[from..from + length]);
             }
         }
         match self.middle(range) {
@@ -244,7 +240,7 @@ impl<T: DiskRead + DiskWrite> DiskWrite for EdgesLast<T> {
         let range = self.check(offset, length as usize, io::ErrorKind::WriteZero)?;
         for edge in [&self.first, &self.last] {
             if let Some((to, _)) = edge.part(range) {
-                edge.lock()[to].fill(0);
+                edge.bytes.lock()[to].fill(0);
             }
         }
         match self.middle(range) {
@@ -274,7 +270,7 @@ impl<T: DiskRead + DiskWrite> DiskRead for EdgesLast<T> {
         for edge in [&self.first, &self.last] {
             if let Some((from, to)) = edge.part(range) {
                 let length = from.len();
-                buffer[to..to + length].copy_from_slice(&edge.lock()[from]);
+                buffer[to..to + length].copy_from_slice(&edge.bytes.lock()[from]);
             }
         }
         match self.middle(range) {

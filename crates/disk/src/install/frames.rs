@@ -5,7 +5,7 @@
 //! order, a 16 MiB shelf makes an install decode 1.05 times what it uses; 128 MiB gives the same figure,
 //! because most frames decoded twice are needed again long after they were used completely.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -102,15 +102,11 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
         self.stored.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Takes the frame from the shelf; `None` means that the caller must decode it. In both cases the caller
     /// holds it until it is put back. A thread that waits here holds no frame, so threads cannot wait for
     /// each other.
     fn take(&self, address: FrameAddress) -> Option<Decoded> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while matches!(state.slots.get(&address), Some(Slot::Taken)) {
             state.waiting += 1;
             self.put_back.wait(&mut state);
@@ -126,7 +122,7 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
 
     /// Ends the hold begun by [`FrameShelf::take`]. A frame without unread blocks is not kept.
     fn put_back(&self, address: FrameAddress, decoded: Option<Decoded>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.slots.remove(&address);
         match decoded {
             Some(decoded) if decoded.unread > 0 => state.keep(address, decoded),
@@ -229,7 +225,7 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
 
     fn decode(&mut self, lease: &Lease) -> Result<Decoded> {
         self.shelf.source.read_leased(lease, &mut self.stored)?;
-        let spare = self.shelf.lock().spare.pop();
+        let spare = self.shelf.state.lock().spare.pop();
         self.decoder.reuse(spare.unwrap_or_default());
         let decoded = self.decoder.decode(&self.stored, Verify::Hashes).map(|(header, _)| header);
         let header = judged(self.shelf.source, lease.place.frame, decoded)?;

@@ -4,7 +4,7 @@
 //! while it waits for the socket, so a client that does not read can still be read from. Encrypted output is limited to
 //! one call, undecrypted input to one buffer.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -92,9 +92,9 @@ impl Stream {
     /// Sends the end of the TLS stream, if possible.
     pub(super) fn say_goodbye(&self) {
         let Some(tls) = self.tls.get() else { return };
-        let mut outgoing = lock(&tls.outgoing);
+        let mut outgoing = tls.outgoing.lock();
         let collected = {
-            let mut connection = lock(&tls.connection);
+            let mut connection = tls.connection.lock();
             connection.send_close_notify();
             collect(&mut connection, &mut outgoing)
         };
@@ -142,7 +142,7 @@ impl Tls {
     }
 
     fn receive_some(&self, socket: &Socket, bytes: &mut [u8], has_more: bool) -> io::Result<usize> {
-        let mut incoming = lock(&self.incoming);
+        let mut incoming = self.incoming.lock();
         let filled = self.decrypt(&mut incoming, bytes)?;
         if let Some(count) = filled {
             return Ok(count);
@@ -162,7 +162,7 @@ impl Tls {
 
     /// Returns decrypted bytes: `None` if there are none yet, 0 after the client closed the stream.
     fn decrypt(&self, incoming: &mut Incoming, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut connection = lock(&self.connection);
+        let mut connection = self.connection.lock();
         let mut filled = 0;
         loop {
             while filled < bytes.len() {
@@ -181,9 +181,9 @@ impl Tls {
     }
 
     fn send(&self, socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut outgoing = lock(&self.outgoing);
+        let mut outgoing = self.outgoing.lock();
         let count = {
-            let mut connection = lock(&self.connection);
+            let mut connection = self.connection.lock();
             let count = connection.writer().write_vectored(slices)?;
             collect(&mut connection, &mut outgoing)?;
             count
@@ -246,8 +246,4 @@ fn refusal(error: io::Error) -> Error {
         Some(error) => Error::corrupt(format!("TLS handshake failed: {error}")),
         None => Error::io("reading from the client", error),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns their limits: on fids per client, and on open directories, because each holds a list of names.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -87,16 +87,12 @@ impl Fids {
         Self { fids_max, table: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// The fid with this number.
     ///
     /// # Errors
     /// `BADF`.
     pub(super) fn get(&self, number: u32) -> Result<Arc<Fid>, Errno> {
-        self.lock().fids.get(&number).cloned().ok_or(Errno::BADF)
+        self.table.lock().fids.get(&number).cloned().ok_or(Errno::BADF)
     }
 
     /// Adds a fid that is not open.
@@ -104,7 +100,7 @@ impl Fids {
     /// # Errors
     /// `BADF` when the number is in use or invalid; `MFILE` when there are too many.
     pub(super) fn insert(&self, number: u32, place: Place) -> Result<(), Errno> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let count = table.fids.len();
         match table.fids.entry(number) {
             Entry::Vacant(entry) if number != NO_FID => {
@@ -123,7 +119,7 @@ impl Fids {
     /// # Errors
     /// `BADF` when another request has replaced or removed it meanwhile; `MFILE` when too many directories are open.
     pub(super) fn replace(&self, number: u32, old: &Arc<Fid>, new: Fid) -> Result<(), Errno> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let directories_open = table.directories_open + usize::from(new.is_open_directory())
             - usize::from(old.is_open_directory());
         match table.fids.get_mut(&number) {
@@ -141,7 +137,7 @@ impl Fids {
 
     /// All fids, by their numbers.
     pub(super) fn all(&self) -> Vec<(u32, Arc<Fid>)> {
-        let table = self.lock();
+        let table = self.table.lock();
         table.fids.iter().map(|(number, fid)| (*number, Arc::clone(fid))).collect()
     }
 
@@ -156,7 +152,7 @@ impl Fids {
     /// # Errors
     /// `BADF`.
     pub(super) fn remove(&self, number: u32) -> Result<Arc<Fid>, Errno> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let fid = table.fids.remove(&number).ok_or(Errno::BADF)?;
         table.directories_open -= usize::from(fid.is_open_directory());
         Ok(fid)

@@ -3,7 +3,7 @@
 //! Owns the order of replies: after the reply to its flush, a tag gets no reply, because the client then reuses it.
 //! Requests also have serial numbers, so an abandoned request is never mistaken for its successor.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -38,16 +38,12 @@ struct State {
 pub(super) struct Tags(Mutex<State>);
 
 impl Tags {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
-    }
-
     /// Registers a request for a worker and returns its serial number.
     ///
     /// # Errors
     /// `Corrupt` when a request with this tag is already running.
     pub(super) fn insert(&self, tag: u16, is_read: bool) -> Result<u64> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.serial += 1;
         let serial = state.serial;
         match state.pending.entry(tag) {
@@ -61,7 +57,7 @@ impl Tags {
 
     /// A worker takes the request. Returns false if it was abandoned and must not be executed.
     pub(super) fn begin(&self, tag: u16, serial: u64) -> bool {
-        match self.lock().pending.get_mut(&tag) {
+        match self.0.lock().pending.get_mut(&tag) {
             Some(pending) if pending.serial == serial => {
                 pending.has_begun = true;
                 true
@@ -72,7 +68,7 @@ impl Tags {
 
     /// The client flushes the request `old_tag`.
     pub(super) fn flush(&self, old_tag: u16, tag: u16) -> Flush {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let Entry::Occupied(mut entry) = state.pending.entry(old_tag) else { return Flush::Now };
         let pending = entry.get_mut();
         if pending.has_begun && !pending.is_read {
@@ -87,7 +83,7 @@ impl Tags {
     /// A request is finished. `post` adds its reply and those of its flushes after it, or nothing if the request was
     /// abandoned. No flush of the tag is answered meanwhile.
     pub(super) fn finish(&self, tag: u16, serial: u64, post: impl FnOnce(Option<Vec<u16>>)) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         match state.pending.entry(tag) {
             Entry::Occupied(entry) if entry.get().serial == serial => post(Some(entry.remove().flushes)),
             _ => post(None),

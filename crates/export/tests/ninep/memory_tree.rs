@@ -1,6 +1,6 @@
 //! A tree in memory with damaged, full, slow and gated files, files that fail to close, and a log of operations.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -191,16 +191,12 @@ impl MemoryTree {
         let (log, gate) = (Arc::clone(&self.log), Arc::clone(&self.gate));
         let bytes = Mutex::new(pattern(0, length));
         let file = MemoryFile { bytes, fault, is_read_only, gate, name: name.to_owned(), log };
-        add_entry(&mut self.lock(), parent, name, Entry::File(Arc::new(file))).unwrap()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock()
+        add_entry(&mut self.entries.lock(), parent, name, Entry::File(Arc::new(file))).unwrap()
     }
 
     pub(crate) fn contents(&self, directory: NodeId, name: &str) -> Vec<u8> {
         let node = self.lookup(directory, name).unwrap();
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let Some(Entry::File(file)) = entries.get(&node.id) else { panic!("{name} is not a file") };
         file.bytes.lock().clone()
     }
@@ -243,30 +239,30 @@ fn node(entries: &Entries, id: NodeId) -> Result<Node> {
 
 impl Tree for MemoryTree {
     fn lookup(&self, directory: NodeId, name: &str) -> Result<Node> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let id = names(&mut entries, directory)?.get(name).copied();
         node(&entries, id.ok_or_else(|| Error::missing(format!("there is no {name}")))?)
     }
 
     fn parent(&self, directory: NodeId) -> Result<NodeId> {
-        match self.lock().get(&directory) {
+        match self.entries.lock().get(&directory) {
             Some(Entry::Directory { parent, .. }) => Ok(*parent),
             _ => Err(Error::missing("no such directory")),
         }
     }
 
     fn node(&self, id: NodeId) -> Result<Node> {
-        node(&self.lock(), id)
+        node(&self.entries.lock(), id)
     }
 
     fn list(&self, directory: NodeId) -> Result<Vec<(String, Node)>> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let names = names(&mut entries, directory)?.clone();
         names.into_iter().map(|(name, id)| Ok((name, node(&entries, id)?))).collect()
     }
 
     fn open(&self, id: NodeId, access: Access) -> Result<Arc<dyn OpenFile>> {
-        match self.lock().get(&id) {
+        match self.entries.lock().get(&id) {
             Some(Entry::File(file)) if access != Access::Read && file.is_read_only => {
                 Err(Error::refused("a version is read-only"))
             }
@@ -284,14 +280,14 @@ impl Tree for MemoryTree {
     }
 
     fn make_directory(&self, directory: NodeId, name: &str) -> Result<Node> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let entry = Entry::Directory { parent: directory, names: BTreeMap::new() };
         let id = add_entry(&mut entries, directory, name, entry)?;
         node(&entries, id)
     }
 
     fn remove_file(&self, directory: NodeId, name: &str) -> Result<()> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let id = names(&mut entries, directory)?.remove(name);
         entries.remove(&id.ok_or_else(|| Error::missing("no such name"))?);
         Ok(())
@@ -306,7 +302,7 @@ impl Tree for MemoryTree {
     }
 
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<()> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if names(&mut entries, to.0)?.contains_key(to.1) {
             return Err(Error::refused("the name is taken"));
         }

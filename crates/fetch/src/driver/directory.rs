@@ -3,7 +3,7 @@
 //! Owns a small file beside the cache. A node that is missing from more than [`MISSED_MAX`] consecutive replies of the
 //! registry is forgotten; while the origin does not answer, none is. A restarted origin knows no nodes at first.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
@@ -113,7 +113,7 @@ impl Directory {
     /// # Errors
     /// `Io` when they cannot be stored; they are known anyway.
     pub(crate) fn learn(&self, told: &[KnownNode]) -> (Learned, Result<()>) {
-        let mut nodes = self.lock();
+        let mut nodes = self.nodes.lock();
         let mut learned = Learned::default();
         nodes.values_mut().for_each(|node| node.missed += 1);
         for node in told.iter().filter(|node| node.id != self.own) {
@@ -135,7 +135,7 @@ impl Directory {
 
     /// Returns the node whose certificate has this fingerprint.
     pub(super) fn node_of(&self, fingerprint: &Fingerprint) -> Option<NodeId> {
-        let nodes = self.lock();
+        let nodes = self.nodes.lock();
         let found = nodes.values().find(|known| known.node.fingerprint == *fingerprint);
         found.map(|known| known.node.id)
     }
@@ -145,17 +145,17 @@ impl Directory {
     }
 
     pub(super) fn get(&self, node: &NodeId) -> Option<KnownNode> {
-        self.lock().get(node).map(|known| known.node.clone())
+        self.nodes.lock().get(node).map(|known| known.node.clone())
     }
 
     /// Returns all nodes that serve others.
     pub(super) fn sharing(&self) -> Vec<NodeId> {
-        let nodes = self.lock();
+        let nodes = self.nodes.lock();
         nodes.values().filter(|known| known.node.address.is_some()).map(|known| known.node.id).collect()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        self.nodes.lock().len()
     }
 
     fn write(&self, nodes: &BTreeMap<NodeId, Remembered>) -> Result<()> {
@@ -163,10 +163,6 @@ impl Directory {
         let written = WrittenDirectory { platter_peers: FORMAT_VERSION, group: to_hex(&self.group), nodes };
         let text = serde_json::to_string_pretty(&written).unwrap_or_default();
         private_file::replace(&self.path, format!("{text}\n").as_bytes())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Remembered>> {
-        self.nodes.lock()
     }
 }
 

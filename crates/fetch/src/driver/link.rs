@@ -4,7 +4,7 @@
 //! the peer down. The writer sends the machine's messages; when too many wait ([`FULL_BYTES`]), the machine is told and
 //! adds no more until most were sent. Must never pass on an unverified frame, nor wait for the peer without a limit.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -203,10 +203,6 @@ fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepcnt(socket, KEEPALIVE_LOOKS)
 }
 
-fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    connection.lock()
-}
-
 /// Bytes of a message in the queue.
 fn length(message: &PeerMessage) -> usize {
     let contents = match message {
@@ -261,7 +257,7 @@ impl Writer {
         loop {
             cipher.clear();
             {
-                let mut connection = lock(&self.connection);
+                let mut connection = self.connection.lock();
                 let (now, later) = plain.split_at(plain.len().min(WRITE_LENGTH));
                 connection.writer().write_all(now)?;
                 plain = later;
@@ -332,7 +328,7 @@ impl Reader {
 
     /// Decrypts these bytes and appends the result. Returns false when the peer has closed the connection.
     fn decrypt(&mut self, mut raw: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
-        let mut connection = lock(&self.connection);
+        let mut connection = self.connection.lock();
         let mut is_open = true;
         while !raw.is_empty() {
             if connection.read_tls(&mut raw)? == 0 {

@@ -4,7 +4,7 @@
 //! With peers, a fill waits for no particular block: nodes that are filled at the same time fetch different parts from
 //! the origin, and then exchange them. In disk order, all would wait for the same node.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,17 +78,13 @@ impl Fill {
 
     /// Returns its progress.
     pub fn status(&self) -> FillStatus {
-        self.lock().clone()
+        self.status.lock().clone()
     }
 
     /// Ends it soon. Held blocks and pins stay.
     pub fn stop(&self) {
         let _pinning = self.pinning.lock();
         self.stop.store(true, Ordering::Relaxed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FillStatus> {
-        self.status.lock()
     }
 
     fn is_stopped(&self) -> bool {
@@ -107,7 +103,7 @@ impl Fill {
                     self.watch(source.node().cache());
                 }
                 Err(error) => {
-                    self.lock().trouble = Some(error.with_causes());
+                    self.status.lock().trouble = Some(error.with_causes());
                     self.sleep(PAUSE);
                 }
             }
@@ -133,7 +129,7 @@ impl Fill {
         }
         for _ in 0..ROUNDS_MAX {
             let missing: Vec<_> = wanted.iter().filter(|(_, id)| !cache.holds(id)).copied().collect();
-            *self.lock() = FillStatus {
+            *self.status.lock() = FillStatus {
                 blocks: wanted.len() as u64,
                 held: (wanted.len() - missing.len()) as u64,
                 ..FillStatus::default()
@@ -142,7 +138,7 @@ impl Fill {
                 cache.sync()?;
                 // A failed sync drops frames that may be lost, and damage drops frames as well.
                 if ids.iter().all(|id| cache.holds(id)) {
-                    self.lock().filled = true;
+                    self.status.lock().filled = true;
                     return Ok(());
                 }
             }
@@ -173,7 +169,7 @@ impl Fill {
                 }
                 find_for_good(source, *kind, id)?;
             }
-            self.lock().held += lacking as u64;
+            self.status.lock().held += lacking as u64;
             rest = after;
         }
         Ok(())
@@ -190,7 +186,7 @@ impl Fill {
             let before = coming.len();
             coming.retain(|at| !cache.holds(&rest[*at].1));
             let came = before - coming.len();
-            self.lock().held += came as u64;
+            self.status.lock().held += came as u64;
             let first = coming.first().copied().unwrap_or(told);
             let is_over = coming.is_empty() && told == rest.len();
             if is_over || self.is_stopped() || source.node().has_readers(MOMENT) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use platter_jobs::RetentionPolicy;
+use platter_jobs::{CollectRequest, RetentionPolicy};
 
 use crate::sizes::duration_or_zero;
 
@@ -13,7 +13,7 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration_or_zero)]
     pub(crate) keep_trash: Duration,
     /// Rewrite packs of which less than this percentage is needed; 0 rewrites none
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = CollectRequest::COMPACT_PERCENT, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub(crate) compact: u64,
     /// Only report what would be given up
     #[arg(long)]

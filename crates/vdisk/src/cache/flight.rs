@@ -3,7 +3,7 @@
 //! A frame leaves the table as soon as its read ends, successfully or not. So a failure is reported to the
 //! threads that waited, but not to later ones.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -80,17 +80,13 @@ pub(super) enum Part<'a> {
 impl Flights {
     /// Joins the read of that frame, as its reader if there is none yet.
     pub(super) fn join(&self, key: FrameKey) -> Part<'_> {
-        match self.lock().entry(key) {
+        match self.0.lock().entry(key) {
             Entry::Occupied(entry) => Part::Follow(entry.get().clone()),
             Entry::Vacant(entry) => {
                 let flight = entry.insert(Arc::default()).clone();
                 Part::Lead(Lead { flights: self, key, flight, outcome: Outcome::Decoded(Vec::new()) })
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<FrameKey, Arc<Flight>>> {
-        self.0.lock()
     }
 }
 
@@ -116,7 +112,7 @@ impl Lead<'_> {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        self.flights.lock().remove(&self.key);
+        self.flights.0.lock().remove(&self.key);
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Decoded(Vec::new()));
         *self.flight.outcome.lock() = Some(outcome);
         self.flight.ended.notify_all();

@@ -1,7 +1,7 @@
 //! The job queue of a cache's threads, first in, first out. Jobs are optional: readers do the work of jobs
 //! that did not run.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 
 use super::fetch::Shared;
@@ -28,7 +28,7 @@ pub(super) struct Queue {
 impl Queue {
     /// Adds a job; `false` when the queue is full or closed.
     pub(super) fn push(&self, job: Job) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed || state.waiting.len() >= WAITING_MAX {
             return false;
         }
@@ -40,22 +40,18 @@ impl Queue {
 
     /// Waits for the next job; `None` when the queue is closed.
     pub(super) fn pop(&self) -> Option<Job> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| state.waiting.is_empty() && !state.closed);
         state.waiting.pop_front()
     }
 
     /// Wakes all threads so that they end, and drops the waiting jobs.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.closed = true;
         let dropped = std::mem::take(&mut state.waiting);
         drop(state);
         self.changed.notify_all();
         drop(dropped);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
