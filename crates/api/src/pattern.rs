@@ -26,7 +26,7 @@ impl NamePattern {
     pub fn matches(&self, image: &ImageName) -> bool {
         match self {
             Self::Everything => true,
-            Self::Below(above) => is_below(image, above),
+            Self::Below(above) => image.is_below(above),
             Self::Exactly(name) => name == image,
         }
     }
@@ -47,14 +47,10 @@ impl NamePattern {
     pub fn matches_below(&self, image: &ImageName) -> bool {
         match self {
             Self::Everything => true,
-            Self::Below(above) => above == image || is_below(image, above),
+            Self::Below(above) => above == image || image.is_below(above),
             Self::Exactly(_) => false,
         }
     }
-}
-
-fn is_below(image: &ImageName, above: &ImageName) -> bool {
-    image.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl FromStr for NamePattern {

@@ -6,13 +6,14 @@
 //! exist. Nodes trust the certificate fingerprints that they receive here. A node belongs to the token that reported
 //! it, until it was silent for [`SEEN_MAX`]. All durations are measured with the monotonic clock.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use platter_api::{NodeFacts, NodePeer, NodeReport};
 use platter_image::{BlockId, Error, Result};
 use platter_records::StoreId;
+use platter_transport::to_hex;
 
 use crate::access::{Patterns, Principal};
 
@@ -51,7 +52,7 @@ impl Nodes {
     /// # Errors
     /// `Refused` when the id is another token's; `Transient` when there are too many nodes.
     pub(crate) fn report(&self, who: &Principal, report: NodeReport, now: Instant) -> Result<Vec<NodePeer>> {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         let id = report.id.clone();
         let reads = who.patterns.canonical();
         if let Some(before) = known.get(&id)
@@ -75,16 +76,12 @@ impl Nodes {
 
     /// Returns all nodes, ordered by id. Only for principals that may see all images.
     pub(crate) fn list(&self, now: Instant) -> Vec<NodeFacts> {
-        self.lock().values().map(|known| known.facts(now)).collect()
+        self.0.lock().values().map(|known| known.facts(now)).collect()
     }
 
     /// Returns the number of nodes that are not away.
     pub(crate) fn count(&self, now: Instant) -> usize {
-        self.lock().values().filter(|known| known.is_there(now)).count()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.0.lock()
+        self.0.lock().values().filter(|known| known.is_there(now)).count()
     }
 }
 
@@ -147,7 +144,7 @@ pub(crate) fn sharing_group(store: StoreId, reads: &Patterns) -> String {
         hasher.update(&(name.len() as u64).to_le_bytes());
         hasher.update(name.as_bytes());
     }
-    hasher.finalize().as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    to_hex(&hasher.finalize().as_bytes()[..16])
 }
 
 /// Checks a report's contents and limits.

@@ -15,7 +15,7 @@
 use std::fmt;
 
 use platter_image::chunking::FileRun;
-use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Result};
 
 use crate::Contents;
 
@@ -114,6 +114,23 @@ pub(crate) fn check_fits(length: u64, extent: Extent) -> Result<()> {
         .with_source(CutOff)),
         false => Ok(()),
     }
+}
+
+/// Reads the boot sector at the start of `extent`.
+///
+/// # Errors
+/// `Corrupt` if the extent is shorter; `Io`.
+pub(crate) fn read_boot_sector<const LENGTH: usize>(
+    disk: &dyn DiskRead,
+    extent: Extent,
+) -> Result<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    if extent.length < bytes.len() as u64 {
+        return Err(Error::corrupt("there is no boot sector"));
+    }
+    disk.read_exact_at(&mut bytes, extent.offset)
+        .context(|| format!("reading the boot sector at offset {}", extent.offset))?;
+    Ok(bytes)
 }
 
 /// Examines the filesystem at the start of `extent`.

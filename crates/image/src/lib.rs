@@ -16,6 +16,7 @@ mod device;
 mod domain;
 mod error;
 mod extent;
+pub mod fields;
 pub mod frame;
 mod lease;
 pub mod page;

@@ -5,6 +5,7 @@
 //! encoding and one id. Anything that is not canonical, or reaches outside the page's range, is refused.
 
 use crate::chunking::BLOCK_LENGTH_MAX;
+use crate::fields::{u32_at, u64_at};
 use crate::{BlockId, Error, Extent, Result, SECTOR};
 
 const MAGIC: [u8; 4] = *b"PLpg";
@@ -341,12 +342,4 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (head, tail) = bytes.split_first_chunk::<N>()?;
     *bytes = tail;
     Some(*head)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

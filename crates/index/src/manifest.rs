@@ -2,6 +2,7 @@
 //!
 //! Parsing accepts hostile bytes: the counts must add up to the exact length of the file before anything is allocated.
 
+use platter_image::fields::{u32_at, u64_at};
 use platter_image::{Error, Result};
 use platter_records::{PackId, StoreId};
 use twox_hash::XxHash3_64;
@@ -120,10 +121,7 @@ impl Manifest {
                 .collect(),
             segments: segment_rows
                 .chunks_exact(ROW_LENGTH)
-                .map(|row| SegmentRow {
-                    id: SegmentId(id_of(row)),
-                    entries: u64::from(u32_at(row, 16)) | u64::from(u32_at(row, 20)) << 32,
-                })
+                .map(|row| SegmentRow { id: SegmentId(id_of(row)), entries: u64_at(row, 16) })
                 .collect(),
         };
         let ascend = manifest.packs.is_sorted_by(|one, next| one.number < next.number);
@@ -143,10 +141,6 @@ impl Manifest {
     pub(crate) fn covered(&self) -> u64 {
         self.packs.iter().map(|pack| u64::from(pack.blocks)).sum()
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use platter_export::tree::Tree;
-use platter_export::{Exports, ReadOnlyTree};
+use platter_export::{Exports, RestrictedTree};
 use platter_image::{Error, ErrorKind, IoContext, Result, Score};
 use platter_vdisk::{BlockDevice, Source};
 
@@ -39,7 +39,7 @@ use super::remembered::{RememberedDisk, RememberedDisks};
 use super::served_disk::ServedDisk;
 use super::servers::{NbdPort, Server, Uri};
 use super::sources::Sources;
-use super::tree::{FixedNames, ImageTree};
+use super::tree::ImageTree;
 use super::version::publish_disk;
 use platter_api::{DiskStatus, ListedDisk};
 use platter_fetch::OpenStore;
@@ -197,8 +197,8 @@ impl Served {
         let tree = Arc::new(tree);
         *self.image_tree.lock() = Arc::downgrade(&tree);
         let tree: Arc<dyn Tree> = match self.request.servers.tree_access {
-            TreeAccess::ReadOnly => Arc::new(ReadOnlyTree::over(tree)),
-            TreeAccess::Disks => Arc::new(FixedNames::over(tree)),
+            TreeAccess::ReadOnly => Arc::new(RestrictedTree::read_only(tree)),
+            TreeAccess::Disks => Arc::new(RestrictedTree::fixed_names(tree)),
             TreeAccess::Names => tree,
         };
         *kept = Arc::downgrade(&tree);

@@ -5,6 +5,7 @@
 
 use std::hash::Hasher;
 
+use platter_image::fields::{array_at, u32_at, u64_at};
 use platter_image::frame::{
     BLOCKS_MAX, RAW_LENGTH_MAX, STORED_LENGTH_MAX, packed_length, whole_header_length,
 };
@@ -309,18 +310,4 @@ fn put_checksum(out: &mut Vec<u8>) {
     let mut hasher = XxHash3_64::new();
     hasher.write(out);
     out.extend_from_slice(&hasher.finish().to_le_bytes());
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array_at(bytes, at))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array_at(bytes, at))
-}
-
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
 }

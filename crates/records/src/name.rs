@@ -26,6 +26,11 @@ impl ImageName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns whether the image is below another in the tree of names.
+    pub fn is_below(&self, above: &Self) -> bool {
+        self.0.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    }
 }
 
 impl FromStr for ImageName {

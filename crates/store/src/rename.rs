@@ -31,7 +31,7 @@ impl Store {
     /// other versions with the same numbers, when one of the images is being edited, or when a quota of the new name is too low; `Transient` when another process holds
     /// the writer's lock for more than a few seconds; `Io`.
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<Renamed>> {
-        if from == to || is_below(to, from) {
+        if from == to || to.is_below(from) {
             return Err(Error::refused(format!(
                 "{from} cannot be renamed to {to}: the new name is the same or below the old one"
             )));
@@ -118,9 +118,4 @@ fn move_of(
         ))));
     }
     Ok(Ok(PlannedRename { from: old, record_id: version.record_id, record }))
-}
-
-/// Returns whether an image is below another in the tree of names.
-fn is_below(image: &ImageName, above: &ImageName) -> bool {
-    image.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -6,6 +6,7 @@
 
 use std::io::Read;
 
+use platter_image::fields::{array_at, u64_at};
 use platter_image::{BlockId, Error, Extent, IoContext, Result, Score};
 use twox_hash::XxHash3_64;
 
@@ -142,7 +143,7 @@ impl Trace {
         let mut bytes = Vec::new();
         append(&mut from, HEADER_LENGTH, &mut bytes)?;
         let header = decode_header(&bytes)?;
-        let mut chain = number(&bytes, HEADER_LENGTH - CHECKSUM_LENGTH);
+        let mut chain = u64_at(&bytes, HEADER_LENGTH - CHECKSUM_LENGTH);
         let mut trace = Self { header, requests: Vec::new(), lost: 0, is_whole: false };
         while !trace.is_whole && trace.read_batch(&mut from, &mut bytes, &mut chain)? {}
         if append(&mut from, 1, &mut bytes)? {
@@ -159,7 +160,7 @@ impl Trace {
         if !append(from, BATCH_HEADER_LENGTH, bytes)? {
             return Ok(false);
         }
-        let (head, lost) = (number(bytes, 0), number(bytes, 8));
+        let (head, lost) = (u64_at(bytes, 0), u64_at(bytes, 8));
         let count = usize::try_from(head).ok().filter(|count| *count <= BATCH_REQUESTS_MAX);
         let count = count.ok_or_else(|| corrupt("a batch has an impossible length"))?;
         if self.requests.len() + count > TRACE_REQUESTS_MAX as usize {
@@ -170,7 +171,7 @@ impl Trace {
         }
         let end = bytes.len() - CHECKSUM_LENGTH;
         *chain = XxHash3_64::oneshot_with_seed(*chain, &bytes[..end]);
-        if *chain != number(bytes, end) {
+        if *chain != u64_at(bytes, end) {
             return Err(corrupt("checksum mismatch"));
         }
         let (records, _) = bytes[BATCH_HEADER_LENGTH..end].as_chunks::<REQUEST_LENGTH>();
@@ -194,13 +195,13 @@ fn decode_header(bytes: &[u8]) -> Result<TraceHeader> {
         )));
     }
     let end = HEADER_LENGTH - CHECKSUM_LENGTH;
-    if XxHash3_64::oneshot_with_seed(0, &bytes[..end]) != number(bytes, end) {
+    if XxHash3_64::oneshot_with_seed(0, &bytes[..end]) != u64_at(bytes, end) {
         return Err(corrupt("header checksum mismatch"));
     }
     Ok(TraceHeader {
-        disk_length: number(bytes, 8),
-        base_score: Score(BlockId(array(bytes, 16))),
-        began_unix_ms: number(bytes, 48) as i64,
+        disk_length: u64_at(bytes, 8),
+        base_score: Score(BlockId(array_at(bytes, 16))),
+        began_unix_ms: u64_at(bytes, 48) as i64,
     })
 }
 
@@ -212,7 +213,7 @@ fn decode_request(bytes: &[u8; REQUEST_LENGTH], disk_length: u64) -> Result<Trac
         4 => RequestKind::Flush,
         unknown => return Err(corrupt(&format!("unknown request kind {unknown}"))),
     };
-    let range = Extent::new(number(bytes, 8), number(bytes, 16));
+    let range = Extent::new(u64_at(bytes, 8), u64_at(bytes, 16));
     let ends = range.offset.checked_add(range.length);
     if bytes[1] > 1 || bytes[2..8] != [0; 6] || ends.is_none_or(|end| end > disk_length) {
         return Err(corrupt(&format!(
@@ -220,7 +221,7 @@ fn decode_request(bytes: &[u8; REQUEST_LENGTH], disk_length: u64) -> Result<Trac
             range.length, range.offset
         )));
     }
-    let (start_ns, service_ns) = (number(bytes, 24), number(bytes, 32));
+    let (start_ns, service_ns) = (u64_at(bytes, 24), u64_at(bytes, 32));
     Ok(TracedRequest { kind, failed: bytes[1] == 1, range, start_ns, service_ns })
 }
 
@@ -232,17 +233,6 @@ fn append(from: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<bo
 
 fn corrupt(what: &str) -> Error {
     Error::corrupt(format!("trace: {what}"))
-}
-
-fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(bytes, at))
-}
-
-/// Copies `N` bytes at `at`; the caller has checked the length.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
 }
 
 #[cfg(test)]

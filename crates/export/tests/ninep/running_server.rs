@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use platter_export::ReadOnlyTree;
+use platter_export::RestrictedTree;
 use platter_export::ninep::{NinepEvent, NinepOptions, NinepServer};
 use platter_export::tree::Tree;
 use platter_image::Result;
@@ -53,7 +53,7 @@ impl RunningServer {
     pub(crate) fn read_only() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = Listener::unix(&folder.path().join("socket")).unwrap();
-        let over = |tree: Arc<MemoryTree>| Arc::new(ReadOnlyTree::over(tree)) as Arc<dyn Tree>;
+        let over = |tree: Arc<MemoryTree>| Arc::new(RestrictedTree::read_only(tree)) as Arc<dyn Tree>;
         Self::start_over(folder, listener, options(), over)
     }
 

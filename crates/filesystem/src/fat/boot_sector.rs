@@ -10,7 +10,7 @@ use crate::clusters::Width;
 use crate::fields::{le16, le32};
 
 /// Its length in bytes, whatever the length of a sector.
-pub(super) const BOOT_SECTOR_LENGTH: usize = 512;
+const BOOT_SECTOR_LENGTH: usize = 512;
 
 /// From this many clusters on, entries have 16 bits.
 const CLUSTERS_FAT16: u64 = 4085;

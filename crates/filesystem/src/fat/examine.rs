@@ -2,12 +2,12 @@
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Result};
 
-use super::boot_sector::{self, BootSector};
+use super::boot_sector::BootSector;
 use super::copies::{self, Copies};
 use super::directory::{self, DIRECTORY_LENGTH_MAX, Entry};
 use crate::clusters::{Claims, Clusters, length_of, read_directory};
 use crate::label;
-use crate::reader::{Identity, Map, Reader, check_fits};
+use crate::reader::{Identity, Map, Reader, check_fits, read_boot_sector};
 
 /// The number of the first cluster.
 pub(super) const FIRST_CLUSTER: u64 = 2;
@@ -24,13 +24,7 @@ impl<'d> Reader<'d> for Fat<'d> {
     const REMEDY: &'static str = "Run fsck.fat on it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
-        let mut bytes = [0; boot_sector::BOOT_SECTOR_LENGTH];
-        if extent.length < bytes.len() as u64 {
-            return Err(Error::corrupt("there is no boot sector"));
-        }
-        disk.read_exact_at(&mut bytes, extent.offset)
-            .context(|| format!("reading the boot sector at offset {}", extent.offset))?;
-        let boot = BootSector::parse(&bytes)?;
+        let boot = BootSector::parse(&read_boot_sector(disk, extent)?)?;
         check_fits(boot.length, extent)?;
         Ok(Self { disk, extent, boot })
     }

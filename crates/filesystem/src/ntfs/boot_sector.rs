@@ -8,7 +8,7 @@ use platter_image::{Error, Result};
 use crate::fields::{has, le16, le64};
 
 /// Its length in bytes, whatever the length of a sector.
-pub(super) const BOOT_SECTOR_LENGTH: usize = 512;
+const BOOT_SECTOR_LENGTH: usize = 512;
 
 const CLUSTER_LENGTH_MAX: u64 = 2 << 20;
 const RECORD_LENGTHS: std::ops::RangeInclusive<u64> = 512..=65536;

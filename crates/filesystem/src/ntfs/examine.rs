@@ -3,7 +3,7 @@
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Result};
 
 use super::attribute::{self, Attribute};
-use super::boot_sector::{BOOT_SECTOR_LENGTH, BootSector};
+use super::boot_sector::BootSector;
 use super::claims::Claims;
 use super::master_table::MasterTable;
 use super::record::{Record, wrong};
@@ -13,7 +13,7 @@ use super::{bitmap, log_file};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::label;
-use crate::reader::{Identity, Map, Reader, check_fits};
+use crate::reader::{Identity, Map, Reader, check_fits, read_boot_sector};
 
 /// The numbers of records with a fixed meaning.
 pub(super) const LOG_FILE: u64 = 2;
@@ -44,13 +44,7 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         "Start Windows, let it check the volume (`chkdsk`), and shut it down completely (`shutdown /s /t 0`)";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
-        let mut bytes = [0; BOOT_SECTOR_LENGTH];
-        if extent.length < bytes.len() as u64 {
-            return Err(Error::corrupt("there is no boot sector"));
-        }
-        disk.read_exact_at(&mut bytes, extent.offset)
-            .context(|| format!("reading the boot sector at offset {}", extent.offset))?;
-        let boot = BootSector::parse(&bytes)?;
+        let boot = BootSector::parse(&read_boot_sector(disk, extent)?)?;
         check_fits(boot.length, extent)?;
         Ok(Self { disk, extent, boot })
     }

@@ -8,6 +8,7 @@ use super::packed::packed_length;
 use crate::chunking::BLOCK_LENGTH_MAX;
 use crate::cipher::Cipher;
 use crate::domain::SEAL_LENGTH;
+use crate::fields::{u32_at, u64_at};
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
 /// The first bytes of every frame.
@@ -313,12 +314,4 @@ fn checksum(parts: &[&[u8]]) -> u64 {
             hasher.finish()
         }
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

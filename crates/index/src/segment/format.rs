@@ -2,6 +2,7 @@
 //!
 //! Parsing accepts hostile bytes: counts are checked against the length of the file before anything is allocated.
 
+use platter_image::fields::u64_at;
 use platter_image::{Error, Result};
 use platter_records::{PackId, StoreId};
 use twox_hash::XxHash3_64;
@@ -183,10 +184,6 @@ impl<'a> Page<'a> {
 pub fn decode_page(segment: [u8; 16], page: u64, bytes: &[u8]) -> Result<Vec<Entry>> {
     let page = Page::parse(SegmentId(segment), page, bytes)?;
     Ok((0..page.len()).filter_map(|at| page.get(at)).collect())
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
 #[cfg(test)]

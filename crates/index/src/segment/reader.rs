@@ -8,13 +8,14 @@ use std::hash::Hasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use platter_image::fields::u64_at;
 use platter_image::{BlockId, Error, IoContext, Result};
 use platter_records::StoreId;
 use platter_vfs::VfsFile;
 use twox_hash::XxHash3_64;
 
 use super::filter::{Filter, GROUP_LENGTH, length_of};
-use super::format::{FENCE_LENGTH, Page, SegmentHead, u64_at};
+use super::format::{FENCE_LENGTH, Page, SegmentHead};
 use crate::PAGE_LENGTH;
 use crate::entry::{ENTRIES_PER_PAGE, Entry, prefix};
 

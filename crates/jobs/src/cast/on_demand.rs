@@ -179,8 +179,7 @@ impl CastDesk {
             return Ok(offer(CastOfferState::Queued, None));
         }
         let control = Arc::new(SendControl::default());
-        let id = OsVfs.random_id().context(|| "choosing a name for a cast".into())?;
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = to_hex(&OsVfs.random_id().context(|| "choosing a name for a cast".into())?);
         // A new cast always accepts this.
         let _ = control.keep(now + EXPECTED);
         state.running.push(Running {

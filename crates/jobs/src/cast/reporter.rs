@@ -12,6 +12,7 @@ use platter_vfs::{OsVfs, Vfs};
 
 use platter_client::OriginStore;
 use platter_client::ServerOptions;
+use platter_transport::to_hex;
 
 /// Pause between two reports.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -49,8 +50,7 @@ impl Reporter {
     /// When the origin's options are invalid, or no thread can be started.
     pub(super) fn start(origin: &ServerOptions) -> Result<Self> {
         let origin = OriginStore::open(origin)?;
-        let id = OsVfs.random_id().context(|| "choosing a name for a cast".into())?;
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = to_hex(&OsVfs.random_id().context(|| "choosing a name for a cast".into())?);
         let shared = Arc::new(Shared { slot: Mutex::default(), changed: Condvar::new() });
         let telling = Arc::clone(&shared);
         thread::Builder::new()

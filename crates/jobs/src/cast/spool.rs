@@ -13,6 +13,7 @@ use platter_fetch::{OpenStore, OriginLocation, StoreLocation};
 use platter_image::{Error, IoContext, Result};
 use platter_records::VersionName;
 use platter_store::{KnownCheck, Store, StorePlace};
+use platter_transport::to_hex;
 use platter_vfs::{OsVfs, Vfs};
 
 use crate::Progress;
@@ -44,8 +45,7 @@ impl SpoolDirectory {
             )));
         }
         remove_abandoned(&parent);
-        let id = OsVfs.random_id().context(|| "choosing a name for a directory".into())?;
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = to_hex(&OsVfs.random_id().context(|| "choosing a name for a directory".into())?);
         let path = parent.join(format!("{PREFIX}{id}"));
         let making = || format!("making {}", path.display());
         DirBuilder::new().mode(0o700).create(&path).context(making)?;

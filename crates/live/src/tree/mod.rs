@@ -26,7 +26,6 @@
 mod change;
 mod dates;
 mod files;
-mod fixed_names;
 mod holes;
 mod image_tree;
 mod keep;
@@ -39,6 +38,5 @@ mod tests;
 
 mod view;
 
-pub(super) use fixed_names::FixedNames;
 pub use image_tree::ImageTree;
 pub(super) use nodes::NodesState;

@@ -1,5 +1,6 @@
 //! The format of an overlay file (`docs/formats/overlay.md`): its header and the records of its log.
 
+use platter_image::fields::{array_at, u64_at};
 use platter_image::{BlockId, Domain, Error, Result, Score};
 use twox_hash::XxHash3_64;
 
@@ -86,25 +87,25 @@ impl OverlayHeader {
                 )));
             }
         };
-        if XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
+        if XxHash3_64::oneshot(&bytes[..end]) != u64_at(bytes, end) {
             return Err(wrong("checksum mismatch"));
         }
         let domain = match version {
-            ENCRYPTED_VERSION => Domain(array(bytes, FIELDS_LENGTH)),
+            ENCRYPTED_VERSION => Domain(array_at(bytes, FIELDS_LENGTH)),
             _ => Domain::SHARED,
         };
         if version == ENCRYPTED_VERSION && !domain.is_encrypted() {
             return Err(wrong("encrypted in the domain without a key"));
         }
         let header = Self {
-            id: array(bytes, 8),
-            disk_length: number(bytes, 24),
-            base_score: Score(BlockId(array(bytes, 32))),
-            edit_lock: number(bytes, 64),
-            boot_id: array(bytes, 72),
+            id: array_at(bytes, 8),
+            disk_length: u64_at(bytes, 24),
+            base_score: Score(BlockId(array_at(bytes, 32))),
+            edit_lock: u64_at(bytes, 64),
+            boot_id: array_at(bytes, 72),
             domain,
-            log_offset: number(bytes, 88),
-            generation: number(bytes, 96) as u32,
+            log_offset: u64_at(bytes, 88),
+            generation: u64_at(bytes, 96) as u32,
         };
         if !header.disk_length.is_multiple_of(512) || header.log_offset < log_offset_min(header.disk_length) {
             return Err(wrong("impossible lengths"));
@@ -173,11 +174,11 @@ pub(super) fn decode_record(
     }
     let bytes = bytes.get(..length)?;
     let end = length - 8;
-    let is_next = number(bytes, 8) == u64::from(generation) && number(bytes, 16) == sequence;
-    if !is_next || bytes[5..8] != [0; 3] || XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
+    let is_next = u64_at(bytes, 8) == u64::from(generation) && u64_at(bytes, 16) == sequence;
+    if !is_next || bytes[5..8] != [0; 3] || XxHash3_64::oneshot(&bytes[..end]) != u64_at(bytes, end) {
         return None;
     }
-    let (first, count) = (number(bytes, 24), number(bytes, 32));
+    let (first, count) = (u64_at(bytes, 24), u64_at(bytes, 32));
     if first.checked_add(count)? > blocks {
         return None;
     }
@@ -213,17 +214,6 @@ pub(super) fn decode_later_record(
 /// The checksum of a block's 4096 bytes.
 pub(super) fn block_checksum(bytes: &[u8]) -> u32 {
     XxHash3_64::oneshot(bytes) as u32
-}
-
-fn number(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(bytes, at))
-}
-
-/// Copies `N` bytes at `at`; the caller has checked the length.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
 }
 
 #[cfg(test)]
