@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, STORED_LENGTH_MAX, Verify};
+use platter_image::frame::{DecoderPool, FrameHeader, ListedBlock, STORED_LENGTH_MAX, Verify};
 use platter_image::{
     BlockId, BlockPlace, Error, ErrorKind, FrameAddress, HeldFrame, IoContext, Kind, Lease, Result,
 };
@@ -27,8 +27,6 @@ use platter_records::StoreId;
 
 /// Maximum number of notes that wait to be collected.
 const NOTES_MAX: usize = 64;
-/// Maximum number of idle decoders that are kept.
-const DECODERS_KEPT_MAX: usize = 8;
 
 /// An open cache. All functions may be called from many threads; clones share one cache. Only [`Cache::sync`], changes of
 /// pins, and evictions with pinned frames wait for a sync.
@@ -58,7 +56,7 @@ pub(super) struct Shared {
     /// Only one sync runs at a time: after a failed sync, a concurrent one could wrongly succeed (design: durable).
     syncing: Mutex<()>,
     pinning: Mutex<()>,
-    decoders: Mutex<Vec<FrameDecoder>>,
+    decoders: DecoderPool,
     notes: Mutex<Vec<String>>,
     _lock: Box<dyn VfsFile>,
 }
@@ -86,7 +84,7 @@ impl Cache {
             writer: Mutex::new(Writer::new(None, 0)),
             syncing: Mutex::default(),
             pinning: Mutex::default(),
-            decoders: Mutex::default(),
+            decoders: DecoderPool::default(),
             notes: Mutex::default(),
             _lock: lock,
         };
@@ -360,14 +358,7 @@ impl Shared {
             header.payload(stored)?;
             return Ok(header);
         }
-        let kept = self.decoders.lock().pop();
-        let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
-        let decoded = decoder.decode(stored, Verify::Hashes).map(|(header, _)| header);
-        let mut kept = self.decoders.lock();
-        if kept.len() < DECODERS_KEPT_MAX {
-            kept.push(decoder);
-        }
-        decoded
+        self.decoders.with(|decoder| decoder.decode(stored, Verify::Hashes).map(|(header, _)| header))
     }
 
     pub(super) fn sync(&self) -> Result<()> {

@@ -138,7 +138,7 @@ impl Shared {
         let mut stored = Vec::new();
         let blocks = self.lay_ids(address, address.length as usize, &mut stored)?;
         self.packs.read_frame(address, blocks, &mut stored)?;
-        self.with_decoder(|decoder| decoder.decode(&stored, Verify::Hashes).map(|(header, _)| header))
+        self.decoders.with(|decoder| decoder.decode(&stored, Verify::Hashes).map(|(header, _)| header))
     }
 
     /// Records observations durably. Even if that fails, this process does not trust the bad frames.

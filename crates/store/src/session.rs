@@ -442,7 +442,7 @@ impl Session {
         let prove = || {
             let mut stored = Vec::new();
             self.read_frame(address, &mut stored)?;
-            self.shared.with_decoder(|decoder| decoder.decode(&stored, Verify::Hashes).map(drop))
+            self.shared.decoders.with(|decoder| decoder.decode(&stored, Verify::Hashes).map(drop))
         };
         let Err(error) = prove().or_else(|_| prove()) else { return true };
         if let (Some(condition), Ok(pack)) = (condition_of(&error), self.shared.packs.get(address.pack)) {

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use platter_image::frame::FrameDecoder;
+use platter_image::frame::DecoderPool;
 use platter_image::recipe::PageSource;
 use platter_image::{
     BlockId, BlockPlace, Domain, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind,
@@ -42,8 +42,6 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(10);
 const LOCK_LENGTH: usize = 16;
 /// Pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-/// Maximum number of idle decoders that are kept.
-const DECODERS_KEPT_MAX: usize = 16;
 /// Maximum number of messages about damage.
 const DAMAGE_MAX: usize = 1_000;
 
@@ -65,7 +63,7 @@ pub(crate) struct Shared {
     /// The index on disk is damaged: a writer makes a new one.
     pub(crate) index_is_broken: AtomicBool,
     catalog: Mutex<CatalogView>,
-    decoders: Mutex<Decoders>,
+    pub(crate) decoders: DecoderPool,
     /// Damage that was found when packs were opened, and why the block index could not be written: different messages.
     damage: Mutex<Vec<String>>,
     pub(crate) health: Mutex<Health>,
@@ -104,15 +102,6 @@ pub(crate) struct Writer {
     /// Held by the one that adds packs to the index on disk.
     pub(crate) indexing: Mutex<()>,
     _lock: Arc<dyn VfsFile>,
-}
-
-#[derive(Default)]
-struct Decoders(Vec<FrameDecoder>);
-
-impl std::fmt::Debug for Decoders {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} decoders", self.0.len())
-    }
 }
 
 impl Store {
@@ -242,7 +231,7 @@ impl Store {
             directories: Directories::default(),
             index_is_broken: AtomicBool::new(false),
             catalog: Mutex::new(CatalogView { catalog, file, data_version: None, generation: 0 }),
-            decoders: Mutex::default(),
+            decoders: DecoderPool::default(),
             damage: Mutex::default(),
             health: Mutex::default(),
             accounts: Mutex::default(),
@@ -664,23 +653,12 @@ impl Shared {
         let mut stored = Vec::new();
         source.read_frame(place.frame, &mut stored)?;
         let decoded = self
-            .with_decoder(|decoder| decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec));
+            .decoders
+            .with(|decoder| decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec));
         judged(source, place.frame, decoded).map_err(|error| {
             let pack = self.packs.get(place.frame.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
             error.within(format!("{kind:?} {id} in pack {pack}, frame at offset {}", place.frame.offset))
         })
-    }
-
-    /// Runs `decode` with one of the kept decoders, or a new one.
-    pub(crate) fn with_decoder<T>(&self, decode: impl FnOnce(&mut FrameDecoder) -> Result<T>) -> Result<T> {
-        let pooled = self.decoders.lock().0.pop();
-        let mut decoder = pooled.map_or_else(FrameDecoder::new, Ok)?;
-        let decoded = decode(&mut decoder);
-        let mut decoders = self.decoders.lock();
-        if decoders.0.len() < DECODERS_KEPT_MAX {
-            decoders.0.push(decoder);
-        }
-        decoded
     }
 
     pub(crate) fn note_damage(&self, what: String) {

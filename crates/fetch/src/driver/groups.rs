@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 
 use platter_cast::peer::groups;
-use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
+use platter_image::frame::{DecoderPool, FrameHeader, Verify};
 use platter_image::page::{Contents, decode, named_blocks};
 use platter_image::recipe::Root;
 use platter_image::{BlockId, Kind, Score};
@@ -21,12 +21,15 @@ const BLOCKS_MAX: usize = 1 << 20;
 
 /// Groups of blocks.
 #[derive(Debug, Default)]
-pub(super) struct Groups(Mutex<HashMap<u64, u64>>);
+pub(super) struct Groups {
+    known: Mutex<HashMap<u64, u64>>,
+    decoders: DecoderPool,
+}
 
 impl Groups {
     /// Returns the group of a block, if a page that names it was seen.
     pub(super) fn find(&self, id: &BlockId) -> Option<u64> {
-        self.0.lock().get(&word(id, 0)).copied()
+        self.known.lock().get(&word(id, 0)).copied()
     }
 
     /// Returns the group of a block or page. Each page is a group of its own.
@@ -47,10 +50,20 @@ impl Groups {
         }
     }
 
+    /// Learns from the pages of a stored frame, which was verified before.
+    pub(super) fn learn_stored(&self, stored: &[u8]) {
+        // Without its pages, its blocks form groups of their own.
+        let _ = self.decoders.with(|decoder| {
+            let (header, contents) = decoder.decode(stored, Verify::Checksum)?;
+            self.learn_frame(&header, contents);
+            Ok(())
+        });
+    }
+
     /// Learns from a page. A recipe's root is not a page and is skipped.
     fn learn_page(&self, page: &[u8]) {
         let Ok(blocks) = named_blocks(page) else { return };
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         if known.len() + blocks.len() > BLOCKS_MAX {
             known.clear();
         }
@@ -62,11 +75,11 @@ impl Groups {
 
     /// Learns from the held pages of a recipe.
     pub(super) fn learn_held(&self, score: Score, holdings: &dyn Holdings) {
-        let Some(root) = held_page(holdings, &score.0) else { return };
+        let Some(root) = self.held_page(holdings, &score.0) else { return };
         let Ok(root) = Root::decode(score, &root) else { return };
         let mut pages: Vec<_> = root.top.into_iter().map(|(_, page)| page).collect();
         while let Some(child) = pages.pop() {
-            let Some(page) = held_page(holdings, &child.id) else { continue };
+            let Some(page) = self.held_page(holdings, &child.id) else { continue };
             match decode(&child, &page) {
                 Ok((_, Contents::Branch(children))) => pages.extend(children),
                 Ok((_, Contents::Leaf(_))) => self.learn_page(&page),
@@ -74,22 +87,17 @@ impl Groups {
             }
         }
     }
-}
 
-/// Returns a held page; `None` for a damaged one.
-fn held_page(holdings: &dyn Holdings, id: &BlockId) -> Option<Vec<u8>> {
-    let stored = holdings.frame(Kind::Page, id)?;
-    let mut decoder = FrameDecoder::new().ok()?;
-    let (header, contents) = decoder.decode(&stored, Verify::Checksum).ok()?;
-    let mut start = 0;
-    for block in &header.blocks {
-        let end = start + block.length as usize;
-        if block.id == *id {
-            return contents.get(start..end).map(<[u8]>::to_vec);
-        }
-        start = end;
+    /// Returns a held page; `None` for a damaged one.
+    fn held_page(&self, holdings: &dyn Holdings, id: &BlockId) -> Option<Vec<u8>> {
+        let stored = holdings.frame(Kind::Page, id)?;
+        let header = FrameHeader::parse(&stored).ok()?;
+        let slot = header.blocks.iter().position(|block| block.id == *id)? as u32;
+        let page = self
+            .decoders
+            .with(|decoder| decoder.decode_block(&stored, Kind::Page, slot, id).map(<[u8]>::to_vec));
+        page.ok()
     }
-    None
 }
 
 /// Returns a word of an id. Ids are hashes, so one word is enough to distinguish blocks here.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use platter_image::frame::FrameDecoder;
+use platter_image::frame::DecoderPool;
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, Error, FrameSource, Kind, Lease, Result, Score};
 
@@ -42,11 +42,13 @@ pub(crate) struct NetworkSource {
     /// Whether groups were learned from held pages. This is done when a block is wanted whose page has not arrived
     /// lately.
     has_looked: AtomicBool,
+    decoders: DecoderPool,
 }
 
 impl NetworkSource {
     pub(super) fn new(fetcher: Arc<Fetcher>, score: Score, number: u64, options: SourceOptions) -> Self {
-        Self { fetcher, score, number, options, has_looked: AtomicBool::new(false) }
+        let (has_looked, decoders) = (AtomicBool::new(false), DecoderPool::default());
+        Self { fetcher, score, number, options, has_looked, decoders }
     }
 
     /// Returns a verified frame with this block or page; `None` when the origin says that it does not exist. Waits for
@@ -112,8 +114,9 @@ impl PageSource for NetworkSource {
         let frame =
             frame.ok_or_else(|| Error::missing(format!("recipe page {id} was not found anywhere")))?;
         let lease = frame.lease(id).ok_or_else(|| Error::bug(format!("a frame without page {id}")))?;
-        let mut decoder = FrameDecoder::new()?;
-        decoder.decode_block(&frame.stored, Kind::Page, lease.place.slot, id).map(<[u8]>::to_vec)
+        let slot = lease.place.slot;
+        self.decoders
+            .with(|decoder| decoder.decode_block(&frame.stored, Kind::Page, slot, id).map(<[u8]>::to_vec))
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
-use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::{BlockId, Error, Kind, Result};
 
 use super::fetcher::Shared;
@@ -150,10 +150,8 @@ impl Asker {
             if is_cancelled.load(Ordering::Relaxed) {
                 return Err(over());
             }
-            if header.kind == Kind::Page
-                && let Ok((header, contents)) = FrameDecoder::new()?.decode(stored, Verify::Checksum)
-            {
-                self.groups.learn_frame(&header, contents);
+            if header.kind == Kind::Page {
+                self.groups.learn_stored(stored);
             }
             let frame = VerifiedFrame::new(header.clone(), Arc::from(stored));
             let shared = self.shared.upgrade().ok_or_else(over)?;

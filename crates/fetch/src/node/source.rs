@@ -1,17 +1,13 @@
 //! The cache as a layer of the stack: frames and pages of one recipe from a node's cache, and missing ones from below.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
-use platter_image::frame::FrameDecoder;
+use platter_image::frame::DecoderPool;
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, Error, ErrorKind, FrameSource, Kind, Lease, Result};
 
 use super::node_cache::NodeCache;
 use crate::driver::NetworkSource;
-
-/// Decoders kept between pages.
-const DECODERS_KEPT_MAX: usize = 4;
 
 /// The purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,17 +23,17 @@ pub struct CachedSource {
     node: Arc<NodeCache>,
     below: Arc<NetworkSource>,
     want: Want,
-    decoders: Mutex<Vec<FrameDecoder>>,
+    decoders: DecoderPool,
 }
 
 impl CachedSource {
     pub(crate) fn new(node: Arc<NodeCache>, below: Arc<NetworkSource>) -> Arc<Self> {
-        Arc::new(Self { node, below, want: Want::Read, decoders: Mutex::default() })
+        Arc::new(Self { node, below, want: Want::Read, decoders: DecoderPool::default() })
     }
 
     /// As [`Self::new`], for reads that do not count as those of a disk.
     pub(crate) fn beside_disks(node: Arc<NodeCache>, below: Arc<NetworkSource>) -> Arc<Self> {
-        Arc::new(Self { node, below, want: Want::Fill, decoders: Mutex::default() })
+        Arc::new(Self { node, below, want: Want::Fill, decoders: DecoderPool::default() })
     }
 
     pub(super) fn node(&self) -> &Arc<NodeCache> {
@@ -90,14 +86,7 @@ impl CachedSource {
     }
 
     fn decode(&self, id: &BlockId, slot: u32, stored: &[u8]) -> Result<Vec<u8>> {
-        let kept = self.decoders.lock().pop();
-        let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
-        let page = decoder.decode_block(stored, Kind::Page, slot, id).map(<[u8]>::to_vec);
-        let mut kept = self.decoders.lock();
-        if kept.len() < DECODERS_KEPT_MAX {
-            kept.push(decoder);
-        }
-        page
+        self.decoders.with(|decoder| decoder.decode_block(stored, Kind::Page, slot, id).map(<[u8]>::to_vec))
     }
 
     fn hint(&self, kind: Kind, ids: &[BlockId]) {

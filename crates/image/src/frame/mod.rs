@@ -8,6 +8,7 @@ mod builder;
 mod decode;
 mod format;
 mod packed;
+mod pool;
 #[cfg(test)]
 mod sealed_tests;
 pub mod stream;
@@ -19,6 +20,7 @@ pub use format::{
     BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX, domain_in,
 };
 pub use packed::{PACKED_MAGIC, make_whole, packed_length, peek_packed, to_packed, whole_header_length};
+pub use pool::DecoderPool;
 
 /// The default size of a frame before compression, in bytes; `docs/benchmarks.md` has the measurements behind
 /// it.

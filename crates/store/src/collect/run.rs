@@ -365,7 +365,7 @@ impl Run<'_> {
             for (row, ids) in directory.iter().filter(|(row, ids)| survey.is_needed(at, ids) && is_sound(row))
             {
                 read_row(&*file, row, ids, &mut stored)?;
-                let header = store.0.with_decoder(|decoder| Ok(decoder.decode(&stored, Verify::Hashes)?.0));
+                let header = store.0.decoders.with(|decoder| Ok(decoder.decode(&stored, Verify::Hashes)?.0));
                 let header = header.map_err(|error| error.within(format!("compacting pack {}", pack.id)))?;
                 session.append(&EncodedFrame {
                     kind: row.kind,

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use platter_image::frame::FrameDecoder;
+use platter_image::frame::DecoderPool;
 use platter_image::recipe::PageSource;
 use platter_image::{
     BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind, Lease,
@@ -37,8 +37,6 @@ use platter_records::{PackId, StoreId};
 pub(super) const OWNER: StoreId = StoreId(*b"platter-hoard-v1");
 /// Number of following frames that a reader is told about.
 const FRAMES_AHEAD: usize = 8;
-/// Maximum number of idle decoders that are kept.
-const DECODERS_KEPT_MAX: usize = 4;
 
 /// A hoard opened for reading. Several processes may read it while another one updates it.
 pub struct Hoard {
@@ -46,7 +44,7 @@ pub struct Hoard {
     packs: PackSet,
     view: RwLock<View>,
     ahead: Mutex<ReadAhead>,
-    decoders: Mutex<Vec<FrameDecoder>>,
+    decoders: DecoderPool,
 }
 
 /// The state of the hoard at the last refresh.
@@ -95,7 +93,7 @@ impl Hoard {
 
     pub(super) fn closed(place: &StorePlace) -> Self {
         let packs = PackSet::new(place.clone());
-        let (view, ahead, decoders) = (RwLock::default(), Mutex::default(), Mutex::default());
+        let (view, ahead, decoders) = (RwLock::default(), Mutex::default(), DecoderPool::default());
         Self { place: place.clone(), packs, view, ahead, decoders }
     }
 
@@ -203,14 +201,7 @@ impl Hoard {
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the hoard")))?;
         let mut stored = Vec::new();
         self.read_frame(place.frame, &mut stored)?;
-        let kept = self.decoders.lock().pop();
-        let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
-        let contents = decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec);
-        let mut decoders = self.decoders.lock();
-        if decoders.len() < DECODERS_KEPT_MAX {
-            decoders.push(decoder);
-        }
-        contents
+        self.decoders.with(|decoder| decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec))
     }
 
     pub(super) fn view(&self) -> RwLockReadGuard<'_, View> {

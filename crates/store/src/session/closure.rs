@@ -57,7 +57,7 @@ impl Session {
         let place = self.locate(id)?.ok_or_else(missing)?;
         let mut stored = Vec::new();
         self.read_frame(place.frame, &mut stored)?;
-        let header = self.shared.with_decoder(|decoder| Ok(decoder.decode(&stored, Verify::Hashes)?.0))?;
+        let header = self.shared.decoders.with(|decoder| Ok(decoder.decode(&stored, Verify::Hashes)?.0))?;
         let frame =
             EncodedFrame { kind: header.kind, stored, raw_length: header.raw_length, blocks: header.blocks };
         self.append(&frame).map(drop)

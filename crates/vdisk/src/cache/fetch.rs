@@ -3,10 +3,9 @@
 //!
 //! Only hashed and verified bytes leave this file (design: verify).
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, RAW_LENGTH_MAX};
+use platter_image::frame::{DecoderPool, RAW_LENGTH_MAX};
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Kind, Lease, Result, judged, lease};
 
 use super::blocks::{Ahead, Block, Blocks, Pattern};
@@ -16,23 +15,15 @@ use super::pages::PageCache;
 use super::queue::{Job, Queue};
 use crate::source::{Source, retried};
 
-/// Decoders kept for reuse.
-const DECODERS_KEPT_MAX: usize = 8;
-
 /// The state shared by the cache's users and its threads.
 pub(crate) struct Shared {
     blocks: Blocks,
     pages: PageCache,
     flights: Flights,
     pub(super) queue: Queue,
-    decoders: Mutex<Vec<Decoder>>,
+    decoders: DecoderPool,
     counts: Counts,
     ahead_bytes_max: u64,
-}
-
-struct Decoder {
-    frame: FrameDecoder,
-    stored: Vec<u8>,
 }
 
 /// The verified blocks of a decoded frame, and the result for the wanted block.
@@ -48,7 +39,7 @@ impl Shared {
             pages: PageCache::new(page_bytes_max)?,
             flights: Flights::default(),
             queue: Queue::default(),
-            decoders: Mutex::default(),
+            decoders: DecoderPool::default(),
             counts: Counts::default(),
             ahead_bytes_max,
         })
@@ -226,49 +217,39 @@ impl Shared {
         last: usize,
         ahead: Option<&Arc<Ahead>>,
     ) -> Result<Fetched> {
-        let mut decoder = self.decoder()?;
+        let mut stored = Vec::new();
         let frame = lease.place.frame;
-        retried(|| match source.read_leased(lease, &mut decoder.stored) {
+        retried(|| match source.read_leased(lease, &mut stored) {
             // Only another lease can help.
             Err(error) if error.kind() == ErrorKind::Transient && !lease.is_in_place() => Ok(Err(error)),
             read => read.map(Ok),
         })??;
-        let decoded = decoder.frame.decode_start(&decoder.stored, Kind::Data, last);
-        let decoded = judged(&**source, frame, decoded)?;
-        self.counts.frames_decoded.add(1);
-        self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
-        let mut blocks = Vec::new();
-        let mut wanted =
-            Err(Error::corrupt(format!("the frame has no such block up to its slot {}", lease.place.slot)));
-        for unverified in decoded.iter() {
-            let found = unverified.id();
-            if found != *id && self.contains(&found) {
-                continue;
+        self.decoders.with(|decoder| {
+            let decoded = judged(&**source, frame, decoder.decode_start(&stored, Kind::Data, last))?;
+            self.counts.frames_decoded.add(1);
+            self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
+            let mut blocks = Vec::new();
+            let mut wanted = Err(Error::corrupt(format!(
+                "the frame has no such block up to its slot {}",
+                lease.place.slot
+            )));
+            for unverified in decoded.iter() {
+                let found = unverified.id();
+                if found != *id && self.contains(&found) {
+                    continue;
+                }
+                let verified = judged(&**source, frame, unverified.verify());
+                let verified = verified.map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
+                if let Ok(block) = &verified {
+                    self.blocks.insert(found, block.clone());
+                    blocks.push((found, block.clone()));
+                }
+                if found == *id {
+                    wanted = verified;
+                }
             }
-            let verified = judged(&**source, frame, unverified.verify());
-            let verified = verified.map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
-            if let Ok(block) = &verified {
-                self.blocks.insert(found, block.clone());
-                blocks.push((found, block.clone()));
-            }
-            if found == *id {
-                wanted = verified;
-            }
-        }
-        self.keep(decoder);
-        Ok(Fetched { blocks, wanted })
-    }
-
-    fn decoder(&self) -> Result<Decoder> {
-        let kept = self.decoders.lock().pop();
-        kept.map_or_else(|| Ok(Decoder { frame: FrameDecoder::new()?, stored: Vec::new() }), Ok)
-    }
-
-    fn keep(&self, decoder: Decoder) {
-        let mut kept = self.decoders.lock();
-        if kept.len() < DECODERS_KEPT_MAX {
-            kept.push(decoder);
-        }
+            Ok(Fetched { blocks, wanted })
+        })
     }
 
     pub(super) fn counters(&self) -> CacheCounters {
