@@ -15,10 +15,10 @@ use platter_vfs::VfsFile;
 
 use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState, damaged_earlier_logs, header_damage};
+use crate::clock::now_unix_ms;
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
 use crate::losses::Losses;
-use crate::quarantine::now_unix_ms;
 use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
 use crate::readers::registered;
 use crate::rebuild::is_being_rebuilt;

@@ -14,8 +14,8 @@ use platter_records::{
 };
 
 use crate::catalog::{Catalog, Change};
-use crate::collect::lend;
 use crate::place::Format;
+use crate::reserve::lend;
 use crate::standing::refusal;
 use crate::store::{Store, check_store, take_lock};
 

@@ -8,10 +8,12 @@
 //! A separate crate because it depends on a database. It reaches all files through [`platter_vfs::Vfs`], except those of
 //! SQLite. SQLite is given the name of an SQLite VFS, so that both can run on a simulated disk.
 
+mod accounts;
 mod block_index;
 mod block_lengths;
 mod catalog;
 mod check;
+mod clock;
 mod collect;
 mod edit_lock;
 mod exposure;
@@ -22,6 +24,7 @@ mod health;
 mod history;
 mod hoard;
 mod import;
+mod indexing;
 mod key_slots;
 mod known;
 mod losses;
@@ -40,6 +43,7 @@ mod rebuild;
 mod recipe_check;
 mod rename;
 mod replica;
+mod reserve;
 mod resolve;
 mod resurrect;
 mod salvage;

@@ -9,14 +9,15 @@
 
 use parking_lot::MutexGuard;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result};
 
-use crate::collect::lend;
+use crate::clock::now_unix_ms;
 use crate::health::{BadPlace, Condition, Health, Observation};
 use crate::place::is_full;
+use crate::reserve::lend;
 use crate::store::{Shared, Store, take_lock};
 use platter_index::Index;
 use platter_pack::read_directory;
@@ -227,12 +228,6 @@ pub(crate) fn condition_of(error: &Error) -> Option<Condition> {
         ErrorKind::Io if error.is_unreadable() => Some(Condition::Unreadable),
         _ => None,
     }
-}
-
-/// Returns the current time. Only for display.
-pub(crate) fn now_unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -10,8 +10,6 @@
 //!
 //! One check at a time counts: it holds the lock of the accounts. Whoever waits needs the same pages, or the memory.
 
-mod account;
-
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,8 +18,6 @@ use std::sync::Arc;
 use platter_image::recipe::PageSource;
 use platter_image::{Error, Result, Score};
 use platter_records::{ImageName, Quota, QuotaUse, Version};
-
-pub(crate) use account::Accounts;
 
 use crate::catalog::Change;
 use crate::store::Store;

@@ -28,10 +28,10 @@ use crate::catalog::{
     Beginning, Catalog, Change, PackRow, PackState, PackedChanges, Sources, State, create_new_log,
     first_name, remove_catalog, remove_journals,
 };
+use crate::clock::now_unix_ms;
 use crate::health::{Condition, Health, Observation};
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
-use crate::quarantine::now_unix_ms;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::standing::read_copy;
 use crate::store::{Store, other_domain, take_lock};

@@ -10,8 +10,8 @@ use platter_image::{BlockId, Error, ErrorKind, Result};
 use platter_records::{PackCount, PackId, StoreHealth};
 
 use crate::catalog::{PackRow, PackState};
+use crate::clock::now_unix_ms;
 use crate::health::{Condition, Health, Observation};
-use crate::quarantine::now_unix_ms;
 use crate::read_back::{BadFrame, Depth, PackToRead, Step, read_back};
 use crate::store::Store;
 

@@ -23,11 +23,12 @@ use platter_image::{
 use crate::catalog::{
     Change, PackState, Register, change_blocks, encode_changes, read_all_texts, read_texts,
 };
+use crate::clock::now_unix_ms;
 use crate::health::Observation;
 use crate::known::{KnownCheck, KnownFrames};
 use crate::pack_writer::{PackWriter, SealedPack};
 use crate::published::Published;
-use crate::quarantine::{condition_of, now_unix_ms};
+use crate::quarantine::condition_of;
 use crate::quota::{Growth, Limit, QuotaCheck};
 use crate::standing::refusal;
 use crate::store::{Shared, Store, page_of};

@@ -18,14 +18,14 @@ use platter_image::{
 };
 use platter_vfs::VfsFile;
 
+use crate::accounts::Accounts;
 use crate::block_index::BlockIndex;
 use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_catalog};
-use crate::collect::set_aside;
 use crate::health::Health;
 use crate::pack_set::{Pack, PackSet};
 use crate::place::{Format, StorePlace};
-use crate::quota::Accounts;
 use crate::readers::Registration;
+use crate::reserve::set_aside;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::{Session, SessionsUnderWay};
 use crate::suitable::{refuse_others, refuse_strangers};

@@ -4,12 +4,9 @@ use platter_image::{Error, Result};
 use rusqlite::Connection;
 
 use super::query::meta;
-use super::table::{self, EDIT_LOCKS, Row, number, text};
+use super::table::{self, EDIT_LOCKS, LAST_EDIT_LOCK, Row, number, text};
 use super::{Catalog, Change};
 use platter_records::{Action, EditLock, ImageName};
-
-/// Key in `meta` of the highest number that an edit lock ever had.
-pub(super) const LAST_EDIT_LOCK: &str = "last_edit_lock";
 
 fn edit_lock(row: &Row) -> Result<EditLock> {
     let parsed = row.text(0).parse().ok().zip(u64::try_from(row.number(1)).ok());

@@ -6,24 +6,14 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql};
 
 use super::query::meta;
-use super::table::{self, HOARD, HOARD_FOLLOWED, HOARD_REVISIONS, Row, number, text};
+use super::table::{
+    self, HOARD, HOARD_DATE, HOARD_DAY, HOARD_EPOCH, HOARD_FOLLOWED, HOARD_OLDEST, HOARD_REVISION,
+    HOARD_REVISIONS, Row, number, text,
+};
 use super::{Catalog, Change};
 use platter_records::BootSetRecord;
 use platter_records::HoardMember;
 use platter_records::{ImageName, VersionName};
-
-/// Keys in `meta`: the random id of this sequence of revisions, the newest revision, the oldest revision since which changes
-/// are known, and the number and date of the days counted.
-const EPOCH: &str = "hoard_epoch";
-const REVISION: &str = "hoard_revision";
-const OLDEST: &str = "hoard_oldest";
-const DAY: &str = "hoard_day";
-const DATE: &str = "hoard_date";
-
-/// Returns whether a key of `meta` belongs to the hoard.
-pub(super) fn is_hoard_key(key: &str) -> bool {
-    [EPOCH, REVISION, OLDEST, DAY, DATE].contains(&key)
-}
 
 /// State of the whole hoard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +48,7 @@ fn to_row(number: u64) -> i64 {
 }
 
 fn facts(connection: &Connection) -> Result<HoardFacts> {
-    let Some(epoch) = meta(connection, EPOCH)? else {
+    let Some(epoch) = meta(connection, HOARD_EPOCH)? else {
         return Ok(HoardFacts { date: -1, ..HoardFacts::default() });
     };
     let number = |key: &str| -> Result<i64> {
@@ -68,10 +58,10 @@ fn facts(connection: &Connection) -> Result<HoardFacts> {
     let count = |key: &str| -> Result<u64> { number(key).map(|value| value.max(0) as u64) };
     Ok(HoardFacts {
         epoch,
-        revision: count(REVISION)?,
-        oldest: count(OLDEST)?,
-        day: count(DAY)?,
-        date: number(DATE)?,
+        revision: count(HOARD_REVISION)?,
+        oldest: count(HOARD_OLDEST)?,
+        day: count(HOARD_DAY)?,
+        date: number(HOARD_DATE)?,
     })
 }
 
@@ -118,11 +108,17 @@ impl Catalog {
 impl Change<'_> {
     /// Creates an empty hoard if there is none. `epoch` then identifies its sequence of revisions.
     pub(crate) fn make_hoard(&mut self, epoch: [u8; 16]) -> Result<()> {
-        if meta(self.transaction, EPOCH)?.is_some() {
+        if meta(self.transaction, HOARD_EPOCH)?.is_some() {
             return Ok(());
         }
         let epoch: String = epoch.iter().map(|byte| format!("{byte:02x}")).collect();
-        let values = [(EPOCH, epoch.as_str()), (REVISION, "0"), (OLDEST, "0"), (DAY, "0"), (DATE, "-1")];
+        let values = [
+            (HOARD_EPOCH, epoch.as_str()),
+            (HOARD_REVISION, "0"),
+            (HOARD_OLDEST, "0"),
+            (HOARD_DAY, "0"),
+            (HOARD_DATE, "-1"),
+        ];
         values.into_iter().try_for_each(|(key, value)| self.set_meta(key, value))
     }
 
@@ -140,7 +136,7 @@ impl Change<'_> {
     pub(crate) fn next_hoard_revision(&mut self, time_unix_ms: i64) -> Result<u64> {
         let facts = self.hoard_facts()?;
         let revision = facts.revision + 1;
-        self.set_meta(REVISION, &revision.to_string())?;
+        self.set_meta(HOARD_REVISION, &revision.to_string())?;
         let row = vec![number(revision), number(facts.day), time_unix_ms.into()];
         self.put(&HOARD_REVISIONS, row)?;
         Ok(revision)
@@ -203,8 +199,8 @@ impl Change<'_> {
         if facts.date == date {
             return Ok(facts.day);
         }
-        self.set_meta(DATE, &date.to_string())?;
-        self.set_meta(DAY, &(facts.day + 1).to_string())?;
+        self.set_meta(HOARD_DATE, &date.to_string())?;
+        self.set_meta(HOARD_DAY, &(facts.day + 1).to_string())?;
         Ok(facts.day + 1)
     }
 
@@ -218,7 +214,7 @@ impl Change<'_> {
         for row in table::read(self.transaction, &HOARD_REVISIONS, "WHERE revision <= ?1", &[&last])? {
             self.remove(&HOARD_REVISIONS, &row.values[..1])?;
         }
-        self.set_meta(OLDEST, &last.to_string())
+        self.set_meta(HOARD_OLDEST, &last.to_string())
     }
 
     /// Sets how new versions of an image are to be recorded; `None` ends it.

@@ -14,12 +14,14 @@ mod former;
 mod hoard;
 mod log;
 mod old;
+mod pack_row;
 mod query;
 mod quota;
 mod removal;
 mod replica;
 mod row;
 mod schema;
+mod sql;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,12 +30,11 @@ mod write;
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
-use rusqlite::ffi::SQLITE_IOERR_SHORT_READ;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::place::StorePlace;
-use platter_records::PackId;
 pub use platter_records::PackState;
+use sql::{failed, lines};
 
 pub(crate) use collect::CatalogRoots;
 pub(crate) use former::{Fate, first_name};
@@ -44,6 +45,7 @@ pub(crate) use log::{
 };
 pub use log::{ChangeLogContents, decode_change_log};
 pub(crate) use old::Sources;
+pub(crate) use pack_row::PackRow;
 pub(crate) use removal::{remove_catalog, remove_journals};
 pub use replica::{ReplicatedChange, RowKey};
 pub use row::RowChange;
@@ -52,19 +54,6 @@ pub(crate) use write::{Change, Register};
 
 /// How long a statement waits for a lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A row of the catalog's table of packs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PackRow {
-    pub(crate) id: PackId,
-    pub(crate) state: PackState,
-    /// 0, or for a dead pack the time at which it died, in milliseconds since 1970 UTC; for people and for `--keep-trash`.
-    pub(crate) epoch: u64,
-    /// Length of the file in bytes.
-    pub(crate) length: u64,
-    pub(crate) frames: u64,
-    pub(crate) blocks: u64,
-}
 
 /// A connection to the catalog.
 #[derive(Debug)]
@@ -164,34 +153,4 @@ fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Resu
     })?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| failed("setting the catalog's timeout", error))?;
     Ok(connection)
-}
-
-/// Runs a statement and returns the first column of all rows.
-fn lines(connection: &Connection, doing: &str, sql: &str) -> Result<Vec<String>> {
-    let failed = |error| failed(doing, error);
-    let mut statement = connection.prepare(sql).map_err(failed)?;
-    let rows = statement.query_map([], |row| row.get(0)).map_err(failed)?;
-    rows.collect::<rusqlite::Result<Vec<String>>>().map_err(failed)
-}
-
-/// Converts an error of SQLite to the error kind that tells the caller what to do.
-fn failed(doing: &str, error: rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode as Code;
-    // The file ends within a page: it is damaged, not the device.
-    let is_cut = error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHORT_READ);
-    let kind = match error.sqlite_error_code() {
-        _ if is_cut => ErrorKind::Corrupt,
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Transient,
-        Some(
-            Code::CannotOpen
-            | Code::DiskFull
-            | Code::SystemIoFailure
-            | Code::OutOfMemory
-            | Code::PermissionDenied
-            | Code::ReadOnly,
-        ) => ErrorKind::Io,
-        _ => ErrorKind::Corrupt,
-    };
-    Error::new(kind, doing).with_source(error)
 }

@@ -7,9 +7,8 @@ use rusqlite::{Connection, ToSql};
 use super::log::{State, is_end_damaged as is_log_end_damaged};
 use super::table::{self, IMAGES, META, PACKS, Row, VERSIONS};
 use super::write::{compare, read_head};
-use super::{Catalog, Change, PackRow, PackState, failed, lines};
+use super::{Catalog, Change, PackRow, failed, lines};
 use crate::place::StorePlace;
-use platter_records::PackId;
 use platter_records::Version;
 use platter_records::VersionRecord;
 use platter_records::{ImageName, NumberChoice};
@@ -30,23 +29,6 @@ pub(super) fn version(row: &Row) -> Result<Version> {
         && i64::try_from(record.number) == Ok(number)
         && record.score.to_string() == row.text(2);
     if agrees { Ok(Version { name: record.name(), record_id, record }) } else { Err(corrupt()) }
-}
-
-/// Parses a pack's row.
-pub(super) fn pack(values: &[Value]) -> Result<PackRow> {
-    let count = |at: usize| match values.get(at) {
-        Some(Value::Integer(number)) => (*number).max(0) as u64,
-        _ => 0,
-    };
-    let word = |at: usize| match values.get(at) {
-        Some(Value::Text(text)) => text.as_str(),
-        _ => "",
-    };
-    let parsed = PackId::from_hex(word(0)).zip(PackState::from_word(word(1)));
-    let (id, state) = parsed.ok_or_else(|| {
-        Error::corrupt(format!("the catalog has a pack {:?} in state {:?}", word(0), word(1)))
-    })?;
-    Ok(PackRow { id, state, epoch: count(2), length: count(3), frames: count(4), blocks: count(5) })
 }
 
 impl Catalog {
@@ -221,7 +203,10 @@ fn newest_version(connection: &Connection, image: &ImageName) -> Result<Option<V
 
 /// Returns all packs, ordered by id.
 pub(super) fn packs(connection: &Connection) -> Result<Vec<PackRow>> {
-    table::read(connection, &PACKS, "ORDER BY id", &[])?.iter().map(|row| pack(&row.values)).collect()
+    table::read(connection, &PACKS, "ORDER BY id", &[])?
+        .iter()
+        .map(|row| PackRow::parse(&row.values))
+        .collect()
 }
 
 pub(super) fn versions(

@@ -5,13 +5,13 @@ use platter_records::{ChangeRecord, ImageName, Standing, Version, VersionRecord}
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-use super::edit_lock::LAST_EDIT_LOCK;
-use super::hoard::is_hoard_key;
 use super::log::{Entry, State};
 use super::query::{meta, version};
 use super::quota::is_quota_key;
 use super::row::{Cell, RowChange};
-use super::table::{FORMER, HOARD, IMAGES, META, PACKS, Row, SEALED, Table, VERSIONS};
+use super::table::{
+    FORMER, HOARD, IMAGES, LAST_EDIT_LOCK, META, PACKS, Row, SEALED, Table, VERSIONS, is_hoard_key,
+};
 use super::{Catalog, Change};
 
 /// Key in `meta`: what the store is among its copies.

@@ -6,10 +6,9 @@ use platter_image::{Domain, Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::edit_lock::LAST_EDIT_LOCK;
 use super::log::Head;
 use super::query::meta;
-use super::table::{self, DOMAIN, LOG, STORE};
+use super::table::{self, DOMAIN, LAST_EDIT_LOCK, LOG, STORE};
 use super::{Catalog, Change, connect, failed, lines};
 use crate::place::{Format, StorePlace};
 use platter_records::StoreId;

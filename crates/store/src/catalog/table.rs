@@ -10,11 +10,11 @@ use std::hash::Hasher;
 
 use platter_image::{Error, Result};
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, ToSql, params_from_iter};
+use rusqlite::{Connection, ToSql};
 use twox_hash::XxHash3_64;
 
 use super::row::{Cell, RowChange};
-use super::{Change, failed, lines};
+use super::sql::{failed, lines};
 use platter_records::Version;
 
 /// A table. Its first `keys` columns are the primary key.
@@ -23,7 +23,7 @@ pub(super) struct Table {
     pub(super) name: &'static str,
     /// Names and SQL types of the columns, without the checksum.
     columns: &'static [(&'static str, &'static str)],
-    keys: usize,
+    pub(super) keys: usize,
 }
 
 const TEXT: &str = "TEXT NOT NULL";
@@ -105,7 +105,7 @@ pub(super) const HOARD_REVISIONS: Table = Table {
 };
 pub(super) const HOARD_FOLLOWED: Table =
     Table { name: "hoard_followed", columns: &[("image", TEXT), ("settings", TEXT)], keys: 1 };
-const SEALS: Table =
+pub(super) const SEALS: Table =
     Table { name: "seals", columns: &[("name", TEXT), ("rows", INTEGER), ("total", INTEGER)], keys: 1 };
 
 /// All tables that have a seal.
@@ -129,8 +129,23 @@ pub(super) const LOG: &str = "log";
 /// Key in `meta`: the position in the log up to which packs have its entries.
 pub(super) const PACKED: &str = "packed";
 
+/// Key in `meta` of the highest number that an edit lock ever had.
+pub(super) const LAST_EDIT_LOCK: &str = "last_edit_lock";
+/// Keys in `meta` of the hoard: the random id of this sequence of revisions, the newest revision, the oldest revision since
+/// which changes are known, and the number and date of the days counted.
+pub(super) const HOARD_EPOCH: &str = "hoard_epoch";
+pub(super) const HOARD_REVISION: &str = "hoard_revision";
+pub(super) const HOARD_OLDEST: &str = "hoard_oldest";
+pub(super) const HOARD_DAY: &str = "hoard_day";
+pub(super) const HOARD_DATE: &str = "hoard_date";
+
 /// Name of the checksum's column.
 const SUM: &str = "checksum";
+
+/// Returns whether a key of `meta` belongs to the hoard.
+pub(super) fn is_hoard_key(key: &str) -> bool {
+    [HOARD_EPOCH, HOARD_REVISION, HOARD_OLDEST, HOARD_DAY, HOARD_DATE].contains(&key)
+}
 
 impl Table {
     /// Returns the statement that creates the table, in the form in which SQLite stores it.
@@ -147,7 +162,7 @@ impl Table {
     }
 
     /// Returns a `WHERE` clause that compares the primary key with the first parameters.
-    fn where_key(&self) -> String {
+    pub(super) fn where_key(&self) -> String {
         let terms = self.columns[..self.keys].iter().zip(1..);
         let terms: Vec<String> = terms.map(|((name, _), number)| format!("{name} = ?{number}")).collect();
         format!("WHERE {}", terms.join(" AND "))
@@ -185,7 +200,7 @@ impl Table {
         self.name == META.name && [STORE, DOMAIN, LOG].contains(&key)
     }
 
-    fn checksum(&self, row: &[Value]) -> i64 {
+    pub(super) fn checksum(&self, row: &[Value]) -> i64 {
         let mut hasher = XxHash3_64::new();
         let mut take = |tag: u8, bytes: &[u8]| {
             hasher.write(&[tag]);
@@ -209,7 +224,7 @@ impl Table {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) values: Vec<Value>,
-    checksum: i64,
+    pub(super) checksum: i64,
 }
 
 impl Row {
@@ -238,17 +253,17 @@ impl Row {
 /// The number of rows of a table, and the sum of their checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seal {
-    rows: i64,
-    total: i64,
+    pub(super) rows: i64,
+    pub(super) total: i64,
 }
 
 impl Seal {
-    fn add(&mut self, row: &Row) {
+    pub(super) fn add(&mut self, row: &Row) {
         self.rows += 1;
         self.total = self.total.wrapping_add(row.checksum);
     }
 
-    fn remove(&mut self, row: &Row) {
+    pub(super) fn remove(&mut self, row: &Row) {
         self.rows -= 1;
         self.total = self.total.wrapping_sub(row.checksum);
     }
@@ -419,100 +434,10 @@ pub(super) fn verify(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-fn read_seal(connection: &Connection, table: &Table) -> Result<Seal> {
+pub(super) fn read_seal(connection: &Connection, table: &Table) -> Result<Seal> {
     let rows = read(connection, &SEALS, &SEALS.where_key(), &[&table.name])?;
     let seal = rows.first().map(|row| Seal { rows: row.number(1), total: row.number(2) });
     Ok(seal.unwrap_or_default())
-}
-
-impl Change<'_> {
-    /// Returns the row with that primary key.
-    pub(super) fn row(&self, table: &Table, key: &[Value]) -> Result<Option<Row>> {
-        let key: Vec<&dyn ToSql> = key.iter().map(|value| value as &dyn ToSql).collect();
-        Ok(read(self.transaction, table, &table.where_key(), &key)?.into_iter().next())
-    }
-
-    /// Inserts a row, or replaces the row with the same primary key.
-    pub(super) fn put(&mut self, table: &'static Table, values: Vec<Value>) -> Result<()> {
-        let old = self.row(table, &values[..table.keys])?;
-        if old.as_ref().is_some_and(|old| old.values == values) {
-            return Ok(());
-        }
-        self.remove_row(table, old)?;
-        self.note(table, &values, true);
-        let row = Row { checksum: table.checksum(&values), values };
-        let marks: Vec<String> = (0..=row.values.len()).map(|number| format!("?{}", number + 1)).collect();
-        let sql = format!("INSERT INTO {} VALUES ({})", table.name, marks.join(", "));
-        let sum = Value::Integer(row.checksum);
-        let inserted = self
-            .transaction
-            .prepare_cached(&sql)
-            .and_then(|mut statement| statement.execute(params_from_iter(row.values.iter().chain([&sum]))))
-            .map_err(|error| failed(&format!("inserting a row into {} of the catalog", table.name), error))?;
-        if inserted != 1 {
-            return Err(Error::corrupt(format!("a row was not inserted into {} of the catalog", table.name)));
-        }
-        self.seal(table)?.add(&row);
-        Ok(())
-    }
-
-    /// Removes the row with that primary key, if it exists.
-    pub(super) fn remove(&mut self, table: &'static Table, key: &[Value]) -> Result<()> {
-        let old = self.row(table, key)?;
-        if old.is_some() {
-            self.note(table, key, false);
-        }
-        self.remove_row(table, old)
-    }
-
-    fn remove_row(&mut self, table: &'static Table, old: Option<Row>) -> Result<()> {
-        let Some(old) = old else { return Ok(()) };
-        let sql = format!("DELETE FROM {} {}", table.name, table.where_key());
-        let removed = self
-            .transaction
-            .prepare_cached(&sql)
-            .and_then(|mut statement| statement.execute(params_from_iter(&old.values[..table.keys])))
-            .map_err(|error| failed(&format!("removing a row of {} from the catalog", table.name), error))?;
-        if removed != 1 {
-            return Err(Error::corrupt(format!(
-                "{removed} rows of {} were removed instead of one",
-                table.name
-            )));
-        }
-        self.seal(table)?.remove(&old);
-        Ok(())
-    }
-
-    /// Records a change for the log.
-    fn note(&mut self, table: &'static Table, values: &[Value], is_put: bool) {
-        let cells: Vec<Cell> = values.iter().map(Cell::from).collect();
-        let Some(log) = self.log.as_mut().filter(|_| !table.is_own(&cells)) else { return };
-        let (put, gone) = if is_put { (cells, Vec::new()) } else { (Vec::new(), cells) };
-        log.push(RowChange { table: table.name.to_owned(), put, gone });
-    }
-
-    fn seal(&mut self, table: &'static Table) -> Result<&mut Seal> {
-        if !self.seals.contains_key(table.name) {
-            self.seals.insert(table.name, read_seal(self.transaction, table)?);
-        }
-        Ok(self.seals.entry(table.name).or_default())
-    }
-
-    /// Writes the seals of the changed tables. This must be the last step before the commit.
-    pub(super) fn write_seals(&mut self) -> Result<()> {
-        for (name, seal) in std::mem::take(&mut self.seals) {
-            let values =
-                vec![Value::Text(name.into()), Value::Integer(seal.rows), Value::Integer(seal.total)];
-            let checksum = SEALS.checksum(&values);
-            self.transaction
-                .execute(
-                    "INSERT OR REPLACE INTO seals VALUES (?1, ?2, ?3, ?4)",
-                    (name, seal.rows, seal.total, checksum),
-                )
-                .map_err(|error| failed(&format!("sealing {name} in the catalog"), error))?;
-        }
-        Ok(())
-    }
 }
 
 /// Converts to a text value.

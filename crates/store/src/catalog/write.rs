@@ -1,18 +1,20 @@
 //! Changes of the catalog. Each change is one transaction.
 
 use platter_image::{BlockId, Error, ErrorKind, Result};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::types::Value;
+use rusqlite::{Connection, ToSql, Transaction, TransactionBehavior, params_from_iter};
 
 use super::log::{Beginning, Entry, Head, State, create_new};
 use super::query::meta;
-use super::row::RowChange;
+use super::row::{Cell, RowChange};
 use super::table::{
-    IMAGES, LOG, META, PACKED, PACKS, SEALED, Seals, VERSIONS, digest, number, text, version_row,
+    IMAGES, LOG, META, PACKED, PACKS, Row, SEALED, SEALS, Seal, Seals, Table, VERSIONS, digest, number, read,
+    read_seal, text, version_row,
 };
 use super::{Catalog, ChangePosition, PackRow, PackState, failed, log};
+use crate::clock::now_unix_ms;
 use crate::pack_writer::SealedPack;
 use crate::place::StorePlace;
-use crate::quarantine::now_unix_ms;
 use platter_records::{
     Action, Actor, ChangeRecord, ImageName, PackChange, Parent, Version, VersionName, VersionRecord,
 };
@@ -296,6 +298,96 @@ impl<'a> Change<'a> {
 
     pub(super) fn set_meta(&mut self, key: &str, value: &str) -> Result<()> {
         self.put(&META, vec![text(key), text(value)])
+    }
+}
+
+impl Change<'_> {
+    /// Returns the row with that primary key.
+    pub(super) fn row(&self, table: &Table, key: &[Value]) -> Result<Option<Row>> {
+        let key: Vec<&dyn ToSql> = key.iter().map(|value| value as &dyn ToSql).collect();
+        Ok(read(self.transaction, table, &table.where_key(), &key)?.into_iter().next())
+    }
+
+    /// Inserts a row, or replaces the row with the same primary key.
+    pub(super) fn put(&mut self, table: &'static Table, values: Vec<Value>) -> Result<()> {
+        let old = self.row(table, &values[..table.keys])?;
+        if old.as_ref().is_some_and(|old| old.values == values) {
+            return Ok(());
+        }
+        self.remove_row(table, old)?;
+        self.note(table, &values, true);
+        let row = Row { checksum: table.checksum(&values), values };
+        let marks: Vec<String> = (0..=row.values.len()).map(|number| format!("?{}", number + 1)).collect();
+        let sql = format!("INSERT INTO {} VALUES ({})", table.name, marks.join(", "));
+        let sum = Value::Integer(row.checksum);
+        let inserted = self
+            .transaction
+            .prepare_cached(&sql)
+            .and_then(|mut statement| statement.execute(params_from_iter(row.values.iter().chain([&sum]))))
+            .map_err(|error| failed(&format!("inserting a row into {} of the catalog", table.name), error))?;
+        if inserted != 1 {
+            return Err(Error::corrupt(format!("a row was not inserted into {} of the catalog", table.name)));
+        }
+        self.seal(table)?.add(&row);
+        Ok(())
+    }
+
+    /// Removes the row with that primary key, if it exists.
+    pub(super) fn remove(&mut self, table: &'static Table, key: &[Value]) -> Result<()> {
+        let old = self.row(table, key)?;
+        if old.is_some() {
+            self.note(table, key, false);
+        }
+        self.remove_row(table, old)
+    }
+
+    fn remove_row(&mut self, table: &'static Table, old: Option<Row>) -> Result<()> {
+        let Some(old) = old else { return Ok(()) };
+        let sql = format!("DELETE FROM {} {}", table.name, table.where_key());
+        let removed = self
+            .transaction
+            .prepare_cached(&sql)
+            .and_then(|mut statement| statement.execute(params_from_iter(&old.values[..table.keys])))
+            .map_err(|error| failed(&format!("removing a row of {} from the catalog", table.name), error))?;
+        if removed != 1 {
+            return Err(Error::corrupt(format!(
+                "{removed} rows of {} were removed instead of one",
+                table.name
+            )));
+        }
+        self.seal(table)?.remove(&old);
+        Ok(())
+    }
+
+    /// Records a change for the log.
+    fn note(&mut self, table: &'static Table, values: &[Value], is_put: bool) {
+        let cells: Vec<Cell> = values.iter().map(Cell::from).collect();
+        let Some(log) = self.log.as_mut().filter(|_| !table.is_own(&cells)) else { return };
+        let (put, gone) = if is_put { (cells, Vec::new()) } else { (Vec::new(), cells) };
+        log.push(RowChange { table: table.name.to_owned(), put, gone });
+    }
+
+    fn seal(&mut self, table: &'static Table) -> Result<&mut Seal> {
+        if !self.seals.contains_key(table.name) {
+            self.seals.insert(table.name, read_seal(self.transaction, table)?);
+        }
+        Ok(self.seals.entry(table.name).or_default())
+    }
+
+    /// Writes the seals of the changed tables. This must be the last step before the commit.
+    pub(super) fn write_seals(&mut self) -> Result<()> {
+        for (name, seal) in std::mem::take(&mut self.seals) {
+            let values =
+                vec![Value::Text(name.into()), Value::Integer(seal.rows), Value::Integer(seal.total)];
+            let checksum = SEALS.checksum(&values);
+            self.transaction
+                .execute(
+                    "INSERT OR REPLACE INTO seals VALUES (?1, ?2, ?3, ?4)",
+                    (name, seal.rows, seal.total, checksum),
+                )
+                .map_err(|error| failed(&format!("sealing {name} in the catalog"), error))?;
+        }
+        Ok(())
     }
 }
 

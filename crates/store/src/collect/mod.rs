@@ -23,12 +23,10 @@
 mod exclusive;
 mod inspect;
 mod mark;
-mod reserve;
 mod roots;
 mod run;
 mod survey;
 
 pub use exclusive::ImageCost;
 pub(crate) use mark::can_be_marked;
-pub(crate) use reserve::{lend, set_aside};
 pub use roots::MoreRoots;

@@ -8,10 +8,10 @@ use platter_image::{BlockId, Error, FrameStore, IoContext, Result};
 
 use super::inspect::Inspection;
 use super::mark::Marking;
-use super::reserve;
 use super::roots::{MoreRoots, Roots};
 use super::survey::{Survey, SurveyedPack};
 use crate::catalog::PackState;
+use crate::reserve;
 use crate::store::{Store, Writer};
 use platter_pack::{FrameRow, read_row};
 use platter_records::{CollectReport, PackChange, PackCount, PackId};

@@ -7,13 +7,11 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::{ChangeLogContents, Entry};
-use crate::catalog::PackRow;
-use crate::catalog::edit_lock::LAST_EDIT_LOCK;
-use crate::catalog::hoard::is_hoard_key;
-use crate::catalog::query;
+use crate::catalog::pack_row::PackRow;
 use crate::catalog::row::{Cell, RowChange};
 use crate::catalog::table::{
-    self, Digest, EDIT_LOCKS, FORMER, HOARD, HOARD_REVISIONS, IMAGES, META, PACKS, SEALED, Table, VERSIONS,
+    self, Digest, EDIT_LOCKS, FORMER, HOARD, HOARD_REVISIONS, IMAGES, LAST_EDIT_LOCK, META, PACKS, SEALED,
+    Table, VERSIONS, is_hoard_key,
 };
 use platter_records::{ImageName, Version, VersionName, VersionRecord};
 
@@ -146,7 +144,7 @@ impl State {
     /// Returns its packs. Skips invalid rows.
     pub(crate) fn packs(&self) -> Vec<PackRow> {
         let rows = place_of(PACKS.name).into_iter().flat_map(|(place, _)| self.rows_of(place));
-        rows.filter_map(|row| query::pack(&Self::values(row)).ok()).collect()
+        rows.filter_map(|row| PackRow::parse(&Self::values(row)).ok()).collect()
     }
 
     /// Removes all packs.

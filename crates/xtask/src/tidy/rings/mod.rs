@@ -20,13 +20,13 @@ use super::Violation;
 use super::tree::TextFile;
 use uses::{ModulePath, Modules, Use};
 
-/// Crates whose rings are tolerated for now.
-const EXEMPT: &[&str] = &[
-    // Its catalog's tables, changes and log still need each other.
-    "store",
+/// Folders of crates that may be in a ring with files.
+const EXEMPT: &[(&str, &str)] = &[
+    // An opened store makes sessions, and adopts the packs of interrupted ones.
+    ("store", "session"),
 ];
 
-/// The rings in all crates that are not exempt.
+/// The rings in all crates, except those of exempt folders.
 pub(super) fn check(files: &[TextFile]) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for file in files {
@@ -35,7 +35,6 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Violation> {
             crates.entry(name).or_default().push((path, &file.text));
         }
     }
-    crates.retain(|name, _| !EXEMPT.contains(name));
     crates.iter().flat_map(|(name, files)| check_crate(name, files)).collect()
 }
 
@@ -50,7 +49,7 @@ fn check_crate(name: &str, files: &[(&str, &str)]) -> Vec<Violation> {
             .filter(|u| u.from.starts_with(folder) && u.to.starts_with(folder))
             .filter(|u| entry(folder, &u.from) != entry(folder, &u.to))
             .collect();
-        for ring in rings(&modules, folder, &inside) {
+        for ring in rings(name, &modules, folder, &inside) {
             violations.push(describe(name, &modules, &ring));
         }
     }
@@ -63,13 +62,14 @@ fn entry<'a>(folder: &ModulePath, module: &'a ModulePath) -> &'a [String] {
 }
 
 /// One shortest ring, as a list of uses, for each group of entries that use each other and include a folder.
-fn rings<'a>(modules: &Modules, folder: &ModulePath, uses: &[&'a Use]) -> Vec<Vec<&'a Use>> {
+fn rings<'a>(name: &str, modules: &Modules, folder: &ModulePath, uses: &[&'a Use]) -> Vec<Vec<&'a Use>> {
     let mut found: Vec<Vec<&Use>> = Vec::new();
     let mut known: BTreeSet<&[String]> = BTreeSet::new();
     let entries: BTreeSet<&[String]> = uses.iter().map(|u| entry(folder, &u.from)).collect();
     for start in entries {
         let is_folder = start.len() > folder.len() && modules.is_folder(&start.to_vec());
-        if !is_folder || known.contains(start) {
+        let is_exempt = EXEMPT.contains(&(name, &start.join("/")));
+        if !is_folder || is_exempt || known.contains(start) {
             continue;
         }
         if let Some(ring) = shortest_ring(folder, start, uses) {

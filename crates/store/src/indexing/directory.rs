@@ -9,7 +9,7 @@ use std::sync::Arc;
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 use platter_index::{FrameList, directory_of};
 
-use super::lookup::{BlockIndex, IndexError};
+use crate::block_index::{BlockIndex, IndexError};
 use crate::check::is_missing_file;
 use crate::quarantine::condition_of;
 use crate::store::Shared;

@@ -7,13 +7,10 @@
 //! packs that are not covered. If a page of it is damaged, everything is read from footers into memory, and the next writer makes
 //! a new index. If it cannot be written, for example on a full disk, new packs stay in memory.
 //!
-//! - `lookup`: finds blocks, and prefers sound frames of packs that stay
+//! - `block_index`, beside this folder: finds blocks, and prefers sound frames of packs that stay
 //! - `directory`: which blocks a frame of a covered pack has, from the pack's footer
 //! - `open` takes the catalog's packs into the index of a process, and `cover` adds packs to the index on disk
 
 mod cover;
 mod directory;
-mod lookup;
 mod open;
-
-pub(crate) use lookup::BlockIndex;

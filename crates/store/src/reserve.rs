@@ -39,7 +39,7 @@ impl Drop for Lent<'_> {
 }
 
 /// Length of the reserve in bytes.
-pub(super) fn length(place: &StorePlace) -> u64 {
+pub(crate) fn length(place: &StorePlace) -> u64 {
     (place.pack_length_target() / PACK_PART).max(LENGTH_MIN)
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -59,7 +59,7 @@ impl Account {
     ///
     /// # Errors
     /// `Refused` when there are too many blocks; the errors of `source`.
-    pub(super) fn growth<'a>(
+    pub(crate) fn growth<'a>(
         &self,
         source: &dyn PageSource,
         scores: impl IntoIterator<Item = &'a Score>,
@@ -141,7 +141,7 @@ impl Accounts {
     ///
     /// # Errors
     /// As [`Account::growth`].
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         what: &str,
         source: &dyn PageSource,
@@ -155,7 +155,7 @@ impl Accounts {
     }
 
     /// Keeps an account, unless it is incomplete or too large, instead of those that were not used for the longest time.
-    pub(super) fn keep(&mut self, what: &str, account: Account) {
+    pub(crate) fn keep(&mut self, what: &str, account: Account) {
         if account.is_incomplete || account.memory() > KEPT_MEMORY_MAX {
             return;
         }
@@ -169,7 +169,7 @@ impl Accounts {
         self.0.iter().map(|(_, account)| account.memory()).sum()
     }
 
-    pub(super) fn remove(&mut self, what: &str) -> Option<Account> {
+    pub(crate) fn remove(&mut self, what: &str) -> Option<Account> {
         let at = self.0.iter().position(|(other, _)| other == what)?;
         Some(self.0.remove(at).1)
     }
