@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use platter_image::{BlockId, Result};
-use platter_records::PackId;
 
 use crate::entry::Entry;
 use crate::manifest::{CoveredPack, Manifest};

@@ -1,6 +1,6 @@
 //! Determines which bytes of an NTFS volume are kept: reads all records, and compares what they claim with the bitmap.
 
-use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Result};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 
 use super::attribute::{self, Attribute};
 use super::boot_sector::BootSector;

@@ -1,7 +1,6 @@
 //! Queries of the catalog.
 
 use platter_image::{BlockId, Error, Result, Score};
-use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql};
 
 use super::log::{State, is_end_damaged as is_log_end_damaged};

@@ -13,7 +13,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ToSql};
 use twox_hash::XxHash3_64;
 
-use super::row::{Cell, RowChange};
+use super::row::Cell;
 use super::sql::{failed, lines};
 use platter_records::Version;
 
