@@ -74,13 +74,13 @@ impl fmt::Display for Refusal {
 pub struct Admission {
     limits: Limits,
     next: u64,
-    places: BTreeMap<Ticket, Place>,
+    places: BTreeMap<Ticket, Slot>,
     sources: HashMap<Source, OfSource>,
     strangers: usize,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     source: Source,
     /// When its time as a stranger ends; `None` once it is known.
     stranger_until: Option<Instant>,
@@ -109,7 +109,7 @@ impl Admission {
         let ticket = Ticket(self.next);
         self.next += 1;
         let until = now + self.limits.stranger_time;
-        self.places.insert(ticket, Place { source, stranger_until: Some(until) });
+        self.places.insert(ticket, Slot { source, stranger_until: Some(until) });
         self.sources.entry(source).or_default().strangers.push_back(ticket);
         self.strangers += 1;
         Entered { ticket, displaced }
@@ -144,7 +144,7 @@ impl Admission {
     pub fn is_over(&mut self, ticket: Ticket, now: Instant) -> bool {
         match self.places.get(&ticket) {
             None => true,
-            Some(Place { stranger_until: Some(until), .. }) if *until <= now => {
+            Some(Slot { stranger_until: Some(until), .. }) if *until <= now => {
                 self.leave(ticket);
                 true
             }
@@ -154,7 +154,7 @@ impl Admission {
 
     /// Frees the places of all strangers whose time is over. The caller must close these connections.
     pub fn expire(&mut self, now: Instant) -> Vec<Ticket> {
-        let is_over = |place: &Place| place.stranger_until.is_some_and(|until| until <= now);
+        let is_over = |place: &Slot| place.stranger_until.is_some_and(|until| until <= now);
         let over: Vec<Ticket> =
             self.places.iter().filter(|(_, place)| is_over(place)).map(|(ticket, _)| *ticket).collect();
         over.iter().for_each(|ticket| self.leave(*ticket));

@@ -52,7 +52,7 @@ struct Accepted {
 }
 
 /// The state that the threads share.
-struct Way {
+struct UploadQueue {
     client: Arc<Client>,
     /// The session's path.
     path: String,
@@ -62,13 +62,13 @@ struct Way {
 
 /// The threads that send.
 pub(super) struct Sending {
-    way: Arc<Way>,
+    way: Arc<UploadQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Sending {
     pub(super) fn start(client: Arc<Client>, path: String) -> Result<Self> {
-        let way = Way { client, path, waiting: Mutex::default(), changed: Condvar::new() };
+        let way = UploadQueue { client, path, waiting: Mutex::default(), changed: Condvar::new() };
         let mut sending = Self { way: Arc::new(way), threads: Vec::new() };
         for _ in 0..REQUESTS_MAX {
             let way = sending.way.clone();
@@ -148,7 +148,7 @@ impl Waiting {
     }
 }
 
-impl Way {
+impl UploadQueue {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock()
     }

@@ -12,7 +12,7 @@ use crate::origin::Origin;
 
 /// State of the catalog at the last check.
 #[derive(Debug)]
-struct Seen {
+struct SeenCatalog {
     generation: i64,
     /// Number of the last change.
     last: u64,
@@ -36,7 +36,7 @@ pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     }
 }
 
-fn look(origin: &Origin, seen: &mut Option<Seen>) -> Result<()> {
+fn look(origin: &Origin, seen: &mut Option<SeenCatalog>) -> Result<()> {
     origin.writer.give_back_idle(WRITER_IDLE_MAX);
     for (id, owner) in origin.uploads.end_idle(UPLOAD_IDLE_MAX) {
         origin.tell_of_upload(&id, &owner, "left");
@@ -49,14 +49,14 @@ fn look(origin: &Origin, seen: &mut Option<Seen>) -> Result<()> {
 }
 
 /// Adds the events of all changes of the catalog. `None` when nothing has changed.
-fn look_at_catalog(origin: &Origin, seen: Option<&Seen>) -> Result<Option<Seen>> {
+fn look_at_catalog(origin: &Origin, seen: Option<&SeenCatalog>) -> Result<Option<SeenCatalog>> {
     let store = &origin.store;
     let generation = store.generation()?;
     let Some(before) = seen else {
         // Changes before the origin began are no events.
         let (last, hoard) = (store.last_change()?, store.hoard_revision()?);
         count(origin)?;
-        return Ok(Some(Seen { generation, last, hoard }));
+        return Ok(Some(SeenCatalog { generation, last, hoard }));
     };
     if generation == before.generation {
         return Ok(None);
@@ -66,7 +66,7 @@ fn look_at_catalog(origin: &Origin, seen: Option<&Seen>) -> Result<Option<Seen>>
     let revision = (hoard != before.hoard).then_some(hoard.1);
     events_of(store, &changes, revision)?.into_iter().for_each(|what| origin.events.add(what));
     count(origin)?;
-    Ok(Some(Seen { generation, last, hoard }))
+    Ok(Some(SeenCatalog { generation, last, hoard }))
 }
 
 fn count(origin: &Origin) -> Result<()> {

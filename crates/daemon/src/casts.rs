@@ -17,11 +17,11 @@ const ID_LENGTH: usize = 32;
 /// The casts reported to this process, in order of their first report.
 #[derive(Debug, Default)]
 pub(crate) struct Casts {
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<KnownCast>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KnownCast {
     id: String,
     owner: String,
     image: Option<ImageName>,
@@ -61,7 +61,7 @@ impl Casts {
                 .ok_or_else(|| Error::transient(format!("{CASTS_MAX} casts are under way: try later")))?;
             kept.remove(ended);
         }
-        kept.push(Kept { id: id.to_owned(), owner: who.id.clone(), image, status, heard: now });
+        kept.push(KnownCast { id: id.to_owned(), owner: who.id.clone(), image, status, heard: now });
         Ok(true)
     }
 
@@ -78,7 +78,7 @@ impl Casts {
     }
 
     /// Locks the list and removes casts whose last report is too old.
-    fn kept(&self, now: Instant) -> MutexGuard<'_, Vec<Kept>> {
+    fn kept(&self, now: Instant) -> MutexGuard<'_, Vec<KnownCast>> {
         let mut kept = self.kept.lock();
         kept.retain(|cast| now.saturating_duration_since(cast.heard) < CAST_KEPT);
         kept

@@ -21,7 +21,7 @@ use platter_transport::random_hex;
 /// An event's contents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     /// A version appeared.
     Version { image: ImageName, number: u64, score: String },
     /// A version was forgotten.
@@ -54,7 +54,7 @@ pub(crate) enum What {
     },
 }
 
-impl What {
+impl EventKind {
     /// Returns the name of the event.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl What {
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) sequence: u64,
-    pub(crate) what: What,
+    pub(crate) what: EventKind,
 }
 
 /// The events of this run.
@@ -110,12 +110,12 @@ pub(crate) struct Event {
 pub(crate) struct Events {
     run: String,
     kept_max: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<EventLog>,
     newest: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EventLog {
     events: VecDeque<Arc<Event>>,
     /// Number of the newest event.
     newest: u64,
@@ -131,7 +131,7 @@ impl Events {
     }
 
     /// Adds an event.
-    pub(crate) fn add(&self, what: What) {
+    pub(crate) fn add(&self, what: EventKind) {
         let mut kept = self.kept();
         kept.newest += 1;
         let sequence = kept.newest;
@@ -172,7 +172,7 @@ impl Events {
         sequence.parse().ok().filter(|_| run == self.run)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, EventLog> {
         self.kept.lock()
     }
 }
@@ -181,7 +181,11 @@ impl Events {
 ///
 /// # Errors
 /// When the catalog cannot be read.
-pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Option<u64>) -> Result<Vec<What>> {
+pub(crate) fn events_of(
+    store: &Store,
+    changes: &[ChangeRecord],
+    revision: Option<u64>,
+) -> Result<Vec<EventKind>> {
     let mut events = Vec::new();
     // Of several changes of one lock, the last one counts.
     let mut locks: Vec<&ImageName> = Vec::new();
@@ -191,25 +195,31 @@ pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Optio
                 for VersionName { image, number } in versions {
                     let found = store.version(image, NumberChoice::Number(*number));
                     let score = found.map_or_else(|_| String::new(), |found| found.record.score.to_string());
-                    events.push(What::Version { image: image.clone(), number: *number, score });
+                    events.push(EventKind::Version { image: image.clone(), number: *number, score });
                 }
             }
             Action::Publish { version: VersionName { image, number }, score, .. }
             | Action::Import { version: VersionName { image, number }, score } => {
-                events.push(What::Version { image: image.clone(), number: *number, score: score.clone() });
+                events.push(EventKind::Version {
+                    image: image.clone(),
+                    number: *number,
+                    score: score.clone(),
+                });
             }
             Action::Salvage { versions } | Action::Resurrect { versions } => {
                 for VersionName { image, number } in versions {
                     // A version that is gone again has no score here; its end is an event, too.
                     let found = store.version(image, NumberChoice::Number(*number));
                     let score = found.map_or_else(|_| String::new(), |found| found.record.score.to_string());
-                    events.push(What::Version { image: image.clone(), number: *number, score });
+                    events.push(EventKind::Version { image: image.clone(), number: *number, score });
                 }
             }
             Action::Forget { versions } => events.extend(
-                versions.iter().map(|name| What::Forget { image: name.image.clone(), number: name.number }),
+                versions
+                    .iter()
+                    .map(|name| EventKind::Forget { image: name.image.clone(), number: name.number }),
             ),
-            Action::Rename { versions } => events.extend(versions.iter().map(|renamed| What::Rename {
+            Action::Rename { versions } => events.extend(versions.iter().map(|renamed| EventKind::Rename {
                 from: renamed.from.image.clone(),
                 to: renamed.to.image.clone(),
                 number: renamed.to.number,
@@ -224,14 +234,14 @@ pub(crate) fn events_of(store: &Store, changes: &[ChangeRecord], revision: Optio
         }
     }
     for image in locks {
-        events.push(What::EditLock { image: image.clone(), edit_lock: store.edit_lock(image)? });
+        events.push(EventKind::EditLock { image: image.clone(), edit_lock: store.edit_lock(image)? });
     }
     if let Some(revision) = revision {
         let mut images: Vec<ImageName> =
             changes.iter().flat_map(|change| change.action.images()).cloned().collect();
         images.sort_unstable();
         images.dedup();
-        events.push(What::Hoard { revision, images });
+        events.push(EventKind::Hoard { revision, images });
     }
     Ok(events)
 }
@@ -272,8 +282,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn forget(number: u64) -> What {
-        What::Forget { image: name("lab/a"), number }
+    fn forget(number: u64) -> EventKind {
+        EventKind::Forget { image: name("lab/a"), number }
     }
 
     #[test]
@@ -322,11 +332,15 @@ mod tests {
         assert_eq!(
             events_of(&reader, &changes, Some(3)).unwrap(),
             [
-                What::Version { image: name("lab/b"), number: 1, score: root.score().unwrap().to_string() },
+                EventKind::Version {
+                    image: name("lab/b"),
+                    number: 1,
+                    score: root.score().unwrap().to_string()
+                },
                 forget(1),
-                What::Rename { from: name("lab/b"), to: name("lab/c"), number: 1 },
-                What::EditLock { image: name("lab/b"), edit_lock: None },
-                What::Hoard { revision: 3, images: vec![name("lab/a"), name("lab/b"), name("lab/c")] },
+                EventKind::Rename { from: name("lab/b"), to: name("lab/c"), number: 1 },
+                EventKind::EditLock { image: name("lab/b"), edit_lock: None },
+                EventKind::Hoard { revision: 3, images: vec![name("lab/a"), name("lab/b"), name("lab/c")] },
             ]
         );
         assert_eq!(reader.changes_after(last, usize::MAX).unwrap().changes, []);
@@ -342,20 +356,20 @@ mod tests {
             patterns,
             quota_bytes: None,
         };
-        let rename = |from: &str, to: &str| What::Rename { from: name(from), to: name(to), number: 1 };
+        let rename = |from: &str, to: &str| EventKind::Rename { from: name(from), to: name(to), number: 1 };
         assert_eq!(rename("lab/a", "lab/b").as_seen_by(&who), Some(rename("lab/a", "lab/b")));
         assert_eq!(rename("lab/a", "x/b").as_seen_by(&who), Some(forget(1)));
         assert_eq!(rename("x/a", "lab/b").as_seen_by(&who).unwrap().name(), "version");
         assert_eq!(rename("x/a", "x/b").as_seen_by(&who), None);
-        assert_eq!(What::EditLock { image: name("x/a"), edit_lock: None }.as_seen_by(&who), None);
-        let hoard = |image: &str| What::Hoard { revision: 3, images: vec![name(image)] };
+        assert_eq!(EventKind::EditLock { image: name("x/a"), edit_lock: None }.as_seen_by(&who), None);
+        let hoard = |image: &str| EventKind::Hoard { revision: 3, images: vec![name(image)] };
         assert_eq!(
             (hoard("lab/a").as_seen_by(&who), hoard("x/a").as_seen_by(&who)),
-            (Some(What::Hoard { revision: 0, images: vec![name("lab/a")] }), None),
+            (Some(EventKind::Hoard { revision: 0, images: vec![name("lab/a")] }), None),
             "without a number that counts the changes of others"
         );
-        let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
-        let cast = |image: Option<&str>| What::Cast {
+        let upload = |owner: &str| EventKind::Upload { id: "u".into(), state: "begun", owner: owner.into() };
+        let cast = |image: Option<&str>| EventKind::Cast {
             id: "c".into(),
             version: "v".into(),
             state: "done",

@@ -103,11 +103,11 @@ pub(crate) fn walk<P: PageSource>(
 #[derive(Debug)]
 pub(crate) struct IdSets {
     bytes_max: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedSets>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedSets {
     sets: HashMap<Score, (Arc<IdSet>, u64)>,
     bytes: usize,
     uses: u64,
@@ -159,7 +159,7 @@ impl IdSets {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CachedSets> {
         self.kept.lock()
     }
 }

@@ -20,7 +20,7 @@ use crate::config::{
     OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
-use crate::events::{Events, What};
+use crate::events::{EventKind, Events};
 use crate::id_sets::{IdSet, IdSets};
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
@@ -166,13 +166,13 @@ impl Origin {
     /// Reports that an upload began or ended.
     pub(crate) fn tell_of_upload(&self, id: &str, owner: &str, state: &'static str) {
         self.metrics.uploads.set(self.uploads.count() as u64);
-        self.events.add(What::Upload { id: id.into(), state, owner: owner.into() });
+        self.events.add(EventKind::Upload { id: id.into(), state, owner: owner.into() });
     }
 
     /// Reports that a cast began or changed its state.
     pub(crate) fn tell_of_cast(&self, id: &str, image: Option<ImageName>, status: &CastStatus) {
         let (version, state) = (status.version.clone(), state_word(status.state));
-        self.events.add(What::Cast { id: id.into(), version, state, image });
+        self.events.add(EventKind::Cast { id: id.into(), version, state, image });
     }
 }
 

@@ -16,7 +16,7 @@ use crate::predecessor::Predecessor;
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     reader: Store,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<OpenWriter>>,
     /// A server that may still hold the store's lock.
     predecessor: Mutex<Option<Predecessor>>,
     /// A successor may have the lock.
@@ -24,7 +24,7 @@ pub(crate) struct SharedWriter {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct OpenWriter {
     store: Arc<Store>,
     used: Instant,
 }
@@ -91,10 +91,10 @@ impl SharedWriter {
             *kept = None;
         }
         let store = match kept.take() {
-            Some(Kept { store, .. }) => store,
+            Some(OpenWriter { store, .. }) => store,
             None => Arc::new(Store::open_writer(self.reader.place())?),
         };
-        *kept = Some(Kept { store: Arc::clone(&store), used: Instant::now() });
+        *kept = Some(OpenWriter { store: Arc::clone(&store), used: Instant::now() });
         Ok(store)
     }
 
@@ -120,7 +120,8 @@ impl SharedWriter {
     /// Releases the store's lock if it is not leased, and was not leased for this long. True if it is not held any more.
     pub(crate) fn give_back_idle(&self, idle_max: Duration) -> bool {
         let mut kept = self.kept.lock();
-        let is_idle = |kept: &Kept| Arc::strong_count(&kept.store) == 1 && kept.used.elapsed() >= idle_max;
+        let is_idle =
+            |kept: &OpenWriter| Arc::strong_count(&kept.store) == 1 && kept.used.elapsed() >= idle_max;
         if kept.as_ref().is_some_and(is_idle) {
             *kept = None;
         }

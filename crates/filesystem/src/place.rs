@@ -11,13 +11,13 @@ use crate::fields::has;
 const HEAD_LENGTH: u64 = 264 << 10;
 
 /// An extent of a disk.
-pub(crate) struct Place<'a> {
+pub(crate) struct ProbedExtent<'a> {
     disk: &'a dyn DiskRead,
     extent: Extent,
     head: Vec<u8>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ProbedExtent<'a> {
     /// Reads the first bytes of `extent`, which must lie on the disk.
     pub(crate) fn read(disk: &'a dyn DiskRead, extent: Extent) -> Result<Self> {
         let mut place = Self { disk, extent, head: Vec::new() };

@@ -6,7 +6,7 @@
 use platter_image::{DiskRead, Extent, Result};
 
 use crate::fields::has;
-use crate::place::Place;
+use crate::place::ProbedExtent;
 use crate::signatures::{self, Rule, Signature};
 use crate::swap;
 
@@ -48,7 +48,7 @@ impl Owners {
     /// # Errors
     /// Only errors of reading the disk.
     pub fn find(disk: &dyn DiskRead, extent: Extent) -> Result<Self> {
-        let place = Place::read(disk, extent)?;
+        let place = ProbedExtent::read(disk, extent)?;
         let mut owners = Self { list: Vec::new(), swap: swap::Header::find(place.head()) };
         for signature in signatures::all() {
             let offset = if owners.has(signature.name) { None } else { offset_of(signature, &place)? };
@@ -89,7 +89,7 @@ impl Owners {
     }
 }
 
-fn offset_of(signature: &Signature, place: &Place<'_>) -> Result<Option<u64>> {
+fn offset_of(signature: &Signature, place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     match &signature.rule {
         Rule::Test(test) => test(place),
         Rule::Magic(places, magics) => {

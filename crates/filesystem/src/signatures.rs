@@ -8,7 +8,7 @@
 
 use platter_image::Result;
 
-use crate::place::Place;
+use crate::place::ProbedExtent;
 use crate::weak_signatures as weak;
 
 /// Where a magic may be, in bytes.
@@ -38,7 +38,7 @@ pub(crate) enum Rule {
     /// One of the magics at one of the places.
     Magic(&'static [At], &'static [&'static [u8]]),
     /// A test that returns the mark's offset in the extent.
-    Test(fn(&Place<'_>) -> Result<Option<u64>>),
+    Test(fn(&ProbedExtent<'_>) -> Result<Option<u64>>),
 }
 
 /// A mark.
@@ -52,7 +52,7 @@ const fn magic(name: &'static str, places: &'static [At], magics: &'static [&'st
     Signature { name, rule: Rule::Magic(places, magics) }
 }
 
-const fn test(name: &'static str, test: fn(&Place<'_>) -> Result<Option<u64>>) -> Signature {
+const fn test(name: &'static str, test: fn(&ProbedExtent<'_>) -> Result<Option<u64>>) -> Signature {
     Signature { name, rule: Rule::Test(test) }
 }
 

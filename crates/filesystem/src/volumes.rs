@@ -114,7 +114,7 @@ fn examine_all(
         return Ok(extents.iter().map(|extent| distrusted(PHYSICAL_VOLUME, *extent, &reason)).collect());
     }
     let assembly = lvm::assemble(disk, extents)?;
-    let mut kept = Kept::default();
+    let mut kept = VolumeResults::default();
     for volume in &assembly.logical {
         kept.add(disk, volume, options, depth)?;
     }
@@ -144,7 +144,7 @@ fn examine_all(
 
 /// What is kept of logical volumes, in places on the disk.
 #[derive(Default)]
-struct Kept {
+struct VolumeResults {
     allocated: Vec<Extent>,
     zeroed: Vec<Extent>,
     files: Vec<FileRun>,
@@ -160,7 +160,7 @@ struct Sorted {
     notes: Vec<(u64, String)>,
 }
 
-impl Kept {
+impl VolumeResults {
     fn add(
         &mut self,
         disk: &dyn DiskRead,

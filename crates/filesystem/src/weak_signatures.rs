@@ -7,12 +7,12 @@ use platter_image::Result;
 
 use crate::boot_record;
 use crate::fields::{be16, be32, has, le16, le32};
-use crate::place::Place;
+use crate::place::ProbedExtent;
 
 const SECTOR: u64 = 512;
 
 /// Checks the last sector and returns its offset if `is_one` holds.
-fn last_sector(place: &Place<'_>, is_one: impl FnOnce(&[u8]) -> bool) -> Result<Option<u64>> {
+fn last_sector(place: &ProbedExtent<'_>, is_one: impl FnOnce(&[u8]) -> bool) -> Result<Option<u64>> {
     let Some(offset) = place.length().checked_sub(SECTOR) else { return Ok(None) };
     Ok(is_one(&place.bytes(offset, SECTOR as usize)?).then_some(offset))
 }
@@ -22,7 +22,7 @@ fn sum16(bytes: &[u8]) -> u16 {
 }
 
 /// VIA: the magic, and a checksum of the first 50 bytes.
-pub(crate) fn via_raid(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn via_raid(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     last_sector(place, |sector| {
         let sum = sector[..50].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
         has(sector, 0, b"\x55\xaa") && sector[2] <= 2 && sum == sector[50]
@@ -30,7 +30,7 @@ pub(crate) fn via_raid(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// Silicon Image: a magic with three zero bytes, and a checksum of the words before it.
-pub(crate) fn silicon_raid(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn silicon_raid(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     last_sector(place, |sector| {
         let sum = sum16(&sector[..0x13e]).wrapping_neg();
         has(sector, 0x60, b"\0\0\0\x2f") && sector[0x116] < 8 && sum == le16(sector, 0x13e)
@@ -38,25 +38,25 @@ pub(crate) fn silicon_raid(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// JMicron: all words add up to 0 or 1, and the RAID level is valid.
-pub(crate) fn jmicron_raid(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn jmicron_raid(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     last_sector(place, |sector| has(sector, 0, b"JM") && sum16(&sector[..128]) <= 1 && sector[0x30] <= 5)
 }
 
 /// LVM1: the version is 1 or 2.
-pub(crate) fn lvm1(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn lvm1(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     Ok((has(head, 0, b"HM") && matches!(le16(head, 2), 1 | 2)).then_some(0))
 }
 
 /// A physical volume of Apple's Core Storage, version 1.
-pub(crate) fn core_storage(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn core_storage(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     Ok((has(head, 88, b"CS") && le16(head, 8) == 1 && le32(head, 90) == 1).then_some(0))
 }
 
 /// ZFS: four labels of 256 KiB, two at each end. 16 KiB into each is a list of names and values in XDR; 128
 /// KiB into each is a ring of uberblocks. Each of these may be all that is left.
-pub(crate) fn zfs(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn zfs(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     const LABEL: u64 = 256 << 10;
     const RING: u64 = 128 << 10;
     const RING_STEP: usize = 1 << 10;
@@ -80,7 +80,7 @@ pub(crate) fn zfs(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// FAT without a name: valid parameters.
-pub(crate) fn unnamed_fat(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn unnamed_fat(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     if !has(head, 510, b"\x55\xaa") {
         return Ok(None);
@@ -96,7 +96,7 @@ pub(crate) fn unnamed_fat(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// XFS: a record of an external log, in any of the first 512 sectors.
-pub(crate) fn xfs_log(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn xfs_log(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     const SECTORS: usize = 512;
     let is_record = |sector: &[u8]| {
         let (version, length, format) = (be32(sector, 8), be32(sector, 12), be32(sector, 300));
@@ -110,7 +110,7 @@ pub(crate) fn xfs_log(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// UDF: a sequence of descriptors from 32 KiB on, 2 KiB apart, or 4 KiB with large blocks.
-pub(crate) fn udf(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn udf(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     const START: u64 = 32 << 10;
     const DESCRIPTORS: u64 = 64;
     const NAMES: [&[u8]; 6] = [b"BEA01", b"NSR02", b"NSR03", b"BOOT2", b"CDW02", b"TEA01"];
@@ -129,14 +129,14 @@ pub(crate) fn udf(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// HFS: allocation blocks are whole sectors.
-pub(crate) fn hfs(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn hfs(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let block = be32(head, 1024 + 20);
     Ok((has(head, 1024, b"BD") && block > 0 && block.is_multiple_of(512)).then_some(1024))
 }
 
 /// HFS+: version 4 or 5.
-pub(crate) fn hfs_plus(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn hfs_plus(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let is_named = has(head, 1024, b"H+") || has(head, 1024, b"HX");
     Ok((is_named && matches!(be16(head, 1026), 4 | 5)).then_some(1024))
@@ -144,7 +144,7 @@ pub(crate) fn hfs_plus(place: &Place<'_>) -> Result<Option<u64>> {
 
 /// Minix: the maps of inodes and zones are large enough. In an ext superblock, the magic's place holds a
 /// count of inodes.
-pub(crate) fn minix(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn minix(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     const MAP_BITS: u64 = 1024 * 8;
     let Some(superblock) = place.head().get(1024..1024 + 64) else { return Ok(None) };
     if has(superblock, 0x38, b"\x53\xef") || has(superblock, 0, b"\xe2\xe1\xf5\xe0") {
@@ -173,7 +173,7 @@ pub(crate) fn minix(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// Sun label: its words XORed together give zero.
-pub(crate) fn sun_label(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn sun_label(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let Some(sector) = head.get(..512) else { return Ok(None) };
     let parity = sector.chunks_exact(2).fold(0, |sum, pair| sum ^ be16(pair, 0));
@@ -181,7 +181,7 @@ pub(crate) fn sun_label(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// Macintosh: a driver descriptor, and the first entry of the map one block later.
-pub(crate) fn mac_table(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn mac_table(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     if !has(head, 0, b"ER") {
         return Ok(None);
@@ -191,7 +191,7 @@ pub(crate) fn mac_table(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// Atari: one of four entries exists, has a name of three letters or digits, and lies inside.
-pub(crate) fn atari_table(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn atari_table(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let sectors = place.length() / SECTOR;
     let is_entry = |number: usize| {
@@ -204,7 +204,7 @@ pub(crate) fn atari_table(place: &Place<'_>) -> Result<Option<u64>> {
 }
 
 /// A boot record with its own partitions, as Minix and others have inside a partition.
-pub(crate) fn nested_record(place: &Place<'_>) -> Result<Option<u64>> {
+pub(crate) fn nested_record(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
     let sectors = place.disk_length() / SECTOR;
     let is_table = place.head().get(..512).is_some_and(|sector| boot_record::could_be_table(sector, sectors));
     Ok(is_table.then_some(0))

@@ -192,7 +192,7 @@ impl<'f> Files<'f> {
 
     /// Writes a file at an offset, up to `end`, and returns its length; nothing if there is no such file.
     fn place(&self, name: &str, offset: u64, end: u64, spool: &mut dyn Spool) -> Result<Option<u64>> {
-        let mut part = Part { spool, extent: Extent::between(offset, end) };
+        let mut part = PartSpool { spool, extent: Extent::between(offset, end) };
         match self.open(name) {
             Ok(mut file) => copy(&mut file, &mut part, end.saturating_sub(offset)).map(Some),
             Err(error) if error.kind() == platter_image::ErrorKind::Missing => Ok(None),
@@ -203,7 +203,7 @@ impl<'f> Files<'f> {
 
     /// Restores a partition from its image.
     fn restore(&self, partition: &Partition, spool: &mut dyn Spool) -> Result<()> {
-        let mut part = Part { spool, extent: partition.extent };
+        let mut part = PartSpool { spool, extent: partition.extent };
         let prefix = format!("{}.", partition.name);
         let own = self.names.iter().filter_map(|name| Some((name, name.strip_prefix(&prefix)?)));
         let images = own.filter_map(|(name, rest)| Some((name, image_kind(rest)?)));
@@ -243,7 +243,7 @@ impl<'f> Files<'f> {
     }
 
     /// A swap area is made anew with its UUID and its label, as by `mkswap`.
-    fn restore_swap(&self, partition: &Partition, part: &mut Part<'_>) -> Result<()> {
+    fn restore_swap(&self, partition: &Partition, part: &mut PartSpool<'_>) -> Result<()> {
         let name = format!("swappt-{}.info", partition.name);
         let info = match self.text(&name) {
             Ok(info) => info,
@@ -356,12 +356,12 @@ impl Read for Joined<'_, '_> {
 }
 
 /// A part of the disk; nothing is written outside of it.
-struct Part<'s> {
+struct PartSpool<'s> {
     spool: &'s mut dyn Spool,
     extent: Extent,
 }
 
-impl Spool for Part<'_> {
+impl Spool for PartSpool<'_> {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
         match end.is_some_and(|end| end <= self.extent.length) {

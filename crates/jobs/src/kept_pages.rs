@@ -15,11 +15,11 @@ const KEPT_BYTES: usize = 16 << 20;
 /// Pages of another source, each kept from its first request to the second.
 pub(crate) struct KeptPages<'a, P: ?Sized> {
     pages: &'a P,
-    kept: Mutex<Kept>,
+    kept: Mutex<PageBuffer>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct PageBuffer {
     pages: HashMap<BlockId, Vec<u8>>,
     bytes: usize,
 }

@@ -75,13 +75,13 @@ type Stamp = (u64, u64, i64, i64);
 #[derive(Debug)]
 pub struct AccessTokens {
     dir: PathBuf,
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<ReadTokens>>,
 }
 
 /// The file as of the last read. Even two changes at the same clock tick are noticed, because each change creates a
 /// file with another inode number.
 #[derive(Debug)]
-struct Seen {
+struct ReadTokens {
     stamp: Option<Stamp>,
     by_hash: HashMap<String, Arc<Principal>>,
 }
@@ -170,7 +170,7 @@ impl AccessTokens {
                 let patterns = Patterns(patterns);
                 (secret_blake3, Arc::new(Principal { id, name, role, patterns, quota_bytes }))
             });
-            *seen = Some(Seen { stamp, by_hash: by_hash.collect() });
+            *seen = Some(ReadTokens { stamp, by_hash: by_hash.collect() });
         }
         // Looked up by hash, so the duration reveals nothing about any secret.
         Ok(seen.as_ref().and_then(|seen| seen.by_hash.get(&hash(secret)).cloned()))

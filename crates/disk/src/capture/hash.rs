@@ -24,7 +24,7 @@ pub(super) enum Block {
     Named {
         id: BlockId,
         /// Where its contents are.
-        place: Place,
+        place: BlockBytes,
         /// Set by the lookup if the store has it.
         known: Option<Pin>,
     },
@@ -32,17 +32,17 @@ pub(super) enum Block {
 
 /// Where a block's contents are: offset and length in bytes.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum BlockBytes {
     InBuffer(usize, usize),
     Gathered(usize, usize),
 }
 
 impl Hashed {
     /// The contents of a block.
-    pub(super) fn contents(&self, place: Place) -> &[u8] {
+    pub(super) fn contents(&self, place: BlockBytes) -> &[u8] {
         match place {
-            Place::InBuffer(at, length) => &self.loaded.buffer[at..at + length],
-            Place::Gathered(at, length) => &self.gathered[at..at + length],
+            BlockBytes::InBuffer(at, length) => &self.loaded.buffer[at..at + length],
+            BlockBytes::Gathered(at, length) => &self.gathered[at..at + length],
         }
     }
 }
@@ -79,14 +79,14 @@ pub(super) fn hash_batches<S: FrameStore>(
 }
 
 /// Finds the contents of a cut without trailing zero sectors; copies them together if they have gaps.
-fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
+fn trim(hashed: &mut Hashed, cut: &Cut) -> BlockBytes {
     let Hashed { loaded, gathered, .. } = hashed;
     let pieces = loaded.batch.pieces_of(cut);
     let in_buffer = |offset: u64| (offset - loaded.span.offset) as usize;
     match pieces {
         [only] if only.offset == cut.extent.offset => {
             let at = in_buffer(only.offset);
-            Place::InBuffer(at, trimmed_length(&loaded.buffer[at..at + only.length as usize]))
+            BlockBytes::InBuffer(at, trimmed_length(&loaded.buffer[at..at + only.length as usize]))
         }
         pieces => {
             debug_assert!(cut.extent.length <= BLOCK_LENGTH_MAX);
@@ -99,7 +99,7 @@ fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
             }
             let length = trimmed_length(&gathered[start..]);
             gathered.truncate(start + length);
-            Place::Gathered(start, length)
+            BlockBytes::Gathered(start, length)
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn compare<P: PageSource + Sync>(
 ) -> Result<Delta> {
     let domain = recipe.root().domain;
     let claims = Mutex::new(Claims::new(recipe, range, free));
-    let found = Mutex::new(Found::default());
+    let found = Mutex::new(HeldRanges::default());
     let work = || -> Result<()> {
         let mut reader = ClaimReader::new(target, domain);
         loop {
@@ -68,7 +68,7 @@ pub(super) fn matches_on(disk: &dyn DiskRead, domain: Domain, claim: &Claim) -> 
 
 /// What was found so far, in any order.
 #[derive(Default)]
-struct Found {
+struct HeldRanges {
     held: Vec<Extent>,
     stale: Vec<Extent>,
     /// What could not be read.
@@ -76,7 +76,7 @@ struct Found {
     delta: Delta,
 }
 
-impl Found {
+impl HeldRanges {
     /// Adds a claim, and its bytes if it is in one piece.
     fn add(&mut self, claim: &Claim, is_right: bool, bytes: Option<&[u8]>, emptied: &Extents) {
         let is_emptied = claim.pieces.iter().any(|piece| emptied.clip(*piece).next().is_some());
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn whole_sectors_around_unreadable_ones_are_written() {
-        let found = Found {
+        let found = HeldRanges {
             held: vec![Extent::new(0, 4608), Extent::new(5120, 100 * 512)],
             stale: vec![Extent::new(4608, 512)],
             unreadable: vec![Extent::new(4608, 512)],

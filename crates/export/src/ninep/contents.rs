@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::attributes::{PERMISSIONS, attributes, qid};
 use super::failure::Failure;
-use super::fids::{Fid, Opened, Place};
+use super::fids::{Fid, FidNode, Opened};
 use super::names::name;
 use super::session::Session;
 use super::wire::{
@@ -19,7 +19,7 @@ use crate::buffer::Buffer;
 use crate::tree::{Access, Node, NodeKind, OpenFile};
 
 /// Attributes to set. Setting times succeeds and has no effect.
-pub(super) struct Wish {
+pub(super) struct SetAttributes {
     pub(super) valid: u32,
     pub(super) mode: u32,
     pub(super) user: u32,
@@ -56,7 +56,7 @@ impl Session {
         Ok(self.opened(&node))
     }
 
-    fn open_file(&self, place: &Place, access: Access, flags: u32) -> Result<Arc<dyn OpenFile>, Failure> {
+    fn open_file(&self, place: &FidNode, access: Access, flags: u32) -> Result<Arc<dyn OpenFile>, Failure> {
         let file = self.tree.open(place.node, access)?;
         if flags & OPEN_TRUNCATE != 0 && access != Access::Read {
             file.set_length(0)?;
@@ -76,12 +76,12 @@ impl Session {
             return Err(Errno::BADF.into());
         }
         let (name, access) = (name(bytes)?, access(flags)?);
-        let place = Place { is_directory: false, found_in: directory.node, ..directory };
+        let place = FidNode { is_directory: false, found_in: directory.node, ..directory };
         let (node, file) = match self.tree.lookup(directory.node, name) {
             Ok(_) if flags & OPEN_EXCLUSIVE != 0 => return Err(Errno::EXIST.into()),
             Ok(Node { kind: NodeKind::Directory, .. }) => return Err(Errno::ISDIR.into()),
             Ok(node) => {
-                let file = self.open_file(&Place { node: node.id, ..place }, access, flags)?;
+                let file = self.open_file(&FidNode { node: node.id, ..place }, access, flags)?;
                 (node, file)
             }
             Err(error) if error.kind() != ErrorKind::Missing => return Err(error.into()),
@@ -90,7 +90,7 @@ impl Session {
                 made.map_err(|error| self.unless_taken(directory.node, name, error))?
             }
         };
-        let place = Place { node: node.id, ..place };
+        let place = FidNode { node: node.id, ..place };
         self.fids.replace(number, &fid, Fid { place, opened: Opened::File(file, access) })?;
         Ok(self.opened(&node))
     }
@@ -171,13 +171,17 @@ impl Session {
         Ok(Reply::Attributes(found))
     }
 
-    pub(super) fn set_attributes(&self, number: u32, wish: &Wish) -> Result<Reply<'static>, Failure> {
+    pub(super) fn set_attributes(
+        &self,
+        number: u32,
+        wish: &SetAttributes,
+    ) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.get(number)?;
         if self.tree.is_read_only() {
             return Err(Errno::ROFS.into());
         }
         let now = attributes(&self.tree.node(fid.place.node)?);
-        let Wish { valid, mode, user, group, length } = *wish;
+        let SetAttributes { valid, mode, user, group, length } = *wish;
         let differs = |bit: u32, differs: bool| valid & bit != 0 && differs;
         if differs(SET_MODE, (mode ^ now.mode) & PERMISSIONS != 0)
             || differs(SET_USER, user != now.user)

@@ -19,7 +19,7 @@ const DIRECTORIES_OPEN_MAX: usize = 256;
 
 /// A place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct FidNode {
     /// The node.
     pub(super) node: NodeId,
     /// Its kind.
@@ -42,13 +42,13 @@ pub(super) enum Opened {
 
 /// A fid. Immutable; it is replaced instead.
 pub(super) struct Fid {
-    pub(super) place: Place,
+    pub(super) place: FidNode,
     pub(super) opened: Opened,
 }
 
 impl Fid {
     /// A fid that is not open.
-    pub(super) fn at(place: Place) -> Self {
+    pub(super) fn at(place: FidNode) -> Self {
         Self { place, opened: Opened::No }
     }
 
@@ -65,7 +65,7 @@ impl Fid {
     ///
     /// # Errors
     /// `NOTDIR`.
-    pub(super) fn directory(&self) -> Result<Place, Errno> {
+    pub(super) fn directory(&self) -> Result<FidNode, Errno> {
         if self.place.is_directory { Ok(self.place) } else { Err(Errno::NOTDIR) }
     }
 }
@@ -99,7 +99,7 @@ impl Fids {
     ///
     /// # Errors
     /// `BADF` when the number is in use or invalid; `MFILE` when there are too many.
-    pub(super) fn insert(&self, number: u32, place: Place) -> Result<(), Errno> {
+    pub(super) fn insert(&self, number: u32, place: FidNode) -> Result<(), Errno> {
         let mut table = self.table.lock();
         let count = table.fids.len();
         match table.fids.entry(number) {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::attributes::qid;
 use super::failure::Failure;
-use super::fids::{Fid, Opened, Place};
+use super::fids::{Fid, FidNode, Opened};
 use super::session::Session;
 use super::wire::{NO_FID, Qid, Reply, UNLINK_DIRECTORY, directory_entry};
 use crate::tree::{NAME_LENGTH_MAX, Node, NodeId, NodeKind, ROOT};
@@ -39,7 +39,7 @@ impl Session {
             return Err(Errno::BADF.into());
         }
         let root = self.tree.node(ROOT)?;
-        let mut place = Place { node: root.id, is_directory: true, found_in: ROOT, root: ROOT };
+        let mut place = FidNode { node: root.id, is_directory: true, found_in: ROOT, root: ROOT };
         let mut found = qid(&root);
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             found = self.step(&mut place, name)?;
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Walks one name.
-    fn step(&self, place: &mut Place, bytes: &[u8]) -> Result<Qid, Failure> {
+    fn step(&self, place: &mut FidNode, bytes: &[u8]) -> Result<Qid, Failure> {
         if !place.is_directory {
             return Err(Errno::NOTDIR.into());
         }
@@ -85,12 +85,12 @@ impl Session {
             self.tree.lookup(place.node, name(bytes)?)?
         };
         let is_directory = node.kind == NodeKind::Directory;
-        *place = Place { node: node.id, is_directory, found_in: place.node, root: place.root };
+        *place = FidNode { node: node.id, is_directory, found_in: place.node, root: place.root };
         Ok(qid(&node))
     }
 
     /// The parent of a directory; the client's root is its own parent.
-    fn above(&self, place: &Place) -> Result<NodeId, Error> {
+    fn above(&self, place: &FidNode) -> Result<NodeId, Error> {
         if place.node == place.root { Ok(place.root) } else { self.tree.parent(place.node) }
     }
 
@@ -122,7 +122,7 @@ impl Session {
         Ok(entries)
     }
 
-    fn list(&self, place: &Place) -> Result<Listing, Error> {
+    fn list(&self, place: &FidNode) -> Result<Listing, Error> {
         let (own, above) = (self.tree.node(place.node)?, self.tree.node(self.above(place)?)?);
         let dots = [(".".to_owned(), qid(&own)), ("..".to_owned(), qid(&above))];
         let names = self.tree.list(place.node)?;
@@ -176,7 +176,7 @@ impl Session {
     }
 
     /// The current name of a place.
-    fn find(&self, place: &Place) -> Result<(NodeId, String, Node), Failure> {
+    fn find(&self, place: &FidNode) -> Result<(NodeId, String, Node), Failure> {
         if place.node == place.root {
             return Err(Errno::BUSY.into());
         }
@@ -193,7 +193,7 @@ impl Session {
         let (from, from_name, _) = self.find(&fid.place)?;
         self.rename_node((from, &from_name), (to, to_name))?;
         if !fid.is_open() {
-            let moved = Fid::at(Place { found_in: to, ..fid.place });
+            let moved = Fid::at(FidNode { found_in: to, ..fid.place });
             self.fids.replace(number, &fid, moved)?;
         }
         Ok(Reply::Done)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::contents::Wish;
+use super::contents::SetAttributes;
 use super::failure::Failure;
 use super::fids::Fids;
 use super::wire::{DATA_HEADER_BYTES, Kind, Reply, Request, data_header};
@@ -78,7 +78,7 @@ impl Session {
             Request::Rename { fid, directory, name } => self.rename(fid, directory, name),
             Request::GetAttributes { fid } => self.get_attributes(fid),
             Request::SetAttributes { fid, valid, mode, user, group, length } => {
-                self.set_attributes(fid, &Wish { valid, mode, user, group, length })
+                self.set_attributes(fid, &SetAttributes { valid, mode, user, group, length })
             }
             Request::Sync { fid } => self.sync(fid),
             // Locks apply between processes of one client, and the client manages them itself.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use platter_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::fids::{Fid, Fids, Opened, Place};
+use super::fids::{Fid, FidNode, Fids, Opened};
 use super::server::Shared;
 use super::session::Session;
 use super::wire::Qid;
@@ -33,7 +33,7 @@ struct SessionState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FidState {
     number: u32,
-    place: Place,
+    place: FidNode,
     opened: OpenedState,
 }
 

@@ -26,7 +26,7 @@ use super::origin::Origin;
 use super::reads::Reads;
 use super::serving::{Asked, Serving};
 use super::shelf::{Shelf, ShelfLimits};
-use super::wants::{Place, Wants};
+use super::wants::{WantKey, Wants};
 
 /// Interval of checks of neighbours and silence, and of changes of held frames.
 const TICK: Duration = Duration::from_millis(500);
@@ -188,7 +188,7 @@ impl Machine {
     }
 
     /// A source's reader announces blocks that it will read.
-    pub(super) fn hint(&mut self, now: Duration, source: u64, places: &[(Place, BlockId)]) {
+    pub(super) fn hint(&mut self, now: Duration, source: u64, places: &[(WantKey, BlockId)]) {
         for (place, id) in places {
             match self.shelf.find(Key { kind: place.kind, id: *id }) {
                 // The frame arrived while the cache had no room for it.

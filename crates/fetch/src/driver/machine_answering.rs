@@ -14,11 +14,11 @@ use super::frame::{Key, VerifiedFrame};
 use super::machine::Machine;
 use super::reads::Progress;
 use super::serving::{Answer, Asked};
-use super::wants::{Found, Place};
+use super::wants::{FetchResult, WantKey};
 
 impl Machine {
     /// A reader waits for a block.
-    pub(super) fn want(&mut self, now: Duration, place: Place, id: BlockId, waiter: Sender<Found>) {
+    pub(super) fn want(&mut self, now: Duration, place: WantKey, id: BlockId, waiter: Sender<FetchResult>) {
         match self.shelf.read(Key { kind: place.kind, id }) {
             // Sending fails only when the reader no longer waits.
             Some(frame) => drop(waiter.send(Ok(Some(frame)))),
@@ -156,7 +156,7 @@ impl Machine {
         let groups = self.sharing.as_ref().map(|sharing| &sharing.links.context.groups);
         let group = groups.zip(ask.ids.first()).map_or(0, |(groups, first)| groups.of(ask.kind, first));
         let (exact, patience) = (false, PIECE_TIME_MAX);
-        let place = Place { score: ask.score, kind: ask.kind, group, exact, patience };
+        let place = WantKey { score: ask.score, kind: ask.kind, group, exact, patience };
         if !self.wants.demand_for_peer(&mut self.scheduler, now, place, &missing, number) {
             self.reads.cancel(number);
             self.finish(node, request, missing);

@@ -12,7 +12,7 @@ use platter_image::{BlockId, Error, FrameSource, Kind, Lease, Result, Score};
 use super::fetcher::Fetcher;
 use super::frame::{Key, VerifiedFrame};
 use super::machine::Machine;
-use super::wants::Place;
+use super::wants::WantKey;
 
 /// Assumed ratio of disk bytes to stored bytes, so that announced blocks fill the link.
 const DISK_BYTES_PER_STORED: u64 = 4;
@@ -75,7 +75,7 @@ impl NetworkSource {
         self.fetcher.shared().act(|machine, now| machine.hint(now, self.number, &places));
     }
 
-    fn place(&self, kind: Kind, id: &BlockId) -> Place {
+    fn place(&self, kind: Kind, id: &BlockId) -> WantKey {
         let shared = self.fetcher.shared();
         if let Some(holdings) = &shared.holdings
             && kind == Kind::Data
@@ -85,7 +85,7 @@ impl NetworkSource {
             shared.groups.learn_held(self.score, &**holdings);
         }
         let SourceOptions { retry_time_max: patience, exact } = self.options;
-        Place { score: self.score, kind, group: shared.groups.of(kind, id), exact, patience }
+        WantKey { score: self.score, kind, group: shared.groups.of(kind, id), exact, patience }
     }
 }
 

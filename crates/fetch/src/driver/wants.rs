@@ -16,7 +16,7 @@ use platter_image::{BlockId, ErrorKind, Kind, Score};
 use super::frame::{Key, VerifiedFrame};
 
 /// The result for a waiting reader: a frame, `None` if there is no such block, or the error.
-pub(super) type Found = Result<Option<Arc<VerifiedFrame>>, (ErrorKind, String)>;
+pub(super) type FetchResult = Result<Option<Arc<VerifiedFrame>>, (ErrorKind, String)>;
 
 /// Most unfinished pieces of hints; further hints are ignored.
 const HINT_PIECES_MAX: usize = 2048;
@@ -25,7 +25,7 @@ const HINT_PATIENCE: Duration = Duration::from_millis(20);
 
 /// The recipe and kind of a block, and its reader's requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct WantKey {
     pub(super) score: Score,
     pub(super) kind: Kind,
     pub(super) group: u64,
@@ -41,7 +41,7 @@ pub(super) struct Wanted {
     piece: Option<PieceId>,
     /// The origin does not have it.
     pub(super) absent: bool,
-    pub(super) waiters: Vec<Sender<Found>>,
+    pub(super) waiters: Vec<Sender<FetchResult>>,
     /// Requests of peers.
     pub(super) reads: Vec<u64>,
 }
@@ -57,7 +57,7 @@ struct Piece {
 /// Blocks of a hinted group.
 #[derive(Debug)]
 struct Pending {
-    place: Place,
+    place: WantKey,
     ids: Vec<BlockId>,
     source: u64,
     since: Duration,
@@ -78,9 +78,9 @@ impl Wants {
         &mut self,
         scheduler: &mut Scheduler,
         now: Duration,
-        place: Place,
+        place: WantKey,
         id: BlockId,
-        waiter: Sender<Found>,
+        waiter: Sender<FetchResult>,
     ) {
         let key = Key { kind: place.kind, id };
         if let Some(wanted) = self.wanted.get_mut(&key) {
@@ -98,7 +98,7 @@ impl Wants {
         &mut self,
         scheduler: &mut Scheduler,
         now: Duration,
-        place: Place,
+        place: WantKey,
         ids: &[BlockId],
         read: u64,
     ) -> bool {
@@ -125,7 +125,7 @@ impl Wants {
         scheduler: &mut Scheduler,
         now: Duration,
         source: u64,
-        place: Place,
+        place: WantKey,
         ids: impl Iterator<Item = BlockId>,
     ) {
         for id in ids {
@@ -268,12 +268,12 @@ impl Wants {
         &mut self,
         scheduler: &mut Scheduler,
         now: Duration,
-        place: Place,
+        place: WantKey,
         ids: Vec<BlockId>,
         hinted_by: Option<u64>,
         origin_only: bool,
     ) -> bool {
-        let Place { score, kind, group, exact, patience } = place;
+        let WantKey { score, kind, group, exact, patience } = place;
         let can_wait = hinted_by.is_some();
         let want = Want { score, kind, group, ids: ids.clone(), origin_only, can_wait, exact, patience };
         let begun = scheduler.want(now, want);

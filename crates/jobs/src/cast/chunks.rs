@@ -21,7 +21,7 @@ const REBUILT_LEVEL: i32 = 3;
 
 /// A part of a chunk.
 #[derive(Clone, Debug)]
-enum Part {
+enum ChunkPiece {
     /// A stored frame.
     Stored(FrameAddress),
     /// A frame made of these blocks.
@@ -31,7 +31,7 @@ enum Part {
 /// The chunks that carry some blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    chunks: Vec<Vec<Part>>,
+    chunks: Vec<Vec<ChunkPiece>>,
     /// Byte length of each chunk.
     pub(super) lengths: Vec<u32>,
     /// The wanted blocks of each chunk.
@@ -69,7 +69,7 @@ impl Chunks {
             chunks.wanted += wanted;
             chunks.unwanted += u64::from(header.raw_length) - wanted;
             chunks.add(
-                Part::Stored(address),
+                ChunkPiece::Stored(address),
                 address.length,
                 pack != Some(address.pack),
                 ids.map(|(_, id)| id),
@@ -81,12 +81,12 @@ impl Chunks {
         for group in rebuilder.group(&sparse)? {
             let length = rebuilder.rebuild(&group)?.stored.len() as u32;
             let ids: Vec<Prefix> = group.iter().filter_map(|place| sparse_ids.get(place)).copied().collect();
-            chunks.add(Part::Rebuilt(group), length, std::mem::take(&mut new_chunk), ids.into_iter());
+            chunks.add(ChunkPiece::Rebuilt(group), length, std::mem::take(&mut new_chunk), ids.into_iter());
         }
         Ok(chunks)
     }
 
-    fn add(&mut self, part: Part, length: u32, new_chunk: bool, ids: impl Iterator<Item = Prefix>) {
+    fn add(&mut self, part: ChunkPiece, length: u32, new_chunk: bool, ids: impl Iterator<Item = Prefix>) {
         match (self.chunks.last_mut(), self.lengths.last_mut()) {
             (Some(chunk), Some(total)) if !new_chunk && (*total + length) as usize <= CHUNK_LENGTH => {
                 chunk.push(part);
@@ -118,7 +118,7 @@ impl Chunks {
         let mut stored = Vec::new();
         for part in &self.chunks[index] {
             match part {
-                Part::Stored(address) => {
+                ChunkPiece::Stored(address) => {
                     source.read_frame(*address, &mut stored)?;
                     let checked =
                         FrameHeader::parse(&stored).and_then(|header| header.payload(&stored).map(drop));
@@ -130,7 +130,7 @@ impl Chunks {
                     })?;
                     bytes.extend_from_slice(&stored);
                 }
-                Part::Rebuilt(places) => {
+                ChunkPiece::Rebuilt(places) => {
                     let frame = Rebuilder::new(source, kind, domain)?.rebuild(places)?;
                     bytes.extend_from_slice(&frame.stored);
                 }

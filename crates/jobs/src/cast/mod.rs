@@ -148,9 +148,11 @@ pub(crate) fn describe<'a>(
         description
             .segments
             .push(Segment { chunks: recipe_chunks + data.lengths.len() as u32, recipe_chunks });
-        for part in
-            [Part::Frames(Kind::Page, pages), Part::Contents(contents), Part::Frames(Kind::Data, data)]
-        {
+        for part in [
+            SegmentData::Frames(Kind::Page, pages),
+            SegmentData::Contents(contents),
+            SegmentData::Frames(Kind::Data, data),
+        ] {
             let first = description.chunk_lengths.len();
             description.chunk_lengths.extend(part.lengths());
             source.parts.push((first, part));
@@ -255,16 +257,16 @@ pub(crate) struct StoreChunks<'a> {
     store: &'a Store,
     domain: Domain,
     /// For each segment its pages, the contents of its chunks of data, and its data: number of the first chunk, and chunks.
-    parts: Vec<(usize, Part)>,
+    parts: Vec<(usize, SegmentData)>,
 }
 
 /// Some chunks of a segment.
-enum Part {
+enum SegmentData {
     Frames(Kind, Chunks),
     Contents(Vec<Vec<u8>>),
 }
 
-impl Part {
+impl SegmentData {
     fn lengths(&self) -> Vec<u32> {
         match self {
             Self::Frames(_, chunks) => chunks.lengths.clone(),
@@ -281,8 +283,8 @@ impl ChunkSource for StoreChunks<'_> {
         let none = || Error::bug(format!("there is no chunk {index}"));
         let (first, part) = part.ok_or_else(none)?;
         match part {
-            Part::Frames(kind, chunks) => chunks.read(index - first, self.store, *kind, self.domain),
-            Part::Contents(chunks) => {
+            SegmentData::Frames(kind, chunks) => chunks.read(index - first, self.store, *kind, self.domain),
+            SegmentData::Contents(chunks) => {
                 chunks.get(index - first).map(|chunk| Arc::from(&chunk[..])).ok_or_else(none)
             }
         }

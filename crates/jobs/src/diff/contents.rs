@@ -35,7 +35,7 @@ pub(super) struct Side<'a> {
 
 /// The place of a piece of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PieceSource {
     Hole,
     Inline,
     Disk(u64),
@@ -51,8 +51,8 @@ impl<'a> Side<'a> {
     }
 
     /// Returns the recipe entries of a place, with offsets relative to its start; a hole has none.
-    fn entries(&mut self, place: Place, length: u64) -> Result<Vec<Entry>> {
-        let Place::Disk(start) = place else { return Ok(Vec::new()) };
+    fn entries(&mut self, place: PieceSource, length: u64) -> Result<Vec<Entry>> {
+        let PieceSource::Disk(start) = place else { return Ok(Vec::new()) };
         let wanted = Extent::new(start, length);
         let mut found = Vec::new();
         for window in start / WINDOW..wanted.end().div_ceil(WINDOW) {
@@ -79,17 +79,23 @@ impl<'a> Side<'a> {
     }
 
     /// Reads a piece into the buffer.
-    fn read(&mut self, contents: &FileContents, place: Place, file_offset: u64, length: u64) -> Result<()> {
+    fn read(
+        &mut self,
+        contents: &FileContents,
+        place: PieceSource,
+        file_offset: u64,
+        length: u64,
+    ) -> Result<()> {
         self.buffer.clear();
         self.buffer.resize(length as usize, 0);
         match (place, contents) {
-            (Place::Hole, _) | (Place::Inline, FileContents::Runs(_) | FileContents::Packed) => {}
-            (Place::Inline, FileContents::Inline(bytes)) => {
+            (PieceSource::Hole, _) | (PieceSource::Inline, FileContents::Runs(_) | FileContents::Packed) => {}
+            (PieceSource::Inline, FileContents::Inline(bytes)) => {
                 let bytes = bytes.get(file_offset as usize..).unwrap_or_default();
                 let length = self.buffer.len().min(bytes.len());
                 self.buffer[..length].copy_from_slice(&bytes[..length]);
             }
-            (Place::Disk(offset), _) => self
+            (PieceSource::Disk(offset), _) => self
                 .disk
                 .read_exact_at(&mut self.buffer, offset)
                 .context(|| format!("reading {length} bytes of a file at {offset}"))?,
@@ -127,7 +133,7 @@ pub(super) fn changed_bytes(
             while start < pieces.end() {
                 let next = (start / READ_LENGTH * READ_LENGTH + READ_LENGTH).min(pieces.end());
                 let moved = |place| match place {
-                    Place::Disk(offset) => Place::Disk(offset + (start - position)),
+                    PieceSource::Disk(offset) => PieceSource::Disk(offset + (start - position)),
                     place => place,
                 };
                 a.read(&contents_a, moved(place_a), start, next - start)?;
@@ -201,9 +207,9 @@ fn length(inode: &FileInode, contents: &FileContents) -> u64 {
 }
 
 /// Returns the place of the byte at `position`, and the end of its piece.
-fn place(contents: &FileContents, position: u64) -> (Place, u64) {
+fn place(contents: &FileContents, position: u64) -> (PieceSource, u64) {
     let runs = match contents {
-        FileContents::Inline(_) | FileContents::Packed => return (Place::Inline, u64::MAX),
+        FileContents::Inline(_) | FileContents::Packed => return (PieceSource::Inline, u64::MAX),
         FileContents::Runs(runs) => runs,
     };
     let after = runs.partition_point(|run| run.file_offset <= position);
@@ -211,23 +217,23 @@ fn place(contents: &FileContents, position: u64) -> (Place, u64) {
     match after.checked_sub(1).map(|before| runs[before]) {
         Some(run) if position - run.file_offset < run.place.length => {
             let inside = position - run.file_offset;
-            (Place::Disk(run.place.offset + inside), run.file_offset + run.place.length)
+            (PieceSource::Disk(run.place.offset + inside), run.file_offset + run.place.length)
         }
-        _ => (Place::Hole, next),
+        _ => (PieceSource::Hole, next),
     }
 }
 
 /// Returns the parts of a piece that may differ, as offsets in the piece.
 fn doubts(
-    (a, place_a): (&mut Side<'_>, Place),
-    (b, place_b): (&mut Side<'_>, Place),
+    (a, place_a): (&mut Side<'_>, PieceSource),
+    (b, place_b): (&mut Side<'_>, PieceSource),
     length: u64,
     changed: &Extents,
 ) -> Result<Vec<Extent>> {
     match (place_a, place_b) {
-        (Place::Inline, _) | (_, Place::Inline) => return Ok(vec![Extent::new(0, length)]),
-        (Place::Hole, Place::Hole) => return Ok(Vec::new()),
-        (Place::Disk(offset), Place::Disk(other))
+        (PieceSource::Inline, _) | (_, PieceSource::Inline) => return Ok(vec![Extent::new(0, length)]),
+        (PieceSource::Hole, PieceSource::Hole) => return Ok(Vec::new()),
+        (PieceSource::Disk(offset), PieceSource::Disk(other))
             if offset == other && changed.clip(Extent::new(offset, length)).next().is_none() =>
         {
             return Ok(Vec::new());
@@ -291,11 +297,11 @@ mod tests {
     fn places_of_a_sparse_file() {
         let run = |file_offset, offset, length| Run { file_offset, place: Extent::new(offset, length) };
         let contents = FileContents::Runs(vec![run(4096, 100 << 10, 4096), run(8192, 10 << 10, 4096)]);
-        assert_eq!(place(&contents, 0), (Place::Hole, 4096));
-        assert_eq!(place(&contents, 5000), (Place::Disk((100 << 10) + 904), 8192));
-        assert_eq!(place(&contents, 8192), (Place::Disk(10 << 10), 12288));
-        assert_eq!(place(&contents, 12288), (Place::Hole, u64::MAX));
-        assert_eq!(place(&FileContents::Inline(vec![1]), 0), (Place::Inline, u64::MAX));
+        assert_eq!(place(&contents, 0), (PieceSource::Hole, 4096));
+        assert_eq!(place(&contents, 5000), (PieceSource::Disk((100 << 10) + 904), 8192));
+        assert_eq!(place(&contents, 8192), (PieceSource::Disk(10 << 10), 12288));
+        assert_eq!(place(&contents, 12288), (PieceSource::Hole, u64::MAX));
+        assert_eq!(place(&FileContents::Inline(vec![1]), 0), (PieceSource::Inline, u64::MAX));
     }
 
     #[test]

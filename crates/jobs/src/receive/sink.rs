@@ -96,7 +96,7 @@ pub(super) struct DiskSink<O> {
     /// What was kept and copied.
     pub(super) delta: Option<DeltaReport>,
     /// The data to write, once the segment's recipe is verified.
-    part: Option<Part>,
+    part: Option<SegmentTarget>,
     /// Bytes written in earlier segments.
     bytes_written: u64,
     /// Whether all chunks of the segment's recipe, or later of its data, are fetched again from the sender alone,
@@ -119,7 +119,7 @@ enum Begun {
 }
 
 /// The data to write to a segment of the disk.
-struct Part {
+struct SegmentTarget {
     writer: Writer,
     free: Extents,
 }
@@ -327,7 +327,7 @@ impl<O: OpenTarget> DiskSink<O> {
             return Err(Error::bug("a target that was not opened"));
         };
         let writer = Writer::new(places, self.read_back, Arc::clone(&target), Arc::clone(&self.times))?;
-        let mut part = Part { writer, free };
+        let mut part = SegmentTarget { writer, free };
         if let Some(delta) = &delta {
             let local = Local::new(delta, &*target);
             part.writer.take_delta(&*target, &local).map_err(fatal)?;
@@ -361,7 +361,7 @@ impl<O: OpenTarget> DiskSink<O> {
     }
 
     /// Counts the chunks of data that carry nothing needed as taken.
-    fn choose_chunks(&mut self, part: &Part) {
+    fn choose_chunks(&mut self, part: &SegmentTarget) {
         let needed: HashSet<Prefix> = part.writer.needed().map(|id| prefix(&id)).collect();
         let data = self.chunks[1].clone();
         let chosen = self.contents.needed(data.len() as u32, |block| needed.contains(&block));
@@ -384,7 +384,7 @@ impl<O: OpenTarget> DiskSink<O> {
         ranges
     }
 
-    fn end_part(&mut self, part: &mut Part) -> Result<()> {
+    fn end_part(&mut self, part: &mut SegmentTarget) -> Result<()> {
         if let Some(target) = &self.target {
             part.writer.write_rest(&**target).map_err(fatal)?;
             part.free.iter().try_for_each(|extent| make_zeros(&**target, extent))?;

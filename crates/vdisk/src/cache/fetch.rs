@@ -10,7 +10,7 @@ use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Kind, Lease, Result
 
 use super::blocks::{Ahead, Block, Blocks, Pattern};
 use super::counters::{CacheCounters, Counts};
-use super::flight::{Flights, FrameKey, Lead, Part};
+use super::flight::{Flights, FrameKey, Lead, Role};
 use super::pages::PageCache;
 use super::queue::{Job, Queue};
 use crate::source::{Source, retried};
@@ -117,7 +117,7 @@ impl Shared {
         loop {
             match self.flights.join(FrameKey::new(source, frame)) {
                 // Another thread may have fetched it since the first check.
-                Part::Lead(lead) => match self.find(source, id, pattern) {
+                Role::Lead(lead) => match self.find(source, id, pattern) {
                     Some(block) => return Ok(block),
                     None => {
                         let is_in_order = self.read_on(source, frame);
@@ -128,7 +128,7 @@ impl Shared {
                         return self.fetch(lead, source, id, lease, last, None).map_err(within);
                     }
                 },
-                Part::Follow(flight) => {
+                Role::Follow(flight) => {
                     self.counts.waits.add(1);
                     let block =
                         flight.wait(id).map_err(within)?.inspect(|block| self.note_use(source, block));
@@ -144,7 +144,7 @@ impl Shared {
     /// frame. Errors are ignored; a later read reports them.
     pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, lease: &Lease, ahead: bool) {
         let frame = lease.place.frame;
-        let Part::Lead(lead) = self.flights.join(FrameKey::new(source, frame)) else { return };
+        let Role::Lead(lead) = self.flights.join(FrameKey::new(source, frame)) else { return };
         if !self.contains(id) {
             let mark = ahead.then(|| Arc::new(Ahead::new(FrameKey::new(source, frame))));
             self.counts.ahead_frames.add(u64::from(ahead));

@@ -70,7 +70,7 @@ impl Flight {
 pub(super) struct Flights(Mutex<HashMap<FrameKey, Arc<Flight>>>);
 
 /// What a thread has to do for a frame.
-pub(super) enum Part<'a> {
+pub(super) enum Role<'a> {
     /// Read it; others wait until this is dropped.
     Lead(Lead<'a>),
     /// Wait for the thread that reads it.
@@ -79,12 +79,12 @@ pub(super) enum Part<'a> {
 
 impl Flights {
     /// Joins the read of that frame, as its reader if there is none yet.
-    pub(super) fn join(&self, key: FrameKey) -> Part<'_> {
+    pub(super) fn join(&self, key: FrameKey) -> Role<'_> {
         match self.0.lock().entry(key) {
-            Entry::Occupied(entry) => Part::Follow(entry.get().clone()),
+            Entry::Occupied(entry) => Role::Follow(entry.get().clone()),
             Entry::Vacant(entry) => {
                 let flight = entry.insert(Arc::default()).clone();
-                Part::Lead(Lead { flights: self, key, flight, outcome: Outcome::Decoded(Vec::new()) })
+                Role::Lead(Lead { flights: self, key, flight, outcome: Outcome::Decoded(Vec::new()) })
             }
         }
     }

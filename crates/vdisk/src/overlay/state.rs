@@ -27,7 +27,7 @@ pub(super) enum BlockState {
 }
 
 #[derive(Debug)]
-struct Part {
+struct BitmapPart {
     present: Bits,
     zero: Bits,
     fresh: Bits,
@@ -37,7 +37,7 @@ struct Part {
     checksums: [Option<Box<[u32; 64]>>; WORDS],
 }
 
-const EMPTY: Part = Part {
+const EMPTY: BitmapPart = BitmapPart {
     present: [0; WORDS],
     zero: [0; WORDS],
     fresh: [0; WORDS],
@@ -49,7 +49,7 @@ const EMPTY: Part = Part {
 /// The states of all blocks.
 #[derive(Debug, Default)]
 pub(super) struct States {
-    parts: HashMap<u64, Box<Part>>,
+    parts: HashMap<u64, Box<BitmapPart>>,
     /// Parts that may contain fresh blocks, and parts that may contain unsettled blocks.
     fresh: HashSet<u64>,
     unsettled: HashSet<u64>,

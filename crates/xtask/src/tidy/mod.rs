@@ -8,6 +8,7 @@ mod documents;
 mod edges;
 mod layout;
 mod lengths;
+mod names;
 mod paths;
 mod purity;
 mod rings;
@@ -42,6 +43,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
         }
     }
     violations.extend(documents::check(&files, &crates));
+    violations.extend(names::check(&files));
     violations.extend(rings::check(&files));
     violations.extend(shares::check(&files));
     violations.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
