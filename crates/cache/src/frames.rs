@@ -66,7 +66,7 @@ pub(super) struct Survivor {
     pub(super) pinned: bool,
 }
 
-/// What is needed to read a frame.
+/// The data needed to read a frame.
 pub(super) struct ToRead {
     pub(super) file: Arc<dyn VfsFile>,
     pub(super) kind: Kind,

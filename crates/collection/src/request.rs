@@ -1,6 +1,6 @@
-//! What a collection is asked to do.
+//! The request for a collection.
 
-/// What a collection is asked to do.
+/// A request for a collection.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectRequest {
     /// Current time in milliseconds since 1970 UTC. It decides only how long dead packs are kept.

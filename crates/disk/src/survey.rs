@@ -100,7 +100,7 @@ impl Survey {
         self.parts.iter().map(|part| part.skipped).sum()
     }
 
-    /// What ends past the end of the disk, or of its partition, as after a copy that was cut off; `None` if nothing does.
+    /// Says which structure ends past the end of the disk or of its partition, as in a truncated copy; `None` if none does.
     pub fn cut_off(&self) -> Option<String> {
         let has = self.length;
         if self.table.stated_length > has {

@@ -31,7 +31,7 @@ pub(crate) struct Input<'a, P: ?Sized = Socket> {
     end: usize,
 }
 
-/// What came of waiting for bytes.
+/// The result of waiting for bytes.
 enum Received {
     /// So many; 0 when the client has hung up.
     Bytes(usize),

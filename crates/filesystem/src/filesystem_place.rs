@@ -38,7 +38,7 @@ impl VolumePlace {
     }
 }
 
-/// What is in a place: in the partition, on the logical volume, or in the data of a member of a RAID 1.
+/// The contents of a place: of the partition, the logical volume, or the data of a member of a RAID 1.
 #[derive(Debug)]
 pub struct PlaceContents {
     /// What was found.
@@ -125,7 +125,7 @@ impl PlaceContents {
     }
 }
 
-/// What was found on physical volumes. Numbers are indexes in the list of these.
+/// The logical volumes found on physical volumes. A number is an index in the list of physical volumes.
 #[derive(Debug, Default)]
 pub struct LogicalVolumes {
     /// The logical volumes that can be read in their places, each with the physical volume of its first byte, by name.
@@ -168,7 +168,7 @@ pub fn logical_volumes(disk: &dyn DiskRead, physical: &[PlaceContents]) -> Logic
     LogicalVolumes { volumes: volumes.collect(), unreadable, failed: failed.collect() }
 }
 
-/// What is in a partition: the data of a member of a RAID 1, or the partition itself.
+/// Examines a partition: the data of a member of a RAID 1, or the partition itself.
 fn inside(disk: &dyn DiskRead, extent: Extent) -> Result<PlaceContents> {
     let owners = Owners::find(disk, extent)?;
     let found = owners.found();

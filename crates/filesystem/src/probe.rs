@@ -13,7 +13,7 @@ use crate::swap;
 /// The place of the magic in an ext superblock.
 const EXT_MAGIC: (usize, &[u8]) = (1024 + 0x38, b"\x53\xef");
 
-/// What was found.
+/// The owner of an extent, by its signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A swap area, and nothing else.
@@ -103,7 +103,7 @@ fn offset_of(signature: &Signature, place: &ProbedExtent<'_>) -> Result<Option<u
     }
 }
 
-/// What `extent` of the disk contains.
+/// Determines the owner of an extent of the disk.
 ///
 /// # Errors
 /// Only errors of reading the disk.

@@ -22,7 +22,7 @@ use crate::Contents;
 /// A longer rest after the end of a filesystem is noted, in bytes.
 const TAIL_NOTED: u64 = 1 << 20;
 
-/// What is kept besides what must be.
+/// Options for what is kept beyond the necessary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExamineOptions {
     /// Keep all of a filesystem that needs recovery, instead of refusing it.
@@ -31,7 +31,7 @@ pub struct ExamineOptions {
     pub all: bool,
 }
 
-/// What a filesystem says of itself.
+/// A filesystem's identity, from its own superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its name as in `blkid`, such as `ext4`.
@@ -46,7 +46,7 @@ pub struct Identity {
     pub length: u64,
 }
 
-/// What a reader has proved. All offsets are those of the device.
+/// The proven extents of a filesystem. All offsets are those of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     /// What can still be read, inside the filesystem and in whole sectors.

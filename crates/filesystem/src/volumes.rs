@@ -142,7 +142,7 @@ fn examine_all(
     contents.collect()
 }
 
-/// What is kept of logical volumes, in places on the disk.
+/// The kept parts of logical volumes, as offsets on the disk.
 #[derive(Default)]
 struct VolumeResults {
     allocated: Vec<Extent>,

@@ -112,11 +112,11 @@ pub struct ServersRequest {
     pub fuse: Option<FuseAddress>,
     /// The 9P address of the tree of all images, if any.
     pub ninep: Option<NinepAddress>,
-    /// What may be changed in the tree of all images.
+    /// Which changes of the tree of all images are allowed.
     pub tree_access: TreeAccess,
 }
 
-/// What may be changed in the tree of all images.
+/// Which changes of the tree of all images are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TreeAccess {
     /// Nothing, not even a disk attached for writing; the mount is read-only.

@@ -23,8 +23,9 @@ use platter_fetch::counters_of;
 const NOTES_LOOK: Duration = Duration::from_millis(500);
 /// Interval of syncs of the cache, so that a power loss costs little.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
-/// Interval of reports to the origin; and to an origin without that endpoint.
+/// Interval of reports to the origin.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// Interval of reports to an origin without that endpoint.
 const REPORT_SELDOM: Duration = Duration::from_secs(60);
 /// After connections from unknown nodes, the node reports at once, but not more often than this.
 const STRANGER_PAUSE: Duration = Duration::from_secs(1);

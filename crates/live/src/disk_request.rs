@@ -36,7 +36,7 @@ pub struct WriteRequest {
     /// Take over the edit lock from its holder.
     #[serde(default)]
     pub steal: bool,
-    /// What happens to the changes when the disk is detached.
+    /// How a detach treats unpublished changes.
     #[serde(default)]
     pub on_detach: OnDetach,
     /// Publish it at this interval, if it was written.
@@ -47,7 +47,7 @@ pub struct WriteRequest {
     pub notes: String,
 }
 
-/// What happens to the changes when the disk is detached.
+/// How a detach treats unpublished changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDetach {

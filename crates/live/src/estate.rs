@@ -1,4 +1,4 @@
-//! What a process and its successor tell each other during a handover: what must stay the same, what moves, and the steps.
+//! Messages between a process and its successor during a handover: what must stay the same, what moves, and the steps.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::NodesState;
 
-/// What a process serves, as far as its successor has to serve the same.
+/// The services of a process that its successor must take over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claim {
     /// The addresses and mount points of its servers ([`super::address::ServersRequest::places`]).

@@ -1,5 +1,5 @@
-//! Which edit locks a process last heard are held, so that it knows which of its disks lost theirs. The origin decides when a
-//! disk is published; this only informs people.
+//! Tells which disks of a process lost their edit locks, from the locks that the store last listed. This only informs people:
+//! the origin decides whether a disk may be published.
 
 use parking_lot::Mutex;
 use platter_api::DiskStatus;
@@ -15,7 +15,7 @@ impl KnownLocks {
     /// Asks the store about the locks of these disks; nothing if none of them is written.
     ///
     /// # Errors
-    /// What the store says: what was known before stays.
+    /// Those of the store; what was known before stays.
     pub(super) fn look(&self, store: &OpenStore, disks: &[DiskStatus]) -> Result<()> {
         let is_asked = disks.iter().any(|disk| disk.edit_lock.is_some());
         let held = if is_asked { store.edit_locks()? } else { Vec::new() };
@@ -25,7 +25,7 @@ impl KnownLocks {
     /// Notes which locks of these disks are not among the held ones.
     ///
     /// # Errors
-    /// What the store says: what was known before stays.
+    /// Those of the store; what was known before stays.
     pub(super) fn note(&self, store: &OpenStore, held: &[EditLock], disks: &[DiskStatus]) -> Result<()> {
         let mut all = Vec::new();
         for disk in disks {

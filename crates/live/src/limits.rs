@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 /// Files that a successor may need beside those that its predecessor has open.
 const FILES_SPARE: u64 = 16;
 
-/// What a process uses of what is limited.
+/// The limited resources that a process uses.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     files: u64,

@@ -289,8 +289,8 @@ fn remembered(address: &str, overlays: Option<&Path>, error: Error) -> Result<(P
     Err(error.within("the origin is down, and no disk of its store was served from here"))
 }
 
-/// The note of a node of the store with this directory that was last at this address, if there is one: where only nodes
-/// write disks of a store, the store's directory has no note.
+/// Searches the notes of nodes below a store's directory for a store that was last at this address. If only nodes write disks
+/// of the store, its directory itself has no note.
 fn note_of_nodes(dir: &Path, address: &str) -> Result<Option<Note>> {
     for link in fs::read_dir(dir.join(NODES)).into_iter().flatten().flatten().take(NODES_MAX) {
         let note = read_note(&link.path())?;

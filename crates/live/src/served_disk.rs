@@ -58,7 +58,7 @@ impl ServedDisk {
         self.request.write.as_ref()
     }
 
-    /// What happens to the changes at a detach without another instruction.
+    /// The default for unpublished changes when the disk is detached.
     pub(super) fn on_detach(&self) -> OnDetach {
         self.write().map_or(OnDetach::Keep, |write| write.on_detach)
     }

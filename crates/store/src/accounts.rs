@@ -1,6 +1,6 @@
-//! Accounts: what some recipes hold. Counts it, and owns the accounts that a process keeps for the next check.
+//! Accounts: how many bytes a set of recipes holds. Counts them, and owns the accounts that a process keeps for the next check.
 //!
-//! Must never keep what a damaged page made incomplete: the damage can be repaired.
+//! Must never keep an account that a damaged page made incomplete: the damage can be repaired.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -21,7 +21,7 @@ const SLOT: usize = size_of::<(Key, u32)>() + 1;
 /// Most blocks and pages that are counted. The number of a table's slots is a power of two, of which 7/8 are used.
 const BLOCKS_MAX: usize = (1 << (COUNT_MEMORY_MAX / SLOT).ilog2()) / 8 * 7;
 
-/// Whose bytes were counted. A key of 16 bytes of the id suffices: two that agree by chance count once.
+/// A counted block or page: 16 bytes of its id suffice. Two that agree by chance count once.
 type Key = [u8; 16];
 
 fn key(id: &BlockId) -> Key {
@@ -84,7 +84,7 @@ impl Account {
         Ok(())
     }
 
-    /// What damaged pages name does not count: a live disk on a damaged version can be published.
+    /// Counts a recipe. Children of damaged pages do not count: a live disk on a damaged version can be published.
     fn count(&mut self, before: &Self, source: &dyn PageSource, score: Score) -> Result<()> {
         let Some(bytes) = self.unless_damaged(source.page(&score.0))? else { return Ok(()) };
         self.bytes += bytes.len() as u64;

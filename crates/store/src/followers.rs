@@ -1,7 +1,7 @@
-//! The followers of a store: which have asked for changes, and how far they are, in the file `followers.json`.
+//! The followers of a store, with their positions in its log, in the file `followers.json`.
 //!
-//! A version that was forgotten after a follower's position is kept from collection for some time, so that what the follower is just
-//! copying does not vanish. Losing the file loses nothing else: a follower that misses data reads the next changes.
+//! Collection spares a version that was forgotten after a follower's position for some time, because the follower may be copying
+//! it. Losing the file loses nothing else: a follower that misses data reads the next changes.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const FILE: &str = "followers.json";
 const FILE_LENGTH_MAX: u64 = 1 << 20;
 /// A follower that was silent for longer pins nothing.
 const LEASE_MS: i64 = 24 * 3_600_000;
-/// A follower at the same position is noted again after this time.
+/// While a follower's position stays the same, its last contact is written at most this often.
 const SEEN_STEP_MS: i64 = 30_000;
 
 /// The right to follow or promote with a store.

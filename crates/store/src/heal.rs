@@ -73,7 +73,7 @@ pub trait HealSource {
     fn find(&mut self, wanted: &WantedBlock) -> Result<Option<Vec<u8>>>;
 }
 
-/// What a source contributed.
+/// The contribution of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealedFrom {
     /// The source.
@@ -91,11 +91,11 @@ pub struct HealedFrom {
 /// The result of healing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealReport {
-    /// What the sources contributed, in the order in which they were tried.
+    /// The contributions of the sources, in the order in which they were tried.
     pub sources: Vec<HealedFrom>,
     /// Number of blocks, pages and boot sets that were stored again. Records are not counted: the catalog has them.
     pub healed: usize,
-    /// What no source has.
+    /// Blocks that no source has.
     pub lost: Vec<WantedBlock>,
     /// Versions that are complete again.
     pub whole: Vec<VersionName>,

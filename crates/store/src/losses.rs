@@ -1,7 +1,7 @@
-//! What damage in packs costs, pack by pack: a check reports one finding for each pack, however many frames and blocks it lost.
+//! The losses by damage, pack by pack: a check reports one finding for each pack, however many frames and blocks it lost.
 //!
-//! Only damage that a version, a boot set or the catalog's history is affected by is damage of the store. What nobody needs any more
-//! goes with the next collection that rewrites its pack.
+//! Damage counts only if it affects a version, a boot set or the catalog's history. Damaged data that nothing needs disappears when a
+//! collection rewrites its pack.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use platter_records::{PackId, VersionName};
 use crate::check::{Finding, Severity};
 use crate::health::BadPlace;
 
-/// What was lost, by pack. `None` stands for blocks that no known pack has.
+/// The losses, by pack. `None` stands for blocks that no known pack has.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     packs: BTreeMap<Option<PackId>, Loss>,

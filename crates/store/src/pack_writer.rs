@@ -25,7 +25,7 @@ pub(crate) struct PackWriter {
     directory: PackDirectory,
 }
 
-/// What the catalog stores about a sealed pack.
+/// The facts about a sealed pack that the catalog stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealedPack {
     pub(crate) id: PackId,

@@ -1,8 +1,9 @@
-//! Quotas: how much the images below a name may hold, and the check that every change passes which adds to them (design: quotas).
+//! Quotas limit how much the images below a name may hold (design: quotas). Every change that adds to these images passes the
+//! check here.
 //!
-//! What counts is a function of the counted recipes alone: each distinct block once, up to the last byte that a recipe uses of it,
-//! and each distinct page once, uncompressed. Neither what other images have nor how blocks share frames changes it, so nobody learns from
-//! a quota what others store.
+//! The count depends on the counted recipes alone: each distinct block counts once, up to the last byte that a recipe uses of it,
+//! and each distinct page once, uncompressed. It depends neither on other images nor on how blocks share frames, so a quota
+//! reveals nothing about what others store.
 //!
 //! A change is first tried without a check: it may be refused for another reason, or add nothing. If a limit concerns it, nothing
 //! happens, and the check walks recipes before the catalog is locked again. The commit compares: if a version or a quota was added

@@ -58,7 +58,7 @@ pub(crate) struct OpenedPack {
 #[derive(Debug)]
 pub(crate) struct BadFrame {
     pub(crate) error: Error,
-    /// What a second read has shown; `None` if the frame was known to be bad, or the error says nothing about its bytes.
+    /// The result of a second read; `None` if the frame was known to be bad, or the error says nothing about its bytes.
     pub(crate) condition: Option<Condition>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Piece {
     results: Vec<std::result::Result<FrameHeader, BadFrame>>,
 }
 
-/// What is reported to the caller, in order.
+/// A report to the caller, in order.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The pack could not be opened.
@@ -183,7 +183,7 @@ fn verify_pieces<I: Iterator<Item = PackToRead>>(reader: &Mutex<Reader<'_, I>>) 
     }
 }
 
-/// What the reader returns: a step, or a piece whose bytes are in the buffers.
+/// An item from the reader: a step, or a piece whose bytes are in the buffers.
 enum Unverified {
     Step(Step),
     Piece(UnverifiedPiece),

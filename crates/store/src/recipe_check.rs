@@ -13,7 +13,7 @@ use crate::block_lengths::BlockLengths;
 use crate::losses::Losses;
 use crate::store::Store;
 
-/// What the check of a recipe found.
+/// The result of checking a recipe.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedRecipe {
     /// The length of the disk.
@@ -29,7 +29,7 @@ pub(crate) struct CheckedRecipe {
 /// Checks the recipe with that score.
 ///
 /// # Errors
-/// What a check cannot take for damage.
+/// Errors other than damage.
 pub(crate) fn check_recipe(
     store: &Store,
     score: Score,

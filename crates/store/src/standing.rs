@@ -1,5 +1,5 @@
-//! What the store is among its copies, in its catalog. A follower, and a store that was replaced, refuse every change: each
-//! transaction compares. What only cares for the data goes on: collection, healing, quarantine.
+//! The role of a store among its copies, in its catalog. A follower and a replaced store refuse every change; each transaction
+//! checks this. Collection, healing and quarantine only maintain the data, and go on.
 //!
 //! The file `standing.json` has a copy, for a rebuild without catalog and log: a store that was replaced must not become an origin
 //! again. It is written after the commit, and lacks the position of a follower, which changes all the time, and lists of versions. When it is missing or

@@ -38,7 +38,7 @@ pub(crate) struct Progress {
     told: Mutex<Told>,
 }
 
-/// What a far source was told about this reader.
+/// The announcements to a far source about this reader.
 #[derive(Debug, Default)]
 struct Told {
     end: u64,

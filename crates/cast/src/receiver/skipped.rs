@@ -1,7 +1,7 @@
 //! Chunks of which symbols were dropped because no buffer was free.
 //!
-//! A receiver that is slower than the sender takes whole chunks and leaves out others: a buffer for the end of a chunk would
-//! only wait for the rest of it. Owns the number of dropped symbols of the last few chunks. Must never refuse a chunk that is
+//! A receiver that is slower than the sender receives whole chunks and skips others: a buffer with only the end of a chunk would
+//! be occupied until its beginning is sent again. Owns the number of dropped symbols of the last few chunks. Must never refuse a chunk that is
 //! sent from its start again.
 
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 const CHUNKS_MAX: usize = 64;
 /// A chunk may lack this many symbols: repair symbols restore them.
 const DROPPED_MAX: u32 = 64;
-/// A chunk starts again with a symbol below this one.
+/// A chunk is being sent from its start again if the symbol's number is below this.
 const START_SYMBOLS: u16 = 64;
 
-/// The numbers of dropped symbols, by wire number of the chunk.
+/// Counts of dropped symbols: pairs of the chunk's wire number and the count.
 #[derive(Debug, Default)]
 pub(crate) struct Skipped(VecDeque<(u32, u32)>);
 

@@ -1,4 +1,4 @@
-//! What a capture already knows: the version from which a disk started, and where it was written since.
+//! The base of a capture: the version from which a disk started, and the ranges that were written since.
 //!
 //! It decides which parts of a cut are copied from the version unread, and which are cut anew
 //! (design: overlays). It must never copy an entry over a byte that was written.
@@ -14,7 +14,7 @@ pub type EntriesOf<'a> = dyn Fn(Extent) -> Result<Vec<Entry>> + Sync + 'a;
 pub struct Base<'a> {
     /// The contents of the version; gaps read as zeros.
     pub entries: &'a EntriesOf<'a>,
-    /// What was written since.
+    /// The ranges that were written since.
     pub changed: &'a Extents,
 }
 

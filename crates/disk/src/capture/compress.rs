@@ -16,7 +16,7 @@ pub(super) struct Full {
     pub(super) frame: FrameBuilder,
 }
 
-/// What was added to the store.
+/// Counts of the data added to the store.
 #[derive(Default)]
 pub(super) struct Appended {
     /// Stored bytes.

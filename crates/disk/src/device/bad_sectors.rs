@@ -43,7 +43,7 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
         Self { disk, skips, bad: Mutex::default() }
     }
 
-    /// What could not be read so far.
+    /// The ranges that could not be read so far.
     pub fn bad(&self) -> Extents {
         let sector = u64::from(self.disk.sector_size());
         let bad = self.bad.lock();

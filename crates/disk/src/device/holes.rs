@@ -37,7 +37,7 @@ pub(crate) fn has_data(file: &File, length: u64) -> bool {
     length > 0 && !matches!(rustix::fs::seek(file, SeekFrom::Data(0)), Err(rustix::io::Errno::NXIO))
 }
 
-/// What changes when a file changes: length, modification time, change time.
+/// Returns values that change with the file: length, modification time, change time.
 fn identity(file: &File) -> io::Result<(u64, [i64; 4])> {
     let metadata = file.metadata()?;
     let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];

@@ -23,7 +23,7 @@ pub struct Watch<'s> {
     starts: Vec<(u64, Option<Vec<u8>>)>,
 }
 
-/// What changes when a source is written.
+/// Values that change when a source is written.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     /// Length, modification time and change time of a regular file.

@@ -36,7 +36,7 @@ const SAMPLES_PER_MATCH: usize = 8;
 /// How far behind a sampled position a block is searched for.
 const SAMPLE_SPAN: u64 = 4 << 20;
 
-/// What a machine already has of a disk, or of a range of it.
+/// The part of a disk, or of a range of it, that a machine already has.
 #[derive(Debug, Default)]
 pub struct Delta {
     /// Verified ranges of the target.

@@ -1,5 +1,5 @@
-//! What an install makes of a range of the disk: the entries of the recipe, and zeros for free space if that is
-//! to be zeroed.
+//! The wanted contents of a range of the disk: the entries of the recipe, and zeros for free space if that is to be
+//! zeroed.
 
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{OnLost, PageSource, Recipe};

@@ -66,12 +66,12 @@ pub(super) fn matches_on(disk: &dyn DiskRead, domain: Domain, claim: &Claim) -> 
     reader.load(std::slice::from_ref(claim)).is_ok() && reader.is_right(claim)
 }
 
-/// What was found so far, in any order.
+/// The ranges compared so far, in any order.
 #[derive(Default)]
 struct HeldRanges {
     held: Vec<Extent>,
     stale: Vec<Extent>,
-    /// What could not be read.
+    /// Ranges that could not be read.
     unreadable: Vec<Extent>,
     delta: Delta,
 }

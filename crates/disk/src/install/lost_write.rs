@@ -5,7 +5,7 @@ use std::{error, fmt};
 
 use platter_image::Error;
 
-/// What was written to the target is not there.
+/// The target does not return the written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostWrite;
 

@@ -14,7 +14,7 @@ const READ_ALIGNMENT: u64 = AlignedBuffer::ALIGNMENT as u64;
 pub(super) struct Pieces<'a> {
     disk: &'a dyn DiskRead,
     buffer: Option<AlignedBuffer>,
-    /// What was read: ranges of the disk, and where they are in the buffer; ascending.
+    /// The ranges of the disk that were read, each with its offset in the buffer; ascending.
     runs: Vec<(Extent, usize)>,
 }
 

@@ -191,7 +191,7 @@ impl Segment {
 }
 
 impl Filled {
-    /// What to write: ranges of the disk with their bytes.
+    /// Ranges of the disk to write, with their bytes.
     pub(super) fn data(&self) -> impl Iterator<Item = (Extent, &[u8])> {
         self.runs.iter().map(|run| {
             let at = (run.offset - self.start) as usize;

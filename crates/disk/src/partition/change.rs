@@ -34,7 +34,7 @@ pub struct Grown {
 /// An offset on the disk, and the bytes to write there.
 pub(super) type Write = (u64, Vec<u8>);
 
-/// What to write to change a table.
+/// The writes that change a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableChange {
     /// Offsets and bytes in writing order: backups first, so that a crash leaves the old table intact.
@@ -45,7 +45,7 @@ pub struct TableChange {
     pub grown: Option<Grown>,
     /// Whether ids are replaced.
     pub replaces_ids: bool,
-    /// What was left unchanged, and why.
+    /// Notes about what was left unchanged, and why.
     pub notes: Vec<String>,
 }
 

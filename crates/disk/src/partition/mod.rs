@@ -194,7 +194,7 @@ impl PartitionTable {
     }
 }
 
-/// What a range of the disk is, for finding overlaps.
+/// The kind of a range of the disk, for finding overlaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Area {
     /// Sectors of the table itself.

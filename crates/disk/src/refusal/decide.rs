@@ -97,10 +97,10 @@ pub(super) struct MountedFrom {
     pub(super) is_writable: bool,
 }
 
-/// What is known about a device.
+/// Facts about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Evidence {
-    /// What it is, if it cannot be a disk.
+    /// Its kind, if it cannot be a disk.
     pub(super) wrong_kind: Option<&'static str>,
     pub(super) mounted: Vec<MountedFrom>,
     /// Devices used as swap.
@@ -138,7 +138,7 @@ pub(super) enum Agreement {
     Absent,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Go on.
@@ -149,7 +149,7 @@ pub(super) enum Step {
     Refuse,
 }
 
-/// What to do with a target that does or does not hold data.
+/// Decides about a target that does or does not hold data.
 pub(super) fn overwrite(holds_data: bool, agreement: Agreement) -> Step {
     match (holds_data, agreement) {
         (false, _) | (true, Agreement::Given) => Step::Write,

@@ -1,4 +1,4 @@
-//! What the kernel reports about block devices: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`, as parsed
+//! The kernel's reports about block devices: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`, as parsed
 //! tables.
 
 use std::collections::HashMap;
@@ -106,12 +106,12 @@ pub(super) struct Block {
     pub(super) length: u64,
 }
 
-/// What finally holds the bytes of a device.
+/// The storage at the bottom of a stack of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Base {
     Device(DeviceNumber),
     File(FileIdentity),
-    /// A file that has no name any more, or none here.
+    /// A file that was deleted, or whose path does not exist in this mount namespace.
     Nameless(PathBuf),
 }
 

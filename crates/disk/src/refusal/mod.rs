@@ -25,7 +25,7 @@ pub use decide::{Reason, Refusal};
 
 use crate::device::{Identity, NodeKind, block_geometry, has_data};
 
-/// What an image requires of the disk it is written to.
+/// Requirements of an image for its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGeometry {
     /// Bytes that must fit.
@@ -40,7 +40,7 @@ pub type NameImage = fn(first: &[u8], last: &[u8]) -> Option<&'static str>;
 /// The bytes at each end of a file by which an image is recognized.
 pub const IMAGE_END_LENGTH: u64 = 512;
 
-/// What a target is checked against.
+/// The conditions that a target must meet.
 #[derive(Clone, Debug, Default)]
 pub struct TargetCheck<'a> {
     /// The image. `None` while it is unknown, before a cast is joined: then everything else is checked.
@@ -110,7 +110,7 @@ fn hold(path: &Path) -> Result<Option<File>> {
     File::open(path).map(Some).context(|| format!("opening {} to examine its contents", path.display()))
 }
 
-/// What would be overwritten: the contents of a block device, or of a file with data.
+/// Examines the contents that would be overwritten: those of a block device, or of a file with data.
 fn look(
     path: &Path,
     file: &File,

@@ -24,7 +24,7 @@ pub struct FuseState {
     pub(super) handles: HandlesState,
 }
 
-/// What programs have open.
+/// The nodes that programs have open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HandlesState {
     /// The number of the next handle.

@@ -1,4 +1,4 @@
-//! What trees and files claim, and the check that the extent tree lists all of it.
+//! The extents that trees and files claim, and the check that the extent tree lists all of them.
 
 use std::collections::BTreeMap;
 

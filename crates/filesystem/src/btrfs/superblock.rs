@@ -20,10 +20,11 @@ const FLAG_SEED: u64 = 1 << 32;
 
 const INCOMPAT_METADATA_UUID: u64 = 0x400;
 const INCOMPAT_ZONED: u64 = 0x1000;
-/// Everything up to RAID1 with three and four copies, except raid stripe trees and the like; simple quotas.
+/// Known incompatible features: those up to bit 11 (RAID1 with three and four copies), and simple quotas. Zoned mode, raid
+/// stripe trees and others are missing.
 const INCOMPAT_KNOWN: u64 = 0xfff | 0x1_0000;
 const READ_ONLY_BLOCK_GROUP_TREE: u64 = 8;
-/// The tree of free space and whether it is valid, fs-verity, the tree of block groups.
+/// Known read-only compatible features: the free space tree and its valid flag, fs-verity, the block group tree.
 const READ_ONLY_KNOWN: u64 = 0xf;
 
 /// The root of a tree.
@@ -34,7 +35,7 @@ pub(super) struct Root {
     pub(super) generation: u64,
 }
 
-/// What the reader needs of a superblock.
+/// The fields of a superblock that the reader uses.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     pub(super) checksum: Checksum,

@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) count: u64,
 }
 
-/// What was claimed so far.
+/// The claims so far.
 pub(crate) struct Claims<'c, 'd> {
     clusters: &'c Clusters<'d>,
     claimed: ClusterSet,

@@ -44,7 +44,7 @@ impl Width {
     }
 }
 
-/// What the entry of a cluster says.
+/// The meaning of a cluster's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The cluster is free.
@@ -96,7 +96,7 @@ impl Table {
         }
     }
 
-    /// What follows a cluster.
+    /// Returns the meaning of a cluster's entry.
     pub(crate) fn next(&self, cluster: u64) -> Next {
         let (entry, last) = (self.entry(cluster), self.width.last());
         match entry {

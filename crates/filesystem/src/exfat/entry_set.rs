@@ -36,7 +36,7 @@ pub(super) struct Stream {
     pub(super) is_one_piece: bool,
 }
 
-/// What a set of entries says.
+/// The meaning of a set of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// The allocation bitmap.
@@ -128,7 +128,7 @@ fn file(set: &[u8]) -> Result<Option<Entry>> {
     })
 }
 
-/// What a complete set says of a file or directory.
+/// A file or directory, as a complete set describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileSet {
     pub(super) is_directory: bool,

@@ -1,4 +1,4 @@
-//! What all inodes claim, and which inodes exist: everything with which the bitmaps must agree.
+//! The blocks that inodes claim, and the inodes that exist. The bitmaps must agree with both.
 
 use platter_image::{Error, Extent, Result};
 
@@ -16,7 +16,7 @@ const BAD_BLOCKS: u32 = 1;
 /// The inode with blocks reserved for growing the group descriptors.
 const RESIZE: u32 = 7;
 
-/// What all inodes claim.
+/// The claims of all inodes.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// Contents of regular files, unordered; consecutive runs of a file are joined.

@@ -12,7 +12,7 @@ const ATTRIBUTES_LONG: u8 = 0x0f;
 const UNITS: [usize; 13] = [1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30];
 /// The most entries of a long name.
 const PARTS_MAX: u8 = 20;
-/// Systems store names of lower case as if they were of upper case, with these flags at 12.
+/// Flags at offset 12: the base or the extension, stored in upper case, is shown in lower case.
 const LOWER_BASE: u8 = 8;
 const LOWER_EXTENSION: u8 = 16;
 

@@ -41,7 +41,7 @@ pub(crate) struct PhysicalVolume {
     pub(crate) data: Extent,
 }
 
-/// What was found out about all physical volumes of a disk.
+/// The results for all physical volumes of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     pub(crate) physical: Vec<PhysicalVolume>,

@@ -17,7 +17,7 @@ const EXTENSION_VERSION_MAX: u32 = 2;
 /// The flag of the extension: a group uses the volume.
 const EXTENSION_FLAGS_KNOWN: u32 = 1;
 
-/// What the label says. All places are offsets on the volume.
+/// The contents of a label. All places are offsets on the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     /// The sector of the label.

@@ -10,7 +10,7 @@ use crate::file_runs::FileRuns;
 /// A volume with more runs is not checked: they would take too much memory.
 const RUNS_MAX: usize = 1 << 22;
 
-/// What was claimed so far.
+/// The claims so far.
 pub(super) struct Claims<'c, 'd> {
     clusters: &'c Clusters<'d>,
     /// All runs, unordered.

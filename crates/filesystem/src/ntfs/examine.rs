@@ -101,7 +101,7 @@ impl Ntfs<'_> {
     }
 }
 
-/// What the records in use say.
+/// A summary of the records in use.
 struct Records<'c, 'd> {
     claims: Claims<'c, 'd>,
     /// The volatile files.

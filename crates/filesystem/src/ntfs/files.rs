@@ -263,7 +263,7 @@ impl FileTree for Files<'_> {
     }
 }
 
-/// What a file's own record says.
+/// The fields of a file's base record.
 struct Facts {
     is_directory: bool,
     flags: u32,

@@ -8,7 +8,7 @@ const TAG_LINUX_SYMLINK: u32 = 0xa000_001d;
 /// Tag, length of the data, and two unused bytes.
 const HEADER: usize = 8;
 
-/// What a reparse point says.
+/// The meaning of a reparse point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reparse {
     /// A link to this target.

@@ -19,7 +19,7 @@ const PIECE_LENGTH: u64 = 1 << 20;
 /// A longer directory is not read.
 const DIRECTORY_LENGTH_MAX: u64 = 1 << 30;
 
-/// What was claimed so far.
+/// The claims so far.
 pub(super) struct Claims<'v, 'd> {
     volume: &'v Volume<'d>,
     pub(super) claimed: ClusterSet,

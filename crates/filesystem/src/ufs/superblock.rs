@@ -39,7 +39,7 @@ pub(super) enum Version {
     Two,
 }
 
-/// What the reader needs of a superblock. Its numbers fit together ([`Superblock::parse`]). Places in a group are
+/// The fields of a superblock that the reader uses. [`Superblock::parse`] has checked that they are consistent. Places in a group are
 /// fragments after its start.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
@@ -154,7 +154,7 @@ impl Superblock {
         }
     }
 
-    /// What does not fit together. Whatever is used to calculate with has been compared before.
+    /// Returns the first contradiction between fields. The fields used in the calculations were checked before.
     fn contradiction(&self, summary_length: u64) -> Option<&'static str> {
         let (size, fragment) = (self.block_size, self.fragment_size);
         if !BLOCK_SIZES.contains(&size) || !size.is_power_of_two() {

@@ -1,4 +1,4 @@
-//! What trees and inodes claim, and the check that nothing of it is free.
+//! The blocks that trees and inodes claim, and the check that none of them is free.
 
 use platter_image::{Error, Extent, Extents, Result};
 
@@ -19,7 +19,7 @@ const REFERENCE_COUNTS: Kind =
 /// A filesystem with more claims besides files is not read: they would take more than 512 MiB of memory.
 const CLAIMS_MAX: usize = 1 << 25;
 
-/// What was claimed. All offsets are those of the device.
+/// The claimed blocks. All offsets are those of the device.
 pub(super) struct Claims<'v, 'd> {
     volume: &'v Volume<'d>,
     free: &'v Extents,

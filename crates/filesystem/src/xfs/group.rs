@@ -25,7 +25,7 @@ pub(super) struct Root {
     pub(super) levels: u32,
 }
 
-/// What the headers of a group say.
+/// The fields of a group's headers that the reader uses.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) number: u32,

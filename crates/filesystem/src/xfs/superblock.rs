@@ -38,7 +38,7 @@ const INCOMPAT_KNOWN: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80;
 /// Attributes in the log, which matter to a log with changes only.
 const LOG_INCOMPAT_KNOWN: u32 = 0x1;
 
-/// What the reader needs of a superblock. Its numbers fit together ([`Superblock::parse`]).
+/// The fields of a superblock that the reader uses. [`Superblock::parse`] has checked that they are consistent.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     pub(super) block_size: u32,

@@ -1,15 +1,15 @@
-//! Copies of a disk, told from boots by the recipe of the version.
+//! Distinguishes copies of a disk from boots, with the recipe of the version.
 //!
-//! A copy may leave out the holes of the disk, so what it reads can lie in many separate places, as what a boot reads does.
-//! But a copy ends a place only where data ends, or where one of its threads has come to: here, only places that end in the
-//! middle of data count ([`platter_vdisk::has_places_of_a_boot`]).
+//! A copy may skip the holes of the disk, so its reads can lie in many separate ranges, like those of a boot. But a range of a
+//! copy ends only where data ends, or at the position of one of its threads. So only ranges that end in the middle of data
+//! count ([`platter_vdisk::has_places_of_a_boot`]).
 
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{Extent, Result, Score};
 use platter_vdisk::{RangeSet, has_places_of_a_boot};
 
-/// Whoever reads more than so many eighths of the data, in whatever order, copies the disk.
+/// Reads of more than this many eighths of the data are a copy of the disk, in whatever order.
 const EIGHTHS_MAX: u64 = 6;
 
 /// Whether reads of these ranges of a version are a copy, and not a boot. `allocated_bytes` is what the version holds.

@@ -10,7 +10,7 @@ use super::table::{self, HOARD, PACKS, VERSIONS, number, text};
 use super::{Catalog, Change, PackRow, PackState, failed};
 use platter_records::{PackChange, Version};
 
-/// What the catalog refers to, and its packs, read in one transaction.
+/// The roots that the catalog refers to, and its packs, read in one transaction.
 #[derive(Debug)]
 pub(crate) struct CatalogRoots {
     /// All versions, ordered by image and number.

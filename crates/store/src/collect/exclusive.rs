@@ -1,4 +1,4 @@
-//! What each image costs: the bytes of blocks that no other image needs, which forgetting it would free.
+//! The cost of each image: the bytes of blocks that no other image needs, which forgetting it would free.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use platter_collection::merge_owners;
 use platter_pack::{PackDirectory, read_directory};
 use platter_records::ImageName;
 
-/// What an image costs.
+/// The cost of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ImageCost {
     /// The image.

@@ -42,7 +42,7 @@ impl Ids {
     }
 }
 
-/// What was marked so far.
+/// The blocks marked so far.
 #[derive(Debug)]
 pub(super) struct Marking<'a> {
     store: &'a Store,

@@ -13,7 +13,7 @@ use platter_records::Version;
 /// Lists further scores whose recipes must stay, such as those below overlays. Called while the catalog is locked.
 pub type MoreRoots<'a> = &'a dyn Fn() -> Result<Vec<Score>>;
 
-/// What must stay.
+/// The roots of marking: what they refer to must stay.
 #[derive(Debug)]
 pub(crate) struct Roots {
     pub(super) versions: Vec<Version>,

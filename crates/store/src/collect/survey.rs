@@ -1,4 +1,4 @@
-//! What each pack is still needed for. Reads the directories of packs, not the index.
+//! The needed blocks of each pack. Reads the directories of packs, not the index.
 //!
 //! Every live block gets a home: one pack that keeps it. Other copies of the block are not needed. Packs with much live data
 //! become homes first, so that the others empty out. A bad frame is a home only if no sound frame has the block: the last copy is

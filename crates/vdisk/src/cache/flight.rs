@@ -69,7 +69,7 @@ impl Flight {
 #[derive(Default)]
 pub(super) struct Flights(Mutex<HashMap<FrameKey, Arc<Flight>>>);
 
-/// What a thread has to do for a frame.
+/// The role of a thread in reading a frame.
 pub(super) enum Role<'a> {
     /// Read it; others wait until this is dropped.
     Lead(Lead<'a>),

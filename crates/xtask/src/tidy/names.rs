@@ -81,7 +81,9 @@ mod tests {
         let second = ("crates/b/src/cut.rs", "use a::Part;\n\nenum Part<'a> {}\nenum Place {}\n");
         assert_eq!(
             found(&[one, second]),
-            ["crates/b/src/cut.rs:3: a second type Part, besides that of crates/a/src/lib.rs:2: say what it is"]
+            [
+                "crates/b/src/cut.rs:3: a second type Part, besides that of crates/a/src/lib.rs:2: say what it is"
+            ]
         );
     }
 }

@@ -1,11 +1,11 @@
-//! The memory of a node that fetches more than it may keep in memory, as when it fetches the hoard.
+//! Memory use of a node that fetches more than fits into its memory, for example the hoard.
 
 use std::sync::OnceLock;
 
 use super::*;
 use crate::driver::shelf::ShelfLimits;
 
-/// Requests to a near origin are as long.
+/// The length of a request to a near origin.
 const REQUEST: u64 = 1 << 20;
 const LIMITS: ShelfLimits =
     ShelfLimits { bytes_max: 8 << 20, read_bytes_max: 1 << 19, ahead_bytes_max: 2 << 20 };
