@@ -3,7 +3,7 @@
 # captured one after the other, also when one of the clients is killed.
 . "$(dirname "$0")/lib.sh"
 
-DISKS=6
+DISKS=8
 suite_cleanup() { [ -z "$ORIGIN" ] || kill -KILL "$ORIGIN" 2>/dev/null; }
 
 file_tree "$WORK/tree" 40 together
@@ -60,6 +60,35 @@ stop_origin TERM
 check "origin: every disk is right" has_all
 
 check_exit "$EXIT_USAGE" "an origin waits by itself" env PLATTER_SERVER="unix:$SOCKET" "$PLATTER" --retry-lock 1m images
+
+# A command on the store of an origin that is writing it.
+STORE=$WORK/held
+platter init >/dev/null
+platter capture "$WORK/disk-1" lab/disk-1 >/dev/null
+start_origin
+mkfifo "$WORK/slow"
+"$PLATTER" --server "unix:$SOCKET" capture --raw - lab/slow <"$WORK/slow" >"$WORK/slow.log" 2>&1 &
+SLOW=$!
+exec 9>"$WORK/slow"
+head -c 40000000 "$WORK/disk-3" >&9
+is_held() { ! flock --nonblock "$STORE/lock" true; }
+check "an origin writes its store while a client sends a disk" until_true 60 is_held
+check "a capture into that store goes through the origin" platter capture "$WORK/disk-2" lab/disk-2
+check "clone, too" platter clone lab/disk-2 lab/clone
+check "rename, too" platter rename lab/clone lab/renamed
+check "protect, too" platter protect lab/disk-1@1
+check "lock, too" platter lock take lab/renamed --holder somebody
+check "forget, too" platter forget lab/renamed --all
+check "quota, too" platter quota lab 1T
+check "gc, too" platter gc --keep-trash 0 --yes
+check_exit "$EXIT_FAILED" "with --retry-lock, a command waits" platter --retry-lock 1s rename lab/disk-1 lab/other
+check "all of them did so while the origin was writing" is_held
+exec 9>&-
+check "the slow client finishes" wait "$SLOW"
+check "the log says that they came through the origin" \
+	sh -c "'$PLATTER' --store '$STORE' --json log | jq -s -e '[.[] | select(.action == \"publish\") | .from] | .[0] == \"local\" and all(.[1:][]; . != \"local\")'"
+stop_origin TERM
+check "the right bytes" sh -c "'$PLATTER' --store '$STORE' --quiet export lab/disk-2 '$WORK/exported-2' && cmp '$WORK/exported-2' '$WORK/disk-2'"
 
 STORE=$WORK/killed
 platter init >/dev/null
