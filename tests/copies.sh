@@ -166,4 +166,19 @@ check "a damaged block at the target is mended" at damaged pull --verify-known l
 check "(it is whole)" is_version damaged lab/large "$WORK/large"
 check "and can be pushed" at damaged push lab/large "$WORK/seventh"
 stop_origin TERM
+
+# A copy that was made with other tools.
+cp -a "$WORK/seventh" "$WORK/copied"
+says_moved() { at "$1" check | grep -q "generation 2: .* copied or moved here from $WORK/$2 " && at_json "$1" copies | jq -e '.home.generation == 2'; }
+check "a copy is not noticed before it is written" sh -c "! '$PLATTER' --store '$WORK/copied' check | grep generation"
+at copied clone lab/large lab/clone >/dev/null
+check "a directory that was copied is noticed" says_moved copied seventh
+at seventh clone lab/large lab/clone >/dev/null
+check "the original says nothing" sh -c "! '$PLATTER' --store '$WORK/seventh' check | grep generation"
+rm "$WORK/copied/home.json"
+at copied rename lab/clone lab/renamed >/dev/null
+check "without home.json it counts as created there" sh -c "! '$PLATTER' --store '$WORK/copied' check | grep generation"
+mv "$WORK/copied" "$WORK/moved"
+at moved rename lab/renamed lab/clone >/dev/null
+check "a directory that was moved is noticed" says_moved moved copied
 finish

@@ -212,18 +212,20 @@ for n in $(seq "$kills"); do
 	serve o
 	URL=unix:$WORK/o.sock
 	new_store p
+	rm -f "$WORK/p.follow"
 	follow p "$URL"
 	(
 		for k in $(seq 40); do
 			random $((4096 * (50 + $(number "length $n $k" 700)))) "$n $k" >"$WORK/many-$k"
 			through o capture --raw "$WORK/many-$k" "lab/k$k" >/dev/null 2>&1 || exit 0
-			echo "$k" >>"$WORK/captured"
+			echo "${EPOCHREALTIME%.*} lab/k$k@1" >>"$WORK/captured"
 		done
 	) &
 	PROCESS[captures]=$!
 	: >"$WORK/captured"
-	sleep "$(awk "BEGIN { print 1 + $(number "kill $n" 2500) / 1000 }")"
+	sleep "$(awk "BEGIN { print 1 + $(number "kill $n" 4000) / 1000 }")"
 	end "serve o" KILL
+	killed=${EPOCHREALTIME%.*}
 	end captures KILL
 	end "follow p" KILL
 	check "kill $n: promoted without the origin" at_json p promote --without-origin --address "unix:$WORK/p.sock"
@@ -236,13 +238,17 @@ for n in $(seq "$kills"); do
 	arrived=$((${arrived:-0} + count))
 	check "kill $n: all $count versions that arrived have the right bytes (of $(wc -l <"$WORK/captured") captured)" [ "$wrong" = 0 ]
 	check "kill $n: the store is sound" at p check --read-data
-	jq -r '.missing[]' "$WORK/promoted" >"$WORK/missing" || not_ok "kill $n: promote says what is missing"
-	wrong=0
-	while read -r name; do
-		case $name in "boot set of "*) continue ;; esac
-		has_not p "$name" || wrong=$((wrong + 1))
-	done <"$WORK/missing"
-	check "kill $n: what is named as missing ($(wc -l <"$WORK/missing")) is missing" [ "$wrong" = 0 ]
+	at_json p images | jq -r '"\(.image)@1"' | sort >"$WORK/present"
+	check "kill $n: what the follower had reported as copied is there" \
+		sh -c "grep -oE '^copied lab/k[0-9]+@1\$' '$WORK/p.follow' | cut -c 8- | sort | comm -23 - '$WORK/present' | { ! grep .; }"
+	jq -r '.missing[]' "$WORK/promoted" | sort >"$WORK/missing" || not_ok "kill $n: promote says what is missing"
+	named=$((${named:-0} + $(wc -l <"$WORK/missing")))
+	check "kill $n: what is named as missing ($(wc -l <"$WORK/missing")) is missing" \
+		sh -c "grep ^lab/ '$WORK/missing' | comm -12 - '$WORK/present' | { ! grep .; }"
+	# Only the last second may be unknown; times here are whole seconds.
+	awk -v until="$((killed - 2))" '$1 <= until { print $2 }' "$WORK/captured" | sort >"$WORK/known"
+	check "kill $n: each of the $(wc -l <"$WORK/known") versions of more than two seconds before is there or named as missing" \
+		sh -c "sort -m '$WORK/present' '$WORK/missing' | comm -23 '$WORK/known' - | { ! grep .; }"
 	serve p
 	serve o
 	check "kill $n: the former origin learns of it when it returns" until_true 10 sh -c "'$PLATTER' --store '$WORK/o' copies | grep -q 'replaced by'"
@@ -252,4 +258,5 @@ for n in $(seq "$kills"); do
 	end "serve p" TERM
 done
 check "versions had arrived before the kills ($arrived)" [ "$arrived" -gt 0 ]
+[ "${PLATTER_SIZE:-quick}" != full ] || check "versions were named as missing ($named)" [ "$named" -gt 0 ]
 finish

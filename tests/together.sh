@@ -3,7 +3,7 @@
 # captured one after the other, also when one of the clients is killed.
 . "$(dirname "$0")/lib.sh"
 
-DISKS=6
+DISKS=8
 suite_cleanup() { [ -z "$ORIGIN" ] || kill -KILL "$ORIGIN" 2>/dev/null; }
 
 file_tree "$WORK/tree" 40 together
@@ -61,12 +61,46 @@ check "origin: every disk is right" has_all
 
 check_exit "$EXIT_USAGE" "an origin waits by itself" env PLATTER_SERVER="unix:$SOCKET" "$PLATTER" --retry-lock 1m images
 
+# A command on the store of an origin that is writing it.
+STORE=$WORK/held
+OTHER_SOCKET=$SOCKET
+SOCKET=$STORE/serve.sock
+platter init >/dev/null
+platter capture "$WORK/disk-1" lab/disk-1 >/dev/null
+start_origin
+random 200000000 slow >"$WORK/slow"
+"$PLATTER" --server "unix:$SOCKET" capture --raw "$WORK/slow" lab/slow >"$WORK/slow.log" 2>&1 &
+SLOW=$!
+is_held() { ! flock --nonblock "$STORE/lock" true; }
+check "an origin writes its store for a client" until_true 60 is_held
+kill -STOP "$SLOW"
+check "a capture into that store goes through the origin" platter capture "$WORK/disk-2" lab/disk-2
+check "clone, too" platter clone lab/disk-2 lab/clone
+check "rename, too" platter rename lab/clone lab/renamed
+check "protect, too" platter protect lab/disk-1@1
+check "lock, too" platter lock take lab/renamed --holder somebody
+check "release, too" platter lock release lab/renamed --holder somebody
+check "forget, too" platter forget lab/renamed --all
+check "quota, too" platter quota set lab 1T
+check "gc, too" platter gc --keep-trash 0 --yes
+check_exit "$EXIT_FAILED" "with --retry-lock, a command waits" platter --retry-lock 1s rename lab/disk-1 lab/other
+check "all of them did so while the origin was writing" is_held
+kill -CONT "$SLOW"
+check "the slow client finishes" wait "$SLOW"
+check "the log says that they came through the origin" \
+	sh -c "'$PLATTER' --store '$STORE' --json log | jq -s -e '[.[] | select(.action == \"publish\") | .from] | .[0] == \"local\" and all(.[1:][]; . != \"local\")'"
+stop_origin TERM
+check "the right bytes" sh -c "'$PLATTER' --store '$STORE' --quiet export lab/disk-2 '$WORK/exported-2' && cmp '$WORK/exported-2' '$WORK/disk-2'"
+
+SOCKET=$OTHER_SOCKET
+# The client that is killed is one of the eight.
 STORE=$WORK/killed
 platter init >/dev/null
 start_origin
-"$PLATTER" --server "unix:$SOCKET" capture "$WORK/disk-1" lab/lost >/dev/null 2>&1 &
+"$PLATTER" --server "unix:$SOCKET" capture "$WORK/disk-$DISKS" lab/lost >/dev/null 2>&1 &
 LOST=$!
 has_sent() { [ "$(stored "$STORE")" -gt 1000000 ] || ! kill -0 "$LOST"; }
+DISKS=$((DISKS - 1))
 capture_all "$PLATTER" --server "unix:$SOCKET" >"$WORK/others.log" 2>&1 &
 OTHERS=$!
 until_true 60 has_sent

@@ -21,8 +21,7 @@ pub fn collect(
     bases: OverlayBases<'_>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<CollectReport> {
-    let opened = OpenStore::open_reader(location)?;
-    let reader = match opened.opened() {
+    let reader = match OpenStore::open_reader(location)?.changer()? {
         Opened::Local(reader) => reader,
         Opened::Remote(store) => {
             tell("collecting");

@@ -98,7 +98,7 @@ pub use platter_signing::{
     SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,
 };
 pub use platter_store::{
-    CheckOptions, CheckReport, CollectRequest, Finding, HealReport, HealedFrom, ImageCost, KnownCheck,
+    CheckOptions, CheckReport, CollectRequest, Finding, HealReport, HealedFrom, Home, ImageCost, KnownCheck,
     RebuildReport, RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, WantedBlock,
     missing_blocks, rebuild,
 };

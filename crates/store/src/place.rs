@@ -36,9 +36,13 @@ pub struct StorePlace {
     pack_length_target: u64,
     index_limits: IndexLimits,
     lock_wait: Option<Duration>,
+    long_log: u64,
     catalog: CatalogFiles,
     actor: Arc<Actor>,
 }
+
+/// Minimum length in bytes at which a change log is replaced by a shorter one.
+const LONG_LOG: u64 = 8 << 20;
 
 /// The file names of a catalog and its change log.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +105,7 @@ impl StorePlace {
             pack_length_target: PACK_LENGTH_TARGET,
             index_limits,
             lock_wait: None,
+            long_log: LONG_LOG,
             catalog,
             actor,
         }
@@ -162,8 +167,27 @@ impl StorePlace {
         self.lock_wait
     }
 
+    /// Whether a process holds the writer lock now; false if that cannot be found out.
+    pub fn is_being_written(&self) -> bool {
+        let path = self.lock_file();
+        self.vfs.exists(&path).is_ok_and(|exists| exists)
+            && self.vfs.lock(&path).is_ok_and(|lock| lock.is_none())
+    }
+
     pub(crate) fn index_limits(&self) -> IndexLimits {
         self.index_limits
+    }
+
+    /// Replaces the change log by a copy of the catalog's rows when it has more than this many bytes, and has grown to twice its first
+    /// length; 8 MiB otherwise.
+    #[must_use]
+    pub fn with_long_log(mut self, bytes: u64) -> Self {
+        self.long_log = bytes;
+        self
+    }
+
+    pub(crate) fn long_log(&self) -> u64 {
+        self.long_log
     }
 
     pub(crate) fn pack_length_target(&self) -> u64 {

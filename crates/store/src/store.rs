@@ -22,6 +22,7 @@ use crate::accounts::Accounts;
 use crate::block_index::BlockIndex;
 use crate::catalog::{Beginning, Catalog, PackRow, PackState, create_log, remove_catalog};
 use crate::health::Health;
+use crate::home;
 use crate::pack_set::{Pack, PackSet};
 use crate::place::{Format, StorePlace};
 use crate::readers::Registration;
@@ -175,7 +176,9 @@ impl Store {
     pub fn open_writer(place: &StorePlace) -> Result<Self> {
         place.read_format()?;
         let lock = take_lock(place)?;
-        Self::open_writer_adopting(place, Arc::from(lock), &Adopt::Interrupted)
+        let store = Self::open_writer_adopting(place, Arc::from(lock), &Adopt::Interrupted)?;
+        home::note(place);
+        Ok(store)
     }
 
     /// As [`Store::open_writer`], with a lock that the caller holds.

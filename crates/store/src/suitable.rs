@@ -19,7 +19,9 @@ pub(crate) fn refuse_others(place: &StorePlace, dir: &Path) -> Result<()> {
 
 /// Returns an error if a directory holds anything that an interrupted init does not leave.
 pub(crate) fn refuse_strangers(place: &StorePlace) -> Result<()> {
-    const OURS: [&str; 11] = [
+    const OURS: [&str; 13] = [
+        "home.json",
+        "home.json.new",
         "keys.json",
         "keys.json.new",
         "lock",

@@ -17,6 +17,8 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 pub use directories::{create_dirs, remove_if_there};
 pub use os::OsVfs;
 pub use whole::{read_whole, replace};
@@ -36,6 +38,17 @@ pub enum OpenMode {
 
 /// The mode bits that grant access to a file's group and to all other users.
 pub const OTHERS: u32 = 0o077;
+
+/// Where a directory is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// The id of the machine; empty if it has none.
+    pub machine: String,
+    /// The absolute path, without links. Bytes that are not UTF-8 are replaced.
+    pub path: String,
+    /// The number of its inode.
+    pub inode: u64,
+}
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,6 +152,15 @@ pub trait Vfs: Debug + Send + Sync {
     /// System errors.
     fn identity(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
         let _ = path;
+        Ok(None)
+    }
+
+    /// Returns where a directory is; `None` if that is unknown. A copy of it, or the directory after it was moved, is elsewhere.
+    ///
+    /// # Errors
+    /// System errors.
+    fn location(&self, dir: &Path) -> io::Result<Option<Location>> {
+        let _ = dir;
         Ok(None)
     }
 

@@ -12,12 +12,15 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::{Entry, OTHERS, OpenMode, Vfs, VfsFile, write_zeros};
+use crate::{Entry, Location, OTHERS, OpenMode, Vfs, VfsFile, write_zeros};
 
 /// The mode of a new file.
 const FILE_MODE: u32 = 0o600;
 /// The mode of a new directory.
 const DIRECTORY_MODE: u32 = 0o700;
+
+/// The random id of this installation (machine-id(5)).
+const MACHINE_ID: &str = "/etc/machine-id";
 
 /// The files of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,6 +94,13 @@ impl Vfs for OsVfs {
 
     fn identity(&self, path: &Path) -> io::Result<Option<(u64, u64)>> {
         path.metadata().map(|metadata| Some((metadata.dev(), metadata.ino())))
+    }
+
+    fn location(&self, dir: &Path) -> io::Result<Option<Location>> {
+        let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
+        let path = dir.canonicalize()?;
+        let inode = path.metadata()?.ino();
+        Ok(Some(Location { machine: machine.trim().to_owned(), path: path.to_string_lossy().into_owned(), inode }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {

@@ -1,5 +1,6 @@
 //! The location of a store: a directory of this machine, or behind an origin.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use platter_api::SERVE_SOCKET;
@@ -104,6 +105,23 @@ fn set(name: &str) -> Option<PathBuf> {
 pub fn origin_of(store: &StorePlace) -> ServerOptions {
     let address = ServerAddress::Unix(store.dir().join(SERVE_SOCKET));
     ServerOptions { address, token: None, trust: Trust::System }
+}
+
+/// Returns the origin that is writing this store of this machine, so that a change can be made there; `None` if nobody is, if another
+/// process is, or if the caller set how long to wait for the store.
+///
+/// # Errors
+/// As [`OriginStore::open`].
+pub(super) fn writing_origin(store: &StorePlace) -> Result<Option<RemoteStore>> {
+    let options = origin_of(store);
+    let answers = || match &options.address {
+        ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
+        ServerAddress::Tls { .. } => false,
+    };
+    if store.lock_wait().is_some() || !store.is_being_written() || !answers() {
+        return Ok(None);
+    }
+    OriginLocation::from(options).open().map(Some)
 }
 
 /// `PLATTER_STORE` if it is set; else `/var/lib/platter` for root, and `~/.local/share/platter` for others.

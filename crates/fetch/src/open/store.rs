@@ -15,7 +15,7 @@ use platter_vdisk::Source;
 use super::catalog::Catalog;
 use super::clock::unix_ms;
 use super::edit_lock_choice::EditLockChoice;
-use super::location::StoreLocation;
+use super::location::{StoreLocation, writing_origin};
 use super::session::OpenSession;
 use super::stack::stack;
 use crate::driver::SourceOptions;
@@ -50,7 +50,8 @@ impl OpenStore {
         }))
     }
 
-    /// Opens a store for writing, and locks out other writers. An origin does that itself.
+    /// Opens a store for writing, and locks out other writers. An origin does that itself, also the one that is writing a store
+    /// of this machine.
     ///
     /// # Errors
     /// As [`Store::open_writer`] and [`OpenStore::open_reader`].
@@ -58,9 +59,27 @@ impl OpenStore {
         match location {
             StoreLocation::Local(place) => {
                 Store::refuse_changes(place)?;
-                Ok(Self(Opened::Local(Arc::new(Store::open_writer(place)?))))
+                Ok(Self(match writing_origin(place)? {
+                    Some(origin) => Opened::Remote(origin),
+                    None => Opened::Local(Arc::new(Store::open_writer(place)?)),
+                }))
             }
             StoreLocation::Remote(_) => Self::open_reader(location),
+        }
+    }
+
+    /// Returns what makes a change: this store, or the origin that is writing it now.
+    ///
+    /// # Errors
+    /// As [`OpenStore::open_reader`] of an origin.
+    pub fn changer(&self) -> Result<Opened> {
+        match &self.0 {
+            // A store opened for writing holds the lock itself.
+            Opened::Local(store) if store.salvaged().is_none() => {
+                let origin = writing_origin(store.place())?;
+                Ok(origin.map_or_else(|| self.0.clone(), Opened::Remote))
+            }
+            opened => Ok(opened.clone()),
         }
     }
 
@@ -196,7 +215,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::take_edit_lock`] and [`Store::steal_edit_lock`].
     pub fn take_edit_lock(&self, image: &ImageName, holder: &str, steal: bool) -> Result<EditLock> {
-        match (&self.0, steal) {
+        match (&self.changer()?, steal) {
             (Opened::Local(store), false) => store.take_edit_lock(image, holder, unix_ms()),
             (Opened::Local(store), true) => store.steal_edit_lock(image, holder, unix_ms()),
             (Opened::Remote(store), _) => store.origin().take_edit_lock(image, holder, steal),
@@ -208,7 +227,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::release_edit_lock`]; `Missing` when nobody holds it.
     pub fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
-        match &self.0 {
+        match &self.changer()? {
             Opened::Local(store) => store.release_edit_lock(edit_lock),
             Opened::Remote(store) => store.origin().release_edit_lock(edit_lock),
         }
@@ -229,7 +248,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::forget`].
     pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
-        match &self.0 {
+        match &self.changer()? {
             Opened::Local(store) => {
                 Ok(store.forget(image, number)?.iter().map(ToString::to_string).collect())
             }
@@ -243,7 +262,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::protect`].
     pub fn protect(&self, image: &ImageName, number: Option<u64>, protect: bool) -> Result<Vec<VersionName>> {
-        match &self.0 {
+        match &self.changer()? {
             Opened::Local(store) => store.protect(image, number, protect),
             Opened::Remote(store) => store.origin().protect(image, number, protect),
         }
@@ -276,7 +295,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::set_quota`].
     pub fn set_quota(&self, prefix: &ImageName, limit_bytes: Option<u64>) -> Result<Option<Quota>> {
-        match &self.0 {
+        match &self.changer()? {
             Opened::Local(store) => store.set_quota(prefix, limit_bytes),
             Opened::Remote(store) => store.origin().set_quota(prefix, limit_bytes),
         }
@@ -287,7 +306,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::rename`]; `Transient` when another process writes the store.
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
-        match &self.0 {
+        match &self.changer()? {
             Opened::Local(store) => {
                 let renamed = store.rename(from, to)?;
                 Ok(renamed.iter().map(|it| (it.from.to_string(), it.to.to_string())).collect())
@@ -301,7 +320,7 @@ impl OpenStore {
     /// # Errors
     /// As [`Store::sign`]; as [`OpenStore::images`].
     pub fn sign(&self, name: &VersionName, signature: &Signature) -> Result<Version> {
-        match &self.0 {
+        match &self.changer()? {
             Opened::Local(store) => store.sign(name, signature),
             Opened::Remote(store) => store.origin().sign(name, signature),
         }
@@ -427,7 +446,7 @@ impl OpenStore {
     }
 
     fn session(&self, image: &ImageName, known: KnownCheck) -> Result<OpenSession> {
-        let store = match &self.0 {
+        let store = match &self.changer()? {
             Opened::Remote(store) => {
                 let session = store.origin().session(image, known == KnownCheck::All)?;
                 return Ok(OpenSession::Remote { session, cache: store.cache().cloned() });

@@ -3,6 +3,7 @@
 use platter_fetch::{OpenStore, Opened, StoreLocation};
 use platter_image::{Error, Result};
 use platter_records::{Follower, LeftOut, Standing};
+use platter_store::Home;
 use serde::Serialize;
 
 /// What a store is among its copies.
@@ -12,6 +13,8 @@ pub struct CopiesReport {
     pub store: String,
     /// In a line.
     pub summary: String,
+    /// Where it is, of a store of this machine.
+    pub home: Option<Home>,
     /// All that is known.
     pub standing: Standing,
     /// What could not be copied yet, of a follower.
@@ -27,11 +30,13 @@ pub struct CopiesReport {
 /// # Errors
 /// When the catalog cannot be read; the origin's errors.
 pub fn copies(location: &StoreLocation) -> Result<CopiesReport> {
-    let (store, standing, followers) = match OpenStore::open_reader(location)?.opened() {
-        Opened::Local(store) => (store.id().to_string(), store.standing()?, store.followers()?),
+    let (store, home, standing, followers) = match OpenStore::open_reader(location)?.opened() {
+        Opened::Local(store) => {
+            (store.id().to_string(), store.home(), store.standing()?, store.followers()?)
+        }
         Opened::Remote(remote) => {
             let told = remote.origin().standing()?;
-            (told.store, told.standing, remote.origin().followers()?)
+            (told.store, None, told.standing, remote.origin().followers()?)
         }
     };
     let (mut left_out, mut missing_names) = (Vec::new(), Vec::new());
@@ -42,6 +47,7 @@ pub fn copies(location: &StoreLocation) -> Result<CopiesReport> {
     }
     Ok(CopiesReport {
         store,
+        home,
         summary: standing.summary(),
         standing,
         left_out,

@@ -20,7 +20,7 @@ use crate::Progress;
 use platter_client::OriginStore;
 use platter_fetch::SourceOptions;
 use platter_fetch::unix_ms;
-use platter_fetch::{OpenStore, StoreLocation};
+use platter_fetch::{OpenStore, Opened, StoreLocation};
 
 /// The machine with which new versions of an image are recorded.
 pub type FollowSettings = Machine;
@@ -128,12 +128,12 @@ pub(super) fn register(
     version: &VersionName,
     set: &BootSet,
 ) -> Result<RegisterReport> {
-    match store {
-        StoreLocation::Local(place) => {
-            let registered = Store::open_writer(place)?.register_boot_set(version, set, unix_ms())?;
+    match OpenStore::open_writer(store)?.opened() {
+        Opened::Local(store) => {
+            let registered = store.register_boot_set(version, set, unix_ms())?;
             Ok(report(version, set, &set.encode()?, &registered))
         }
-        StoreLocation::Remote(origin) => register_at(&OriginStore::open(&origin.server)?, version, set),
+        Opened::Remote(store) => register_at(store.origin(), version, set),
     }
 }
 
@@ -226,12 +226,12 @@ pub fn hoard_unregister(store: &StoreLocation, what: &str) -> Result<UnregisterR
         VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => (image, None),
         _ => return Err(Error::refused("name an image, or a version by its number")),
     };
-    let (revision, unregistered) = match OpenStore::open_reader(store)?.opened() {
-        platter_fetch::Opened::Local(store) => {
+    let (revision, unregistered) = match OpenStore::open_reader(store)?.changer()? {
+        Opened::Local(store) => {
             let (revision, names) = store.unregister_boot_set(&image, number, unix_ms())?;
             (revision, names.iter().map(ToString::to_string).collect())
         }
-        platter_fetch::Opened::Remote(store) => store.origin().unregister_boot_set(&image, number)?,
+        Opened::Remote(store) => store.origin().unregister_boot_set(&image, number)?,
     };
     Ok(UnregisterReport { revision, unregistered })
 }

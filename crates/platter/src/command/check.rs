@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_daemon::AccessTokens;
 use platter_jobs::{
-    CheckOptions, CheckReport, ErrorKind, Finding, Progress, Severity, Standing, Store, StoreLocation,
+    CheckOptions, CheckReport, ErrorKind, Finding, Home, Progress, Severity, Standing, Store, StoreLocation,
     Verdict,
 };
 use serde_json::{Value, json};
@@ -55,9 +55,15 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     let mut fact = json(&report);
     fact["access_tokens"] = json!(tokens);
     fact["role"] = json!(standing.summary());
-    output.fact(&fact, || match &standing {
-        Standing::Origin { epoch: 0, .. } => text(&report, options.read_data),
-        other => format!("{}\n{}", other.summary(), text(&report, options.read_data)),
+    let home = store.home();
+    fact["home"] = json!(home);
+    output.fact(&fact, || {
+        let mut lines: Vec<String> = home.as_ref().and_then(Home::warning).into_iter().collect();
+        if !matches!(standing, Standing::Origin { epoch: 0, .. }) {
+            lines.push(standing.summary());
+        }
+        lines.push(text(&report, options.read_data));
+        lines.join("\n")
     });
     Ok(match report.verdict {
         Verdict::Damaged => ExitCode::from(EXIT_CORRUPT),

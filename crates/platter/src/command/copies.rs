@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{CopiesReport, StoreLocation, copies, remove_follower};
+use platter_jobs::{CopiesReport, Home, StoreLocation, copies, remove_follower};
 use serde_json::json;
 
 use super::Outcome;
@@ -23,6 +23,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Copies, output: &Output) -> O
 
 fn text(report: &CopiesReport) -> String {
     let mut lines = vec![format!("store {}: {}", report.store, report.summary)];
+    lines.extend(report.home.as_ref().and_then(Home::warning));
     lines.extend(report.left_out.iter().map(|out| format!("left out: {}: {}", out.what, out.why)));
     lines.extend(report.missing.iter().map(|name| format!("did not arrive before the promotion: {name}")));
     if !report.followers.is_empty() {

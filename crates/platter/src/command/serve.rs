@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, CastOnDemand, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{CastDesk, CastDeskOptions, Domain, Error, Store, StoreLocation, StorePlace, tell_former};
+use platter_jobs::{CastDesk, CastDeskOptions, Domain, Error, Home, Store, StoreLocation, StorePlace, tell_former};
 use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
 
@@ -23,6 +23,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
     let files = options.certificate.clone().zip(options.key.clone());
     let domain = place.read_key_file()?.map_or(Domain::SHARED, |keys| keys.domain());
     let cast = on_demand(&options.casts, place.dir(), domain)?;
+    if let Some(warning) = Store::open_reader(&place)?.home().as_ref().and_then(Home::warning) {
+        output.note(&warning);
+    }
     let request = ServeOptions {
         store: place,
         listen: options.listen.clone(),

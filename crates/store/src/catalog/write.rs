@@ -90,7 +90,7 @@ impl Catalog {
     /// Replaces a long log by one that begins with a copy of all rows. If there is no space for it, keeps the long one.
     pub(super) fn shorten_log(&mut self, place: &StorePlace) -> Result<()> {
         let head = self.head()?;
-        if !head.is_long() {
+        if !head.is_long(place.long_log()) {
             return Ok(());
         }
         let contents = log::read(place, Some(&head))?;

@@ -77,6 +77,8 @@ impl Machine {
         let place = StorePlace::new(bay.clone(), "/srv/store")
             .with_sqlite_vfs(&sqlite_vfs)
             .with_pack_length_target(12 << 10)
+            // Logs are replaced often.
+            .with_long_log(4 << 10)
             // The index on disk is written at every commit.
             .with_index_blocks(1);
         Self { bay, sqlite_vfs, place }

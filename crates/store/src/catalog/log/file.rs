@@ -12,8 +12,6 @@ use super::{ChangeLogContents, Entry, State, encode};
 use crate::place::StorePlace;
 use platter_records::{Action, Actor, ChangeRecord, ReplicaPosition};
 
-/// Minimum length in bytes at which a log is replaced by a shorter one.
-const REPLACED_FROM: u64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 /// How to repair a damaged log.
 const REMEDY: &str = "`platter rebuild` writes catalog and log again";
 
@@ -82,9 +80,9 @@ impl Head {
         contents.id.as_ref() == Some(&self.id)
     }
 
-    /// Returns whether the log has grown so much that a copy of all rows is shorter.
-    pub(in crate::catalog) fn is_long(&self) -> bool {
-        self.end() > REPLACED_FROM.max(self.made.saturating_mul(2))
+    /// Returns whether the log has at least `long` bytes, and has grown so much that a copy of all rows is shorter.
+    pub(in crate::catalog) fn is_long(&self, long: u64) -> bool {
+        self.end() > long.max(self.made.saturating_mul(2))
     }
 
     pub(in crate::catalog) fn to_text(&self) -> Result<String> {

@@ -23,7 +23,7 @@ use platter_records::{Actor, Version, VersionRecord};
 
 fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     let folder = tempfile::tempdir().unwrap();
-    let place = StorePlace::on_system(folder.path().join("store"));
+    let place = StorePlace::on_system(folder.path().join("store")).with_long_log(64 << 10);
     Store::init(&place).unwrap();
     let store = Store::open_writer(&place).unwrap();
     (folder, place, store)
