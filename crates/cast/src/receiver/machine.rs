@@ -214,22 +214,34 @@ impl Receiver {
 
     /// Checks whether a wanted session may be joined.
     fn check(&mut self, datagram: &[u8], announce: &Announce) -> Result<(), String> {
-        match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
-            (None, true) => return Err("it needs a key file (--key-file FILE)".into()),
-            (Some(_), false) => return Err("it casts without a key file".into()),
-            (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
-                return Err("it has another key file".into());
-            }
-            _ => {}
-        }
+        self.check_key(datagram)?;
         self.options.filter.check(announce)
     }
 
-    /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious.
+    /// Checks whether the sender of this announcement has the same join key, or neither side has one.
+    fn check_key(&mut self, datagram: &[u8]) -> Result<(), String> {
+        match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
+            (None, true) => Err("it needs a key file (--key-file FILE)".into()),
+            (Some(_), false) => Err("it casts without a key file".into()),
+            (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
+                Err("it has another key file".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles the announcement of another session while one is joined. Another disk under the same name is suspicious, and so is
+    /// the same disk without the join key.
     fn handle_rival(&mut self, datagram: &[u8]) {
         let Some((announce, session)) = announced(datagram).zip(self.session.as_ref()) else { return };
-        if announce.name == session.announce.name && announce.score != session.announce.score {
-            let reason = format!("it casts another disk, score {}", announce.score);
+        let reason = if announce.score == session.announce.score {
+            self.check_key(datagram).err()
+        } else if announce.name == session.announce.name {
+            Some(format!("it casts another disk, score {}", announce.score))
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
             self.ignore(announce, reason);
         }
     }
