@@ -430,7 +430,7 @@ impl<'a> Driver<'a> {
         if self.ending.is_some() {
             return;
         }
-        let told = outcome.as_ref().map(|outcome| outcome.score).map_err(ToString::to_string);
+        let told = outcome.as_ref().map(|outcome| outcome.score).map_err(Error::with_causes);
         let bytes_written = outcome.as_ref().map_or(0, |outcome| outcome.bytes_written);
         self.machine.finish(now, told, bytes_written);
         self.ending = Some(Ending { outcome, at: now });
