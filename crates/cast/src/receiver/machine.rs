@@ -27,9 +27,7 @@ use crate::stage::{LoadMeter, SinkStage};
 use crate::wire::announce::Announce;
 use crate::wire::channel::Channel;
 use crate::wire::data::Data;
-use crate::wire::format::{
-    FLAG_JOIN_KEY, HEADER_BYTES, Header, MessageType, Reader, TAG_BYTES, low_microseconds,
-};
+use crate::wire::format::{FLAG_JOIN_KEY, Header, MessageType, Reader, low_microseconds};
 use crate::wire::join::{JoinMessage, ReceiverResult, SessionKeys};
 use crate::wire::plan::Plan;
 use crate::wire::protection::{DatagramKey, Freshness, flags_of};
@@ -195,7 +193,7 @@ impl Receiver {
     }
 
     fn handle_announce(&mut self, now: Duration, datagram: &[u8]) {
-        let Some(announce) = announced(datagram) else {
+        let Some(announce) = Announce::of_datagram(datagram) else {
             self.statistics.rejected += 1;
             return;
         };
@@ -230,10 +228,12 @@ impl Receiver {
         }
     }
 
-    /// Handles the announcement of another session while one is joined. Another disk under the same name is suspicious, and so is
-    /// the same disk without the join key.
+    /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious, and the
+    /// same disk without the join key.
     fn handle_rival(&mut self, datagram: &[u8]) {
-        let Some((announce, session)) = announced(datagram).zip(self.session.as_ref()) else { return };
+        let Some((announce, session)) = Announce::of_datagram(datagram).zip(self.session.as_ref()) else {
+            return;
+        };
         let reason = if announce.score == session.announce.score {
             self.check_key(datagram).err()
         } else if announce.name == session.announce.name {
@@ -796,10 +796,4 @@ impl Receiver {
         let held = self.assembly.len() + self.delivered + self.fetching.held();
         self.options.buffer_chunks.saturating_sub(held)
     }
-}
-
-/// Returns the announcement in a datagram, without verifying its tag.
-fn announced(datagram: &[u8]) -> Option<Announce> {
-    let (front, _) = datagram.split_last_chunk::<TAG_BYTES>()?;
-    Announce::parse(Reader::new(front.get(HEADER_BYTES..)?))
 }
