@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""tests/cast_disturber.py forge|no-room|attack ADDRESS: disturbs a cast from the interface with that address, until it is ended.
+"""tests/cast_disturber.py forge|no-room ADDRESS: disturbs a cast from the interface with that address, until it is ended.
+tests/cast_disturber.py record ADDRESS FILE: writes the datagrams on the link to the file, until it is ended.
+tests/cast_disturber.py attack ADDRESS FORMER: attacks a cast until it is ended; FORMER is what was recorded of another one.
+tests/cast_disturber.py probe ADDRESS FORMER KIND COUNT [SCORE]: sends so many datagrams of one kind of the attack.
 
 forge: waits for an announcement, and then sends a wrong symbol of every chunk that it sees coming, again and again, with
 the session's number, as anybody in the group can.
 no-room: joins the cast as a receiver, and reports that it has no room, for ever.
-attack: as forge, but 10,000 datagrams a second of every kind: repeated, changed, cut and invented ones, of this session and
-of another one, to the group, to the sender and to the discovery address. It announces the session with its own address, and
-answers joins there. Prints how many datagrams it sent.
+attack: 10,000 datagrams a second of every kind (KINDS): repeated, changed, cut and invented ones, of this session and of the
+former one, with the addresses of sender and receivers as source, to all of their addresses. It announces the session with its own
+address, and answers joins there. Prints how many datagrams it sent. It sees what passes its interface: with a hub, everything.
+probe: an announcement names this score, and closed ports of the sender. The kind `nothing` takes as long.
 """
 
 import os
@@ -20,7 +24,7 @@ import time
 DISCOVERY, PORT = "239.255.80.76", 7580
 HEADER, SYMBOL, TAG = 18, 1408, 16
 ANNOUNCE, DATA, PLAN, REQUEST, REPORT = 1, 2, 3, 4, 5
-SESSION_ID, GROUP, JOIN, FEEDBACK = 1, 7, 8, 9
+SESSION_ID, SCORE, GROUP, JOIN, FEEDBACK = 1, 2, 7, 8, 9
 
 
 def keyed_blake3(key, message):
@@ -106,32 +110,167 @@ def forge(own):
         sock.sendto(datagram[:HEADER] + chunk + symbol + os.urandom(SYMBOL + TAG), group)
 
 
-def attack(own):
-    sock = group_socket(own)
-    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
-    heard = announced(sock)
-    group, join, feedback = address(heard[GROUP]), address(heard[JOIN]), address(heard[FEEDBACK])
-    listen(sock, group[0], own)
-    port = impersonate(own)
-    chance = random.Random(2)
-    seen, sent = [], 0
-    start = time.monotonic()
-    sock.settimeout(0.002)
-    threading.Thread(target=pester, args=(join,), daemon=True).start()
-    print("attacking", flush=True)
-    while True:
+# Kinds of datagrams that an attacker sends.
+KINDS = (
+    "repeated",
+    "changed",
+    "cut",
+    "other-session",
+    "highest-number",
+    "invented",
+    "feedback",
+    "announcement",
+    "former",
+    "former-renumbered",
+)
+
+
+class Link:
+    """The interface of an attacker: the datagrams of a cast that pass it, and datagrams with any source."""
+
+    def __init__(self, own):
+        self.own = own
+        self.capture = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+        self.capture.settimeout(0.002)
+        self.raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        self.raw.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
+        self.raw.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+        self.receivers = set()
+
+    def heard(self):
+        """The next datagram of a cast, or None."""
         try:
-            datagram = sock.recv(2048)
-            if len(seen) < 4096 and len(datagram) >= HEADER:
-                seen.append(datagram)
-            elif len(datagram) >= HEADER:
-                seen[chance.randrange(4096)] = datagram
+            packet, (*_, kind, _, _) = self.capture.recvfrom(2048)
         except TimeoutError:
-            pass
-        while seen and sent < (time.monotonic() - start) * 10_000:
-            target, forged = forgery(chance, seen, own, port, group, feedback)
+            return None
+        # Offloaded datagrams come as one long packet.
+        datagram = packet[28 : 28 + HEADER + 6 + SYMBOL + TAG]
+        if kind == socket.PACKET_OUTGOING or packet[9] != socket.IPPROTO_UDP or len(datagram) < HEADER or datagram[0] != 1:
+            return None
+        if datagram[1] in (REQUEST, REPORT):
+            self.receivers.add(socket.inet_ntoa(packet[12:16]))
+        return datagram
+
+    def announced(self):
+        """The first announcement."""
+        while True:
+            datagram = self.heard()
+            if datagram and datagram[1] == ANNOUNCE and not datagram[2] & ~1:
+                return datagram
+
+    def send(self, source, target, datagram):
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, 0, 0, 0, 1, socket.IPPROTO_UDP, 0) + socket.inet_aton(source[0])
+        udp = struct.pack("!HHHH", source[1], target[1], 8 + len(datagram), 0)
+        self.raw.sendto(ip + socket.inet_aton(target[0]) + udp + datagram, (target[0], 0))
+
+
+class Forger:
+    """Makes datagrams from those of this session and of a former one."""
+
+    def __init__(self, link, former, join=None, score=None):
+        self.link, self.score = link, score
+        self.chance = random.Random(2)
+        self.announcement = link.announced()
+        heard = values(self.announcement[HEADER:])
+        self.group, self.join, self.feedback = (address(heard[it]) for it in (GROUP, JOIN, FEEDBACK))
+        self.own_join = join
+        self.seen = [self.announcement]
+        self.former = recorded(former)
+
+    def listen(self):
+        datagram = self.link.heard()
+        if datagram and len(self.seen) < 4096:
+            self.seen.append(datagram)
+        elif datagram:
+            self.seen[self.chance.randrange(4096)] = datagram
+
+    def send(self, kind):
+        """Sends a datagram of this kind."""
+        chance, session = self.chance, self.announcement[4:8]
+        datagram = bytearray(chance.choice(self.former if kind.startswith("former") else self.seen))
+        if kind == "changed":
+            datagram[chance.randrange(len(datagram))] ^= 1 << chance.randrange(8)
+        elif kind == "cut":
+            datagram = datagram[: chance.randrange(len(datagram))]
+        elif kind == "other-session":
+            datagram[4:8] = os.urandom(4)
+        elif kind == "highest-number":
+            datagram[8:14] = b"\xff" * 6
+        elif kind == "invented":
+            datagram = datagram[:HEADER] + os.urandom(chance.randrange(1430))
+            datagram[1] = chance.choice((DATA, PLAN))
+        elif kind == "feedback":
+            datagram = datagram[:HEADER] + struct.pack("<I", chance.randrange(4)) + os.urandom(chance.randrange(200))
+            datagram[1] = chance.choice((REQUEST, REPORT))
+        elif kind == "announcement":
+            datagram = self.false_announcement()
+        elif kind == "former-renumbered":
+            datagram[4:8] = session
+        source, target = self.ends(datagram)
+        self.link.send(source, target, bytes(datagram))
+
+    def false_announcement(self):
+        """The announcement, but joins are to go to the attacker; for a score, to a closed port of the sender."""
+        datagram = bytearray(self.announcement)
+        host, port = (self.join[0], self.chance.randrange(1, 1024)) if self.score else self.own_join
+        at = datagram.find(struct.pack("<HH", JOIN, 7))
+        datagram[at + 4 : at + 11] = b"\4" + struct.pack("<H", port) + socket.inet_aton(host)
+        if self.score:
+            at = datagram.find(struct.pack("<HH", SCORE, 32))
+            datagram[at + 4 : at + 36] = self.score
+            datagram[HEADER + 4 : HEADER + 20] = os.urandom(16)
+        return datagram
+
+    def ends(self, datagram):
+        """Source and target: mostly those that such a datagram of the session has."""
+        chance, own = self.chance, (self.link.own, PORT)
+        receivers = [(it, PORT) for it in sorted(self.link.receivers)] or [own]
+        kind = datagram[1] if len(datagram) > 1 else 0
+        source, target = self.feedback, self.group
+        if kind == ANNOUNCE:
+            target = (DISCOVERY, PORT)
+        elif kind in (REQUEST, REPORT):
+            source, target = chance.choice(receivers), self.feedback
+        if chance.randrange(4) == 0:
+            source = own
+        if chance.randrange(8) == 0:
+            target = chance.choice([self.group, (DISCOVERY, PORT), self.feedback, *receivers])
+        return source, target
+
+
+def record(own, file):
+    link = Link(own)
+    with open(file, "wb") as out:
+        for _ in range(4096):
+            datagram = link.heard()
+            while not datagram:
+                datagram = link.heard()
+            out.write(struct.pack("<H", len(datagram)) + datagram)
+            out.flush()
+
+
+def recorded(file):
+    with open(file, "rb") as read:
+        data = read.read()
+    datagrams, at = [], 0
+    while at + 2 < len(data):
+        (length,) = struct.unpack_from("<H", data, at)
+        datagrams.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    return datagrams
+
+
+def attack(own, former):
+    link = Link(own)
+    forger = Forger(link, former, (own, impersonate(own)))
+    threading.Thread(target=pester, args=(forger.join,), daemon=True).start()
+    print("attacking", flush=True)
+    start, sent = time.monotonic(), 0
+    while True:
+        forger.listen()
+        while sent < (time.monotonic() - start) * 10_000:
             try:
-                sock.sendto(forged, target)
+                forger.send(forger.chance.choice(KINDS))
             except OSError:
                 time.sleep(0.001)
             sent += 1
@@ -141,31 +280,15 @@ def attack(own):
                 break
 
 
-def forgery(chance, seen, own, port, group, feedback):
-    """A datagram to send, and where to."""
-    datagram = bytearray(seen[chance.randrange(len(seen))])
-    kind = chance.randrange(8)
-    target = group
-    if kind == 1:  # one bit is changed
-        datagram[chance.randrange(len(datagram))] ^= 1 << chance.randrange(8)
-    elif kind == 2:  # the end is missing
-        datagram = datagram[: chance.randrange(len(datagram))]
-    elif kind == 3:  # another session
-        datagram[4:8] = os.urandom(4)
-    elif kind == 4:  # the highest packet number
-        datagram[8:14] = b"\xff" * 6
-    elif kind == 5:  # an invented plan or symbol
-        datagram = datagram[:HEADER] + os.urandom(chance.randrange(1430))
-        datagram[1] = chance.choice((DATA, PLAN))
-    elif kind == 6:  # feedback of an invented receiver
-        datagram = datagram[:HEADER] + struct.pack("<I", chance.randrange(4)) + os.urandom(chance.randrange(200))
-        datagram[1] = chance.choice((REQUEST, REPORT))
-        target = feedback
-    elif kind == 7 and datagram[1] == ANNOUNCE:  # joins are to go elsewhere
-        at = datagram.find(struct.pack("<HH", JOIN, 7))
-        datagram[at + 4 : at + 11] = b"\4" + struct.pack("<H", port) + socket.inet_aton(own)
-        target = (DISCOVERY, PORT)
-    return target, bytes(datagram)
+def probe(own, former, kind, count, score=None):
+    forger = Forger(Link(own), former, (own, 9), bytes.fromhex(score) if score else None)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        forger.listen()
+    for _ in range(int(count)):
+        if kind != "nothing":
+            forger.send(kind)
+        time.sleep(0.02)
 
 
 def impersonate(own):
@@ -222,4 +345,5 @@ def no_room(own):
 
 
 if __name__ == "__main__":
-    {"forge": forge, "no-room": no_room, "attack": attack}[sys.argv[1]](sys.argv[2])
+    commands = {"forge": forge, "no-room": no_room, "record": record, "attack": attack, "probe": probe}
+    commands[sys.argv[1]](*sys.argv[2:])

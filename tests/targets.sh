@@ -83,30 +83,8 @@ for sector in 512 4096; do
 		release
 	done
 done
-target loop 4096
-check_exit "$EXIT_REFUSED" "another sector size is refused" platter install lab/disk-512 "$TARGET" --yes
-release
-
-# A partition, a device that cannot be written, one that is too small.
 ext4_image "$WORK/plain" 24 "$WORK/tree-new512"
 platter capture "$WORK/plain" lab/plain >/dev/null
-target loop 512
-partx -a "$TARGET" >/dev/null 2>&1 || true
-if [ -b "${TARGET}p1" ]; then
-	check "install on a partition" platter install lab/plain "${TARGET}p1" --yes --verify
-	check "the file system is sound" e2fsck -fn "${TARGET}p1"
-	check "the table is unchanged" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
-	check "a new capture drops nothing that other tools consider used" platter capture "${TARGET}p1" lab/again --audit
-	partx -d "$TARGET" >/dev/null 2>&1 || true
-else
-	skip "a partition: this kernel shows none of loop devices"
-fi
-release
-cp --sparse=always "$WORK/old-512" "$WORK/target"
-attach "$WORK/target" --read-only
-check_exit "$EXIT_REFUSED" "a read-only device is refused" platter install lab/plain "$DEVICE" --yes
-check_said "and why" 'read-only'
-detach_loop "$DEVICE"
 
 # Files: new, empty, of another length, and without a disk in them.
 printf '127.0.0.1 localhost\n' >"$WORK/hosts"
@@ -166,17 +144,6 @@ else
 	skip "/dev/shm: not a separate file system here"
 fi
 check_exit "$EXIT_REFUSED" "export into the store is refused" platter export lab/plain "$STORE/exported"
-
-# --force REASON overrides only that reason: a device in use stays refused.
-target loop 4096
-perl -e 'use Fcntl; sysopen my $h, $ARGV[0], O_RDWR | O_EXCL or die "$!"; $| = 1; print "held\n"; sleep 600' "$TARGET" >"$WORK/holding" &
-holder=$!
-until grep -q held "$WORK/holding"; do sleep 0.05; done
-check_exit "$EXIT_REFUSED" "--force with another reason does not allow writing to a device in use" platter install lab/plain "$TARGET" --yes --force sector-size
-check_said "because it is in use" 'exclusively|in use'
-kill "$holder"
-wait "$holder" 2>/dev/null || true
-release
 
 # On a terminal.
 # dialogue ANSWER COMMAND...: runs the command on a terminal and types this line; its output is in $LOG. The answer - expects no
@@ -257,8 +224,7 @@ on_damaged install lab/big "$WORK/target" --yes >"$LOG" 2>&1 || code=$?
 check "an install from a store without packs fails" [ "$code" != 0 ]
 check "and the target is unchanged" [ "$before" = "$(sha256sum <"$WORK/target")" ]
 
-# A target that fails during the write, one that is slow and interrupted, and a file of FUSE: nbdkit's memory under
-# nbdfuse.
+# A target that is slow and interrupted, and a file of FUSE: nbdkit under nbdfuse.
 # serve FILTER...: serves 64 MiB with another disk as $WORK/served/nbd
 serve() {
 	mkdir -p "$WORK/served"
@@ -276,11 +242,12 @@ serve_no_more() {
 	wait "$serving" 2>/dev/null || true
 	serving=''
 }
-# serve_with COMMAND: the same, with this command instead of writes from 8 to 16 MiB
+RIGHT_WRITE="dd of='$WORK/target' oflag=seek_bytes seek=\$4 conv=notrunc bs=64k iflag=fullblock status=none"
+# serve_with COMMAND [CALL=COMMAND...]: the same, with this command instead of writes from 8 to 16 MiB, and for other calls of nbdkit
 serve_with() {
-	serve eval get_size='echo 67108864' \
+	serve eval get_size='echo 67108864' "${@:2}" \
 		pread="dd if='$WORK/target' iflag=skip_bytes,count_bytes skip=\$4 count=\$3 bs=64k status=none" \
-		pwrite="if [ \$4 -ge $((8 * MIB)) ] && [ \$4 -lt $((16 * MIB)) ]; then $1; else dd of='$WORK/target' oflag=seek_bytes seek=\$4 conv=notrunc bs=64k iflag=fullblock status=none; fi"
+		pwrite="if [ \$4 -ge $((8 * MIB)) ] && [ \$4 -lt $((16 * MIB)) ]; then $1; else $RIGHT_WRITE; fi"
 }
 if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; then
 	cp --sparse=always "$WORK/old-512" "$WORK/target"
@@ -289,26 +256,6 @@ if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fu
 	check "a FUSE file with a fixed length is written" platter install lab/disk-512 "$WORK/served/nbd" --yes --free zero --verify
 	serve_no_more
 	check "the target has the disk" has_disk 512
-
-	cp --sparse=always "$WORK/old-512" "$WORK/target"
-	serve file "$WORK/target" --filter=error error-pwrite-rate=100% error-pwrite-file="$WORK/fail" error=EIO
-	touch "$WORK/fail"
-	check_exit "$EXIT_FAILED" "a target that fails at the first write" platter install lab/big "$WORK/served/nbd" --yes
-	rm "$WORK/fail"
-	serve_no_more
-
-	cp --sparse=always "$WORK/old-512" "$WORK/target"
-	serve_with 'echo "EIO the middle of the disk fails" >&2; exit 1'
-	check_exit "$EXIT_FAILED" "a target that fails half way" platter install lab/big "$WORK/served/nbd" --yes
-	check_said "the state of the target is reported" 'is incomplete: .* its first MiB is empty'
-	serve_no_more
-	check "it does not look like a disk" looks_unfinished
-	cp --sparse=always "$WORK/old-512" "$WORK/target"
-	serve_with 'cat >/dev/null'
-	check_exit "$EXIT_CORRUPT" "--verify finds writes that were dropped silently" platter install lab/big "$WORK/served/nbd" --yes --verify --no-delta
-	check_said "and where" 'reading back: byte [0-9]+ of the target differs'
-	serve_no_more
-	check "the target does not look like a disk" looks_unfinished
 
 	cp --sparse=always "$WORK/old-512" "$WORK/target"
 	serve file "$WORK/target" --filter=delay delay-write=150ms
@@ -331,96 +278,247 @@ else
 	skip "targets that fail or wait: need nbdkit, nbdfuse and /dev/fuse"
 fi
 
+# Kinds of targets, the same for install and receive. A row: KIND · exit code · words of the message. `new_KIND` sets TARGET, and where
+# needed IMAGE and OPTIONS; `end_KIND`, if there is one, checks what remains and removes it. The codes:
+#   0          it is written
+#   refused    refused, and unchanged; a receiver joins the cast, and tells the sender
+#   at-once    the same, before a cast is waited for
+#   failed, corrupt   fails while it is written; does not look like a disk afterwards
+kinds='
+loop-512       0        -
+loop-4096      0        -
+partition      0        -
+fuse           0        -
+not-a-disk     at-once  not-a-disk
+read-only      at-once  read-only
+mounted        at-once  mounted
+in-use         at-once  exclusively|in use
+backing-file   at-once  loop
+too-small      refused  31457280 bytes
+larger-sectors refused  sectors have 4096 bytes
+smaller-sectors refused sectors have 512 bytes
+first-write    failed   Input/output error
+half-way       failed   is incomplete: .* its first MiB is empty.*Input/output error
+last-flush     failed   is incomplete.*Input/output error
+dropped-writes corrupt  reading back: .*of the target differ
+full           failed   is incomplete: .*No space left
+'
+has_nbd() { command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; }
+new_loop-512() { target loop 512; }
+end_loop-512() {
+	check "$name: it has the disk" has_disk 512
+	release
+}
+new_loop-4096() {
+	target loop 4096
+	IMAGE=lab/disk-4096
+}
+end_loop-4096() {
+	check "$name: it has the disk" has_disk 4096
+	release
+}
+new_partition() {
+	target loop 512
+	partition "$TARGET" 1 || { skip "$name: this kernel shows none of loop devices"; release; return 1; }
+	IMAGE=lab/plain WHOLE=$TARGET TARGET=$PART
+}
+end_partition() {
+	check "$name: the file system is sound" e2fsck -fn "$TARGET"
+	check "$name: the table is unchanged" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
+	check "$name: a new capture drops nothing that other tools consider used" platter capture "$TARGET" "lab/again-$command" --audit
+	partx -d "$WHOLE" >/dev/null 2>&1 || true
+	TARGET=$WHOLE
+	release
+}
+new_fuse() {
+	new_served || return 1
+	serve file "$WORK/target"
+}
+end_fuse() {
+	serve_no_more
+	check "$name: it has the disk" has_disk 512
+}
+new_not-a-disk() {
+	TARGET=$WORK/hosts
+	printf '127.0.0.1 localhost\n' >"$TARGET"
+}
+new_read-only() {
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	attach "$WORK/target" --read-only
+	TARGET=$DEVICE
+}
+end_read-only() { release; }
+new_mounted() {
+	target loop 512
+	mke2fs -q -F -t ext4 "$TARGET"
+	mount -o ro "$TARGET" "$MNT"
+}
+end_mounted() {
+	umount "$MNT"
+	release
+}
+# --force REASON overrides only that reason.
+new_in-use() {
+	target loop 512
+	OPTIONS+=(--force sector-size)
+	perl -e 'use Fcntl; sysopen my $h, $ARGV[0], O_RDWR | O_EXCL or die "$!"; $| = 1; print "held\n"; sleep 600' "$TARGET" >"$WORK/holding" &
+	holder=$!
+	until_true 60 grep held "$WORK/holding"
+}
+end_in-use() {
+	kill "$holder"
+	wait "$holder" 2>/dev/null || true
+	release
+}
+new_backing-file() {
+	target loop 512
+	LOOP=$TARGET TARGET=$WORK/target
+}
+end_backing-file() {
+	TARGET=$LOOP
+	release
+}
+new_too-small() {
+	truncate -s 30M "$WORK/short"
+	attach "$WORK/short"
+	TARGET=$DEVICE
+}
+end_too-small() { release; }
+new_larger-sectors() { target loop 4096; }
+end_larger-sectors() { release; }
+new_smaller-sectors() {
+	target loop 512
+	IMAGE=lab/disk-4096
+}
+end_smaller-sectors() { release; }
+# new_served: a disk for `serve`, which gets 24 MiB that do not compress
+new_served() {
+	has_nbd || { skip "$name: needs nbdkit, nbdfuse and /dev/fuse"; return 1; }
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	TARGET=$WORK/served/nbd
+}
+new_first-write() {
+	new_served || return 1
+	IMAGE=lab/big
+	touch "$WORK/fail"
+	serve file "$WORK/target" --filter=error error-pwrite-rate=100% error-pwrite-file="$WORK/fail" error=EIO
+}
+end_first-write() { serve_no_more; }
+new_half-way() {
+	new_served || return 1
+	IMAGE=lab/big
+	serve_with 'echo "EIO the middle of the disk fails" >&2; exit 1'
+}
+end_half-way() {
+	serve_no_more
+	check "$name: it does not look like a disk" looks_unfinished
+}
+# What was written is not durable, which the device says only when it is asked.
+new_last-flush() {
+	new_served || return 1
+	IMAGE=lab/big
+	serve_with "$RIGHT_WRITE" can_flush='exit 0' flush='echo "EIO the cache is lost" >&2; exit 1'
+}
+end_last-flush() { end_half-way; }
+new_dropped-writes() {
+	new_served || return 1
+	IMAGE=lab/big OPTIONS+=(--verify --no-delta)
+	serve_with 'cat >/dev/null'
+}
+end_dropped-writes() { end_half-way; }
 # A file on a file system that fills up.
-truncate -s 20M "$WORK/full"
-mke2fs -q -t ext4 -m 0 "$WORK/full"
-mount -o loop "$WORK/full" "$MNT"
-check_exit "$EXIT_FAILED" "a file system that fills up" platter install lab/big "$MNT/disk"
-check_said "the reason and the state are reported" 'disk is incomplete: .*No space left'
-check "it does not look like a disk" is_empty "$MNT/disk" "$MIB" 0
-check_exit "$EXIT_FAILED" "an export to the full file system" platter export lab/big "$MNT/exported"
-check "leaves no file" [ ! -e "$MNT/exported" ]
-umount "$MNT"
+new_full() {
+	truncate -s 20M "$WORK/full"
+	mke2fs -q -F -t ext4 -m 0 "$WORK/full"
+	mount -o loop "$WORK/full" "$MNT"
+	IMAGE=lab/big TARGET=$MNT/disk
+}
+end_full() {
+	check "$name: it does not look like a disk" is_empty "$MNT/disk" "$MIB" 0
+	check_exit "$EXIT_FAILED" "$name: an export to the full file system" platter export lab/big "$MNT/exported"
+	check "$name: leaves no file" [ ! -e "$MNT/exported" ]
+	umount "$MNT"
+}
+# partition DEVICE NUMBER: sets PART to its node, and makes it if the kernel does not
+partition() {
+	local node=${1##*/}p$2 numbers
+	PART=/dev/$node
+	[ -e "/sys/class/block/$node" ] || partx -a "$1" 2>/dev/null || true
+	[ -e "/sys/class/block/$node" ] || return 1
+	if [ ! -b "$PART" ]; then
+		IFS=: read -r -a numbers <"/sys/class/block/$node/dev"
+		PART=$WORK/$node
+		[ -b "$PART" ] || mknod "$PART" b "${numbers[0]}" "${numbers[1]}"
+	fi
+}
 
-# A cast to two receivers: a device of each sector size, and a file.
-"$ROOM" up 2 >/dev/null 2>&1 || true
-# cast_to IMAGE TARGET OPTION...: casts the image to the target; the receiver's output is in $LOG
-cast_to() {
-	local image=$1 to=$2 code=0
-	shift 2
-	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "$image" "$to" --interface eth0 --give-up 60 --trust-any "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null &
-	local receiver=$!
-	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet cast "$image" --interface eth0 --receivers 1 --wait 20 --give-up 60 --linger 0.2 >"$WORK/sender.log" 2>&1 || code=$?
-	wait "$receiver" || code=$?
+"$ROOM" up 1 >/dev/null
+# written_by install|receive IMAGE TARGET OPTION...: prints the command's output, and returns its exit code
+written_by() {
+	local command=$1 image=$2 to=$3 code=0 sender=''
+	shift 3
+	if [ "$command" = install ]; then
+		platter install "$image" "$to" "$@"
+		return
+	fi
+	: >"$WORK/sender.log"
+	if [ "${ALONE:-no}" = no ]; then
+		"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet --json cast "$image" --interface eth0 --receivers 1 --wait 60 --give-up 60 --linger 0.2 \
+			>"$WORK/sender.log" 2>&1 &
+		sender=$!
+	fi
+	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "$image" "$to" --interface eth0 --give-up 20 --trust-any "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null || code=$?
+	[ -z "$sender" ] || wait "$sender" || true
 	cat "$WORK/received" "$WORK/receiver.log" "$WORK/sender.log"
 	return "$code"
 }
-failed_cast() { ! cast_to "$@"; }
-# The receiver refuses it before the first write, and tells the sender.
-refused_cast() {
-	failed_cast "$@" || return 1
-	! grep -q 'is incomplete' "$WORK/receiver.log"
+declare -A codes=([0]=0 [refused]=$EXIT_REFUSED [at-once]=$EXIT_REFUSED [failed]=$EXIT_FAILED [corrupt]=$EXIT_CORRUPT)
+# tried COMMAND KIND CODE WORDS
+tried() {
+	local command=$1 kind=$2 code=$3 words=$4 name="$1 to $2" before='' ALONE=no
+	IMAGE=lab/disk-512 OPTIONS=(--yes)
+	"new_$kind" || return 0
+	case $code in
+	0) OPTIONS+=(--free zero --verify) ;;
+	refused) before=$(sha256sum <"$TARGET") ;;
+	at-once) before=$(sha256sum <"$TARGET") ALONE=yes ;;
+	esac
+	check_exit "${codes[$code]}" "$name: $code" written_by "$command" "$IMAGE" "$TARGET" "${OPTIONS[@]}"
+	[ "$words" = - ] || check_said "$name: the reason is reported" "$words"
+	if [ -n "$before" ]; then
+		[ ! -b "$TARGET" ] || blockdev --flushbufs "$TARGET"
+		check "$name: it is unchanged" [ "$before" = "$(sha256sum <"$TARGET")" ]
+	elif [ "$code" != 0 ] && [ "$command" = receive ]; then
+		check "$name: the receiver says that the target is incomplete" grep -q 'is incomplete' "$WORK/receiver.log"
+	fi
+	if [ "$command" = receive ] && [ "$ALONE" = no ]; then
+		# What follows the last .* is the cause.
+		local state=failed cause=${words##*.\*}
+		[ "$code" != 0 ] || state='done' cause=''
+		check "$name: the sender's table: $state" jq -se --arg state "$state" --arg cause "$cause" \
+			'[.[].cast.receivers[]? | select(.state == $state and (.reason // "" | test($cause)))] | length == 1' "$WORK/sender.log"
+	fi
+	! type -t "end_$kind" >/dev/null || "end_$kind"
 }
+while read -r kind code words; do
+	[ -n "$kind" ] || continue
+	for command in install receive; do
+		tried "$command" "$kind" "$code" "$words" </dev/null
+	done
+done <<<"$kinds"
+
 for sector in 512 4096; do
 	for kind in file loop; do
 		name="cast to a $kind, sectors of $sector"
 		target "$kind" "$sector"
 		check_exit "$EXIT_REFUSED" "$name: refused without confirmation" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1 --trust-any
 		check_said "$name: --yes is named before a cast is waited for" '--yes.*label-old'
-		check "$name: receive --verify" cast_to "lab/disk-$sector" "$TARGET" --yes --free zero --verify
+		check "$name: receive --verify" written_by receive "lab/disk-$sector" "$TARGET" --yes --free zero --verify
 		check "$name: the compared parts are reported" jq -e '.read_back and .compared.data_bytes == .written_bytes + .delta.kept_bytes and .compared.free_bytes_left_out == 0 and .backup_gpt_moved' "$WORK/received"
 		check "$name: the target has the disk" has_disk "$sector"
 		release
 	done
 done
 
-# receive is refused, and fails, as install does.
-cp --sparse=always "$WORK/old-512" "$WORK/target"
-attach "$WORK/target" --read-only
-check_exit "$EXIT_REFUSED" "receive to a read-only device is refused" timeout 20 "$PLATTER" receive lab/disk-512 "$DEVICE" --yes --give-up 1 --trust-any
-check_said "and why" 'read-only'
-detach_loop "$DEVICE"
-target loop 512
-mount_point=$WORK/mounted
-mkdir "$mount_point"
-mke2fs -q -F -t ext4 "$TARGET"
-mount "$TARGET" "$mount_point"
-check_exit "$EXIT_REFUSED" "receive to a mounted device is refused" timeout 20 "$PLATTER" receive lab/disk-512 "$TARGET" --yes --give-up 1 --trust-any
-check_said "and why" 'mounted'
-umount "$mount_point"
-release
-truncate -s 30M "$WORK/short"
-attach "$WORK/short"
-check "a device that is too small for the cast is refused" refused_cast lab/disk-512 "$DEVICE" --yes
-check_said "and why" '31457280 bytes'
-detach_loop "$DEVICE"
-check "and is unchanged" cmp -n $((30 * MIB)) "$WORK/short" /dev/zero
-target loop 4096
-check "another sector size is refused when the cast begins" refused_cast lab/disk-512 "$TARGET" --yes
-check "the target is unchanged" cmp "$WORK/target" "$WORK/old-4096"
-release
-target loop 512
-partx -a "$TARGET" >/dev/null 2>&1 || true
-if [ -b "${TARGET}p1" ]; then
-	check "a cast to a partition" cast_to lab/plain "${TARGET}p1" --yes --verify
-	check "the file system is sound" e2fsck -fn "${TARGET}p1"
-	check "the table is unchanged" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
-	partx -d "$TARGET" >/dev/null 2>&1 || true
-fi
-release
-if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; then
-	cp --sparse=always "$WORK/old-512" "$WORK/target"
-	serve_with 'echo "EIO the middle of the disk fails" >&2; exit 1'
-	check "a cast to a target that fails half way fails" failed_cast lab/big "$WORK/served/nbd" --yes
-	check_said "the state of the target is reported" 'is incomplete: .* its first MiB is empty'
-	serve_no_more
-	check "it does not look like a disk" looks_unfinished
-	cp --sparse=always "$WORK/old-512" "$WORK/target"
-	serve_with 'cat >/dev/null'
-	check "a cast with --verify finds writes that were dropped silently" failed_cast lab/big "$WORK/served/nbd" --yes --verify --no-delta
-	check_said "and where" 'reading back: .* of the target differ'
-	serve_no_more
-	check "the target does not look like a disk" looks_unfinished
-fi
 check "the store is sound" platter check
 finish

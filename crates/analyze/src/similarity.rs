@@ -1,7 +1,6 @@
 //! What a tally says: how much of each image others have, how much every two images share, and how similar all are.
 
-use std::thread;
-
+use crate::parallel::for_each;
 use crate::tally::Tally;
 
 /// Of more images, the matrix of overlaps is left out: it would have 8 bytes for every two of them.
@@ -70,24 +69,14 @@ fn overlaps(tally: &Tally, factor: u64, threads: usize) -> Vec<Vec<u64>> {
     if images.len() > MATRIX_IMAGES_MAX {
         return Vec::new();
     }
-    let threads = threads.clamp(1, images.len().max(1));
-    // Row A has the images from A on; the rows of one thread are spread over the triangle.
+    // Row A has the images from A on.
     let row = |a: usize| -> Vec<u64> {
         images[a..].iter().map(|other| common_bytes(tally.sizes(), &images[a], other) * factor).collect()
     };
-    let mut upper: Vec<(usize, Vec<u64>)> = thread::scope(|scope| {
-        let (row, count) = (&row, images.len());
-        let workers: Vec<_> = (0..threads)
-            .map(|first| {
-                scope.spawn(move || (first..count).step_by(threads).map(|a| (a, row(a))).collect::<Vec<_>>())
-            })
-            .collect();
-        // A thread that panicked leaves zeros: it does nothing that can.
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
-    });
-    upper.sort_unstable_by_key(|(a, _)| *a);
+    // It fails only if a thread panics, and these do nothing that can.
+    let upper = for_each(images, threads, |a, _| Ok(row(a))).unwrap_or_default();
     let mut all = vec![vec![0; images.len()]; images.len()];
-    for (a, row) in upper {
+    for (a, row) in upper.into_iter().enumerate() {
         for (b, bytes) in (a..).zip(row) {
             all[a][b] = bytes;
             all[b][a] = bytes;

@@ -108,6 +108,23 @@ fn a_rival_that_starts_later_is_reported() {
     assert!(matches!(&events(&mut receiver)[..], [ReceiverEvent::Ignored { .. }]));
 }
 
+#[test]
+fn a_sender_of_the_same_disk_without_the_join_key_is_reported() {
+    let key = Some(JoinKey::new([5; 32]));
+    let mut pair = Pair::new(key.clone(), key);
+    pair.connect();
+    events(&mut pair.receiver);
+    let (_, rogue) = sender(1, 2);
+    pair.receiver.handle_datagram(NOW, &rogue);
+    pair.receiver.handle_datagram(NOW, &rogue);
+    let reported = events(&mut pair.receiver);
+    let reasons = reported.iter().filter_map(|event| match event {
+        ReceiverEvent::Ignored { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    });
+    assert_eq!(reasons.collect::<Vec<_>>(), ["it casts without a key file"]);
+}
+
 /// A receiver that joined over a connection with these messages, or the reason why not.
 struct Pair {
     sender: Sender,

@@ -71,7 +71,9 @@ pub(crate) fn while_served<T>(
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let exports = Arc::new(OneDisk(name, disk));
-        let server = scope.spawn(|| NbdServer::serve(listener, exports, NbdOptions::default(), &is_done));
+        let serve = || NbdServer::serve(listener, exports, NbdOptions::default(), &is_done);
+        let server =
+            thread::Builder::new().spawn_scoped(scope, serve).context(|| "starting a thread".into())?;
         let result = run(&uri);
         is_done.store(true, Ordering::Relaxed);
         let ended = server.join().unwrap_or_else(|_| Err(Error::bug("the server of a disk panicked")));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use platter_image::{Error, Result};
+use platter_image::{Error, IoContext, Result};
 use platter_store::StorePlace;
 use platter_transport::notify;
 
@@ -154,14 +154,23 @@ fn serve(
     notify("READY=1");
     thread::scope(|scope| {
         let is_stopped = || served.stop().load(Ordering::Relaxed);
-        scope.spawn(move || {
+        let answer = move || {
             control.answer_all(&is_stopped, &|question, stream| {
                 answering::answer(served, agent, question, stream)
             });
-        });
-        scope.spawn(|| served.publish_now_and_then());
-        scope.spawn(|| agent.run());
-        let ended = Server::run_all(servers, served);
+        };
+        let start = || thread::Builder::new();
+        let started = start()
+            .spawn_scoped(scope, answer)
+            .and_then(|_| start().spawn_scoped(scope, || served.publish_now_and_then()))
+            .and_then(|_| start().spawn_scoped(scope, || agent.run()));
+        let ended = match started.context(|| "starting a thread".into()) {
+            Ok(_) => Server::run_all(servers, served),
+            Err(error) => {
+                served.stop().store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        };
         notify("STOPPING=1");
         // Wakes the thread that waits for requests, so that it notices the end.
         let _ = control.wake();

@@ -12,7 +12,7 @@ use platter_export::fuse::{FuseHandover, FuseOptions, FuseServer};
 use platter_export::nbd::{NbdOptions, NbdServer, NbdTls};
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_export::{Exports, MovedSession, SocketHandover};
-use platter_image::{Error, Result};
+use platter_image::{Error, IoContext, Result};
 use platter_transport::{Listener, Parcel};
 
 use super::address::{FUSE, FuseAddress, NBD, NINEP, NbdAddress, NinepAddress, ServeAddress, ServersRequest};
@@ -54,16 +54,22 @@ impl Server {
     /// stopped. Returns the first error in the order of `servers`.
     pub(super) fn run_all(servers: Vec<Self>, served: &Arc<Served>) -> Result<()> {
         thread::scope(|scope| {
-            let run = |server: Self| {
-                let _stops = StopAll(served.stop());
-                (server.run)(served)
+            let start = |server: Self| {
+                // Also dropped when the thread cannot be started.
+                let stops = StopAll(served.stop());
+                let run = move || {
+                    let _stops = stops;
+                    (server.run)(served)
+                };
+                thread::Builder::new().spawn_scoped(scope, run).context(|| "starting a thread".into())
             };
-            let threads: Vec<_> =
-                servers.into_iter().map(|server| scope.spawn(move || run(server))).collect();
+            let threads: Vec<_> = servers.into_iter().map(start).collect();
             let mut first = Ok(());
             for thread in threads {
-                let ended = thread.join();
-                first = first.and(ended.unwrap_or_else(|_| Err(Error::bug("a server panicked"))));
+                let ended = thread.and_then(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(Error::bug("a server panicked")))
+                });
+                first = first.and(ended);
             }
             first
         })

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use platter_fetch::{OpenStore, memory_cache};
 use platter_image::page::State;
 use platter_image::recipe::Recipe;
-use platter_image::{Error, Extent, Result, Score};
+use platter_image::{Error, Extent, IoContext, Result, Score};
 use platter_vdisk::RecipeDisk;
 
 use super::capture::Capturer;
@@ -160,11 +160,14 @@ impl Opened {
             let read = &std::mem::take(&mut next);
             let following = groups.next();
             next = thread::scope(|scope| {
-                let reader = scope.spawn(|| self.read(following));
+                let start = || thread::Builder::new();
+                let starting = || "starting a thread".to_owned();
+                let reader = start().spawn_scoped(scope, || self.read(following)).context(starting)?;
+                let count = |own: &mut [Counter]| own.iter_mut().try_for_each(|counter| add(counter, read));
                 let workers: Vec<_> = counters
                     .chunks_mut(share)
-                    .map(|own| scope.spawn(move || own.iter_mut().try_for_each(|counter| add(counter, read))))
-                    .collect();
+                    .map(|own| start().spawn_scoped(scope, move || count(own)).context(starting))
+                    .collect::<Result<_>>()?;
                 let panicked = || Error::bug("a thread of the analysis panicked");
                 for worker in workers {
                     worker.join().unwrap_or_else(|_| Err(panicked()))?;

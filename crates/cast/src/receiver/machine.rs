@@ -27,9 +27,7 @@ use crate::stage::{LoadMeter, SinkStage};
 use crate::wire::announce::Announce;
 use crate::wire::channel::Channel;
 use crate::wire::data::Data;
-use crate::wire::format::{
-    FLAG_JOIN_KEY, HEADER_BYTES, Header, MessageType, Reader, TAG_BYTES, low_microseconds,
-};
+use crate::wire::format::{FLAG_JOIN_KEY, Header, MessageType, Reader, low_microseconds};
 use crate::wire::join::{JoinMessage, ReceiverResult, SessionKeys};
 use crate::wire::plan::Plan;
 use crate::wire::protection::{DatagramKey, Freshness, flags_of};
@@ -195,7 +193,7 @@ impl Receiver {
     }
 
     fn handle_announce(&mut self, now: Duration, datagram: &[u8]) {
-        let Some(announce) = announced(datagram) else {
+        let Some(announce) = Announce::of_datagram(datagram) else {
             self.statistics.rejected += 1;
             return;
         };
@@ -214,22 +212,36 @@ impl Receiver {
 
     /// Checks whether a wanted session may be joined.
     fn check(&mut self, datagram: &[u8], announce: &Announce) -> Result<(), String> {
-        match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
-            (None, true) => return Err("it needs a key file (--key-file FILE)".into()),
-            (Some(_), false) => return Err("it casts without a key file".into()),
-            (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
-                return Err("it has another key file".into());
-            }
-            _ => {}
-        }
+        self.check_key(datagram)?;
         self.options.filter.check(announce)
     }
 
-    /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious.
+    /// Checks whether the sender of this announcement has the same join key, or neither side has one.
+    fn check_key(&mut self, datagram: &[u8]) -> Result<(), String> {
+        match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
+            (None, true) => Err("it needs a key file (--key-file FILE)".into()),
+            (Some(_), false) => Err("it casts without a key file".into()),
+            (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
+                Err("it has another key file".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious, and the
+    /// same disk without the join key.
     fn handle_rival(&mut self, datagram: &[u8]) {
-        let Some((announce, session)) = announced(datagram).zip(self.session.as_ref()) else { return };
-        if announce.name == session.announce.name && announce.score != session.announce.score {
-            let reason = format!("it casts another disk, score {}", announce.score);
+        let Some((announce, session)) = Announce::of_datagram(datagram).zip(self.session.as_ref()) else {
+            return;
+        };
+        let reason = if announce.score == session.announce.score {
+            self.check_key(datagram).err()
+        } else if announce.name == session.announce.name {
+            Some(format!("it casts another disk, score {}", announce.score))
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
             self.ignore(announce, reason);
         }
     }
@@ -784,10 +796,4 @@ impl Receiver {
         let held = self.assembly.len() + self.delivered + self.fetching.held();
         self.options.buffer_chunks.saturating_sub(held)
     }
-}
-
-/// Returns the announcement in a datagram, without verifying its tag.
-fn announced(datagram: &[u8]) -> Option<Announce> {
-    let (front, _) = datagram.split_last_chunk::<TAG_BYTES>()?;
-    Announce::parse(Reader::new(front.get(HEADER_BYTES..)?))
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use platter_image::{BlockId, Score};
 
-use super::format::{Header, Reader, begin, put_value, text};
+use super::format::{HEADER_BYTES, Header, Reader, TAG_BYTES, begin, put_value, text};
 use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
 use crate::session::{
     CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SECRET_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
@@ -81,6 +81,12 @@ impl Announce {
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         begin(to, header);
         self.put_values(to);
+    }
+
+    /// Returns the announcement in a datagram, without verifying its tag.
+    pub(crate) fn of_datagram(datagram: &[u8]) -> Option<Self> {
+        let (front, _) = datagram.split_last_chunk::<TAG_BYTES>()?;
+        Self::parse(Reader::new(front.get(HEADER_BYTES..)?))
     }
 
     /// Encodes the secret, for a message that only the receiver can read.

@@ -1,10 +1,14 @@
 //! Uploads that end without a version: the space they take, and the next upload that reuses their data.
 
+use std::pin::pin;
+
 use super::tests::{Disk, Room, UPLOAD_LIMIT, frame};
+use crate::config::PROMISE_PAUSE;
 use axum::http::StatusCode;
 use platter_api::Role;
 use platter_image::{BlockId, Kind};
 use serde_json::json;
+use tokio::time::timeout;
 
 /// A frame with one incompressible block.
 fn noise(seed: u64) -> (BlockId, platter_image::frame::EncodedFrame) {
@@ -137,10 +141,10 @@ async fn uploads_at_the_same_time_share_what_they_send() {
     assert_eq!(room.need(&other, &second, &ids).await, [false], "the first upload sends it");
     room.send(&other, &second, &[disk.page_frame()]).await;
     let draft = disk.draft("lab/second");
-    let (published, ()) = tokio::join!(room.publish(&other, &second, &draft, Some(0)), async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        room.send(&token, &first, &[disk.data_frame()]).await;
-    });
+    let mut publishing = pin!(room.publish(&other, &second, &draft, Some(0)));
+    assert!(timeout(2 * PROMISE_PAUSE, &mut publishing).await.is_err(), "it waits for the first upload");
+    room.send(&token, &first, &[disk.data_frame()]).await;
+    let published = publishing.await;
     assert_eq!(published.0, StatusCode::OK, "{}", published.1);
     let (status, answer) = room.publish(&token, &first, &disk.draft("lab/first"), Some(0)).await;
     assert_eq!(status, StatusCode::OK, "the page is borrowed: {answer}");

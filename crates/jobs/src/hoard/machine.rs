@@ -168,7 +168,7 @@ impl Machine {
         let mut command = Command::new(&self.program);
         command.args(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut machine = Running(command.spawn().context(|| format!("starting {}", self.program))?);
-        let console = console_of(&mut machine.0);
+        let console = console_of(&mut machine.0)?;
         let began = Instant::now();
         self.wait(&mut machine.0, &console, port.map(|(host, _)| host), reads, stop)?;
         let shown = std::iter::once(&self.program).chain(&arguments).cloned().collect::<Vec<_>>().join(" ");
@@ -255,7 +255,10 @@ impl Machine {
 }
 
 /// Returns the machine's output by lines, read by two threads that end with it.
-fn console_of(machine: &mut Child) -> Receiver<String> {
+///
+/// # Errors
+/// `Io` when a thread cannot be started.
+fn console_of(machine: &mut Child) -> Result<Receiver<String>> {
     let (lines_out, lines) = channel();
     let printed: Vec<Box<dyn Read + Send>> = [
         machine.stdout.take().map(|out| Box::new(out) as Box<dyn Read + Send>),
@@ -266,7 +269,7 @@ fn console_of(machine: &mut Child) -> Receiver<String> {
     .collect();
     for stream in printed {
         let lines_out = lines_out.clone();
-        thread::spawn(move || {
+        let read = move || {
             let mut stream = BufReader::new(stream);
             let mut line = Vec::new();
             // A prompt has no line break: each new part is sent together with the line so far.
@@ -279,9 +282,10 @@ fn console_of(machine: &mut Child) -> Receiver<String> {
                     line.clear();
                 }
             }
-        });
+        };
+        thread::Builder::new().spawn(read).context(|| "starting a thread".into())?;
     }
-    lines
+    Ok(lines)
 }
 
 /// Appends the available part of a line, at least one byte unless the stream ends.
@@ -361,7 +365,7 @@ mod tests {
             .spawn()
             .map(Running)
             .unwrap();
-        let console = console_of(&mut child.0);
+        let console = console_of(&mut child.0).unwrap();
         let mut said = Vec::new();
         while !said.iter().any(|line: &String| line.contains("two three:")) {
             said.push(console.recv_timeout(Duration::from_secs(4)).unwrap());

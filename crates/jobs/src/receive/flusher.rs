@@ -26,13 +26,6 @@ struct Write {
     offset: u64,
 }
 
-/// Whether a write failed, and its error until it was returned.
-#[derive(Default)]
-struct Failure {
-    has_failed: bool,
-    error: Option<Error>,
-}
-
 /// The thread that writes.
 pub(super) struct Flusher {
     /// `None` once it ends.
@@ -41,7 +34,8 @@ pub(super) struct Flusher {
     empty: Queue<AlignedBuffer>,
     /// Buffers that wait for contents.
     spare: Vec<AlignedBuffer>,
-    failed: Arc<Mutex<Failure>>,
+    /// The error of the first write that failed.
+    failed: Arc<Mutex<Option<Arc<Error>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,16 +49,16 @@ impl Flusher {
         let spare = (0..BUFFERS).map(|_| AlignedBuffer::zeroed(WRITE_LENGTH)).collect::<Result<_, _>>();
         let spare = spare.context(|| "allocating write buffers".to_owned())?;
         let (full, writes) = bounded::<Write>(BUFFERS);
-        let failed = Arc::<Mutex<Failure>>::default();
+        let failed = Arc::<Mutex<Option<Arc<Error>>>>::default();
         let failure = Arc::clone(&failed);
         let run = move || {
             while let Ok(Write { buffer, length, offset }) = writes.recv() {
-                if !failure.lock().has_failed {
+                if failure.lock().is_none() {
                     let started = Instant::now();
                     let written = write(&*target, &buffer[..length], offset);
                     times.add(SinkStage::Disk, started.elapsed());
                     if let Err(error) = written {
-                        *failure.lock() = Failure { has_failed: true, error: Some(error) };
+                        *failure.lock() = Some(Arc::new(error));
                     }
                 }
                 if emptied.send(buffer).is_err() {
@@ -107,11 +101,13 @@ impl Flusher {
     }
 
     fn failure(&self) -> Result<()> {
-        let mut failed = self.failed.lock();
-        if !failed.has_failed {
-            return Ok(());
+        // Each chunk whose write did not take place is answered with the reason: any of them may be answered first.
+        match &*self.failed.lock() {
+            Some(error) => {
+                Err(Error::new(error.kind(), "an earlier write failed").with_source(Arc::clone(error)))
+            }
+            None => Ok(()),
         }
-        Err(failed.error.take().unwrap_or_else(|| Error::bug("an earlier write to the target failed")))
     }
 }
 
@@ -135,4 +131,67 @@ pub(super) fn write(target: &(impl DiskWrite + ?Sized), bytes: &[u8], offset: u6
     target
         .write_all_at(bytes, offset)
         .context(|| format!("writing {} bytes at {offset} of the target", bytes.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::{DiskRead, ErrorKind};
+
+    use super::*;
+    use crate::Compared;
+
+    /// A disk without space.
+    struct Full;
+
+    impl DiskRead for Full {
+        fn length(&self) -> u64 {
+            WRITE_LENGTH as u64
+        }
+
+        fn read_exact_at(&self, _buffer: &mut [u8], _offset: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl DiskWrite for Full {
+        fn length(&self) -> u64 {
+            WRITE_LENGTH as u64
+        }
+
+        fn alignment(&self) -> usize {
+            512
+        }
+
+        fn write_all_at(&self, _buffer: &[u8], _offset: u64) -> std::io::Result<()> {
+            Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
+        }
+
+        fn write_zeroes(&self, _offset: u64, _length: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl ReceivedDisk for Full {
+        fn advance(&self, _bytes: u64) {}
+
+        fn finish(&self, _compared: Option<Compared>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn each_write_after_a_failed_one_has_its_reason() {
+        let mut flusher = Flusher::start(Arc::new(Full), Arc::default()).unwrap();
+        let buffer = flusher.buffer().unwrap();
+        let _ = flusher.write(buffer, 512, 0);
+        for _ in 0..3 {
+            let error = flusher.drain().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io);
+            assert!(error.with_causes().contains("no storage space"), "{}", error.with_causes());
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use platter_api::CastOfferState;
 use platter_client::{OriginStore, ServerOptions};
-use platter_image::{Error, ErrorKind, Result, Score};
+use platter_image::{Error, ErrorKind, IoContext, Result, Score};
 use platter_net::{JoinKey, ToldSender, Wanted};
 use platter_records::VersionQuery;
 
@@ -66,7 +66,8 @@ impl OriginCastRequest {
             request.network.interface = towards.map(|address| address.to_string());
         }
         let result = thread::scope(|scope| {
-            scope.spawn(|| asking.ask_until_end(&store, &version, &address, progress));
+            let ask = || asking.ask_until_end(&store, &version, &address, progress);
+            thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
             let result = receive(&request, &version);
             asking.has_ended.store(true, Ordering::Relaxed);
             result

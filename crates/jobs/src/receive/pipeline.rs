@@ -17,10 +17,10 @@ use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, bounded};
 use parking_lot::{Condvar, Mutex};
 use platter_cast::SessionDescription;
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
-use platter_image::{Error, ErrorKind, IoContext, Kind, Result};
+use platter_image::{Error, IoContext, Kind, Result};
 use platter_net::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkStage, SinkTimes};
 
-use super::sink::{DiskSink, Frames, OpenTarget, RAW_TOGETHER};
+use super::sink::{DiskSink, Frames, OpenTarget, RAW_TOGETHER, is_of_chunk};
 
 /// Most threads that decode.
 const DECODERS_MAX: usize = 8;
@@ -252,9 +252,7 @@ fn write<O: OpenTarget>(
                 *shared.data.lock() = sink.data_chunks();
                 drop(sink);
                 chunk.answer(match verdict {
-                    Err(error) if error.kind() == ErrorKind::Corrupt => {
-                        Ok(ChunkVerdict::Bad(error.to_string()))
-                    }
+                    Err(error) if is_of_chunk(&error) => Ok(ChunkVerdict::Bad(error.to_string())),
                     verdict => verdict,
                 });
                 drop(count);

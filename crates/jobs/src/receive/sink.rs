@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use platter_cast::SessionDescription;
-use platter_disk::install::{Delta, FreeSpace, Local};
+use platter_disk::install::{Delta, FreeSpace, Local, LostWrite};
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::plan::Places;
 use platter_image::recipe::{PageSource, Recipe};
@@ -506,10 +506,15 @@ pub(super) const RAW_TOGETHER: usize = 6 << 20;
 
 /// Marks an error as one of this machine, not of the chunk: receiving the chunk again would not help.
 fn fatal(error: Error) -> Error {
-    if error.kind() == ErrorKind::Corrupt {
+    if is_of_chunk(&error) {
         return Error::bug("the target could not store verified bytes").with_source(error);
     }
     error
+}
+
+/// Whether the bytes of a chunk are wrong, and not those that were read back from the target.
+pub(super) fn is_of_chunk(error: &Error) -> bool {
+    error.kind() == ErrorKind::Corrupt && !LostWrite::is_cause_of(error)
 }
 
 impl<O: OpenTarget> ChunkSink for DiskSink<O> {
@@ -547,7 +552,7 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
         match self.with_description(|sink, description| sink.take(index, bytes, description)) {
             Ok(verdict) => Ok(verdict),
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ChunkVerdict::Bad(error.to_string())),
+            Err(error) if is_of_chunk(&error) => Ok(ChunkVerdict::Bad(error.to_string())),
             Err(error) => Err(error),
         }
     }

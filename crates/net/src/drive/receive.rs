@@ -66,7 +66,8 @@ pub fn receive(
     let driver = Driver::open(options, jobs, sink.times())?;
     let bell = driver.bell.clone();
     thread::scope(|scope| {
-        scope.spawn(move || run_sink(sink, &job_queue, &answers, &bell));
+        let run = move || run_sink(sink, &job_queue, &answers, &bell);
+        thread::Builder::new().spawn_scoped(scope, run).context(|| "starting a thread".into())?;
         // The driver owns the sending end of the job queue; dropping it here ends the sink's thread.
         let mut driver = driver;
         driver.run(&answer_queue, &mut on_event)
@@ -430,7 +431,7 @@ impl<'a> Driver<'a> {
         if self.ending.is_some() {
             return;
         }
-        let told = outcome.as_ref().map(|outcome| outcome.score).map_err(ToString::to_string);
+        let told = outcome.as_ref().map(|outcome| outcome.score).map_err(Error::with_causes);
         let bytes_written = outcome.as_ref().map_or(0, |outcome| outcome.bytes_written);
         self.machine.finish(now, told, bytes_written);
         self.ending = Some(Ending { outcome, at: now });

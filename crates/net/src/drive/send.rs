@@ -65,7 +65,8 @@ pub fn send(
     thread::scope(|scope| {
         for _ in 0..READERS {
             let (asked, supply, bell) = (asked.clone(), supply.clone(), bell.clone());
-            scope.spawn(move || read_chunks(chunks, &asked, &supply, &bell));
+            let read = move || read_chunks(chunks, &asked, &supply, &bell);
+            thread::Builder::new().spawn_scoped(scope, read).context(|| "starting a thread".into())?;
         }
         // Dropping `ask` at the end of this closure ends the readers.
         let ask = ask;
