@@ -89,7 +89,8 @@ pub(crate) struct Upload {
     usage: Usage,
     bytes: AtomicU64,
     bytes_max: u64,
-    /// Whether the token has a quota: then new data replaces the oldest that its uploads left.
+    /// Whether the token has a quota: then new data replaces the oldest that its uploads left, and what becomes part of the store
+    /// counts until garbage is collected.
     has_quota: bool,
     /// The ids that its sender may refer to; `None` when the sender reads everything.
     known: Option<Known>,
@@ -146,6 +147,7 @@ impl Uploads {
         let _place = self.place_for(&who.id)?;
         let owner = owner_name(&who.id);
         self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
+        self.usages.look_for_collection(&writer)?;
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
@@ -236,6 +238,11 @@ impl Uploads {
         ended.iter().map(|upload| (upload.id.clone(), upload.owner.clone())).collect()
     }
 
+    /// Notes that garbage was collected.
+    pub(crate) fn note_collection(&self) {
+        self.usages.note_collection();
+    }
+
     /// Discards expired data of unfinished uploads, at most once per [`DISCARD_PAUSE`].
     ///
     /// # Errors
@@ -315,7 +322,9 @@ impl Uploads {
         // The session is over, whether it was published or failed; its data belongs to the store.
         drop(held.take());
         upload.activity.end();
-        upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
+        let bytes = upload.bytes.swap(0, Ordering::Relaxed);
+        upload.usage.add_stored(bytes);
+        upload.usage.subtract(bytes);
         lock(&self.table).remove(&upload.id);
         Ok(done?)
     }
@@ -515,9 +524,14 @@ impl Drop for Upload {
     fn drop(&mut self) {
         let session = self.session.get_mut().take();
         let Some(session) = session else { return };
-        // What other sessions rely on is part of the store now. After a failed write, no data is kept.
-        let kept = session.park(owner_name(&self.owner), unix_ms()).unwrap_or(0);
-        self.usage.change(self.bytes.load(Ordering::Relaxed), kept);
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let parked = session.park(owner_name(&self.owner), unix_ms());
+        if let Ok(kept) = parked {
+            // What other sessions rely on is part of the store now.
+            self.usage.add_stored(bytes.saturating_sub(kept));
+        }
+        // After a failed write, no data is kept.
+        self.usage.change(bytes, parked.unwrap_or(0));
     }
 }
 

@@ -82,9 +82,17 @@ impl Leftovers {
     }
 }
 
-/// Bytes of one owner's unfinished uploads, both under way and ended.
-#[derive(Clone, Debug)]
-pub(super) struct Usage(Arc<AtomicU64>);
+/// Bytes of one owner's uploads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage(Arc<Bytes>);
+
+#[derive(Debug, Default)]
+struct Bytes {
+    /// Of unfinished uploads, both under way and ended.
+    unfinished: AtomicU64,
+    /// What became part of the store since garbage was collected, needed or not.
+    stored: AtomicU64,
+}
 
 impl Usage {
     /// Adds bytes, unless the sum would exceed the limit.
@@ -92,7 +100,7 @@ impl Usage {
     /// # Errors
     /// `Refused`.
     pub(super) fn add(&self, bytes: u64, limit: u64) -> Result<()> {
-        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.0.unfinished.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) <= limit {
             return Ok(());
         }
@@ -103,12 +111,30 @@ impl Usage {
         )))
     }
 
-    /// As [`Usage::add`]. If the limit would be exceeded, earlier unfinished data of the owner is discarded, the oldest first.
+    /// As [`Usage::add`], and together with what became part of the store, twice the limit is allowed: a version need not refer to
+    /// what was sent for it, so only a collection shows whether that counts for the quota.
+    fn add_before_collection(&self, bytes: u64, limit: u64) -> Result<()> {
+        self.add(bytes, limit)?;
+        let stored = self.0.stored.load(Ordering::Relaxed);
+        let (sum, sum_max) =
+            (stored.saturating_add(self.0.unfinished.load(Ordering::Relaxed)), limit.saturating_mul(2));
+        if sum <= sum_max {
+            return Ok(());
+        }
+        self.subtract(bytes);
+        Err(Error::refused(format!(
+            "this access token has stored {stored} bytes since garbage was collected, and with its quota {sum_max} are allowed: have \
+             the origin collect garbage (`platter gc`), or have the quota raised"
+        )))
+    }
+
+    /// As [`Usage::add`], for an owner with a quota: until garbage is collected, it may store twice the limit. If a limit would be
+    /// exceeded, earlier unfinished data of the owner is discarded, the oldest first.
     ///
     /// # Errors
     /// `Refused`; `Io`.
     pub(super) fn add_to_latest(&self, bytes: u64, limit: u64, store: &Store, owner: &str) -> Result<()> {
-        let Err(refusal) = self.add(bytes, limit) else { return Ok(()) };
+        let Err(refusal) = self.add_before_collection(bytes, limit) else { return Ok(()) };
         let mut packs = store.parked()?;
         packs.retain(|pack| pack.owner == owner);
         packs.sort_by_key(|pack| pack.since_unix_ms);
@@ -117,7 +143,7 @@ impl Usage {
             if store.discard_parked(&pack)? {
                 self.subtract(pack.length);
             }
-            if self.add(bytes, limit).is_ok() {
+            if self.add_before_collection(bytes, limit).is_ok() {
                 return Ok(());
             }
         }
@@ -131,13 +157,22 @@ impl Usage {
     /// Counts `new` bytes instead of `old` ones.
     pub(super) fn change(&self, old: u64, new: u64) {
         let change = |now: u64| Some(now.saturating_sub(old).saturating_add(new));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        let _ = self.0.unfinished.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Counts bytes as part of the store.
+    pub(super) fn add_stored(&self, bytes: u64) {
+        self.0.stored.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 /// The usage of every known owner.
 #[derive(Debug, Default)]
-pub(super) struct Usages(Mutex<HashMap<String, Usage>>);
+pub(super) struct Usages {
+    of_owners: Mutex<HashMap<String, Usage>>,
+    /// How many packs collections have given up, when that was last asked.
+    given_up: AtomicU64,
+}
 
 impl Usages {
     /// Returns the usage of an owner. It includes data left before this origin started.
@@ -151,9 +186,27 @@ impl Usages {
         }
         let parked = store.parked()?;
         let left = parked.iter().filter(|pack| pack.owner == owner).map(|pack| pack.length).sum();
-        let usage = Usage(Arc::new(AtomicU64::new(left)));
+        let usage = Usage::default();
+        usage.change(0, left);
         usages.insert(owner.to_owned(), usage.clone());
         Ok(usage)
+    }
+
+    /// Notes that garbage was collected: nothing counts as stored since then.
+    pub(super) fn note_collection(&self) {
+        self.lock().values().for_each(|usage| usage.0.stored.store(0, Ordering::Relaxed));
+    }
+
+    /// Notes whether another process collected garbage and gave up packs.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(super) fn look_for_collection(&self, store: &Store) -> Result<()> {
+        let given_up = store.packs_given_up()?;
+        if self.given_up.swap(given_up, Ordering::Relaxed) != given_up {
+            self.note_collection();
+        }
+        Ok(())
     }
 
     /// Discards data that was left before this time.
@@ -188,7 +241,7 @@ impl Usages {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Usage>> {
-        self.0.lock()
+        self.of_owners.lock()
     }
 }
 

@@ -75,6 +75,16 @@ impl Store {
         run.count_trash()?;
         Ok(run.report)
     }
+
+    /// Returns how many packs collections have given up so far.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn packs_given_up(&self) -> Result<u64> {
+        let packs = self.catalog()?.packs()?;
+        let is_given_up = |state| matches!(state, PackState::Dead | PackState::Deleted);
+        Ok(packs.iter().filter(|row| is_given_up(row.state)).count() as u64)
+    }
 }
 
 impl Run<'_> {
