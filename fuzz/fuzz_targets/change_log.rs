@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use platter_fuzz::{bug_free, xxh3};
-use platter_store::decode_change_log;
+use platter_fuzz::{ReadOnly, bug_free, xxh3};
+use platter_store::read_change_log;
 
 const HEADER_LENGTH: usize = 32;
 const ENTRY_HEAD: usize = 24;
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn check(bytes: &[u8]) {
-    let Some(contents) = bug_free(decode_change_log(bytes)) else { return };
+    let Some(contents) = bug_free(read_change_log(Box::new(ReadOnly(bytes.to_vec())))) else { return };
     let count = contents.entries();
     assert!(count == 0 || HEADER_LENGTH + count * ENTRY_HEAD <= bytes.len(), "more than there are");
     assert!(!contents.is_whole() || count > 0, "whole, and says nothing");

@@ -3,48 +3,16 @@
 
 #![no_main]
 
-use std::io;
-
 use libfuzzer_sys::fuzz_target;
-use platter_fuzz::{bug_free, xxh3};
+use platter_fuzz::{ReadOnly, bug_free, xxh3};
 use platter_pack::read_directory;
 use platter_records::{PackId, StoreId, VersionRecord};
-use platter_vfs::VfsFile;
 
 /// Bytes of the header and of the trailer; the last eight are a checksum of the others.
 const FIXED_LENGTH: usize = 64;
 /// Fewest bytes that a frame and a block take in a footer.
 const ROW_LENGTH: usize = 24;
 const ID_LENGTH: usize = 32;
-
-/// A read-only file, because `read_directory` must only read.
-#[derive(Debug)]
-struct Pack(Vec<u8>);
-
-impl VfsFile for Pack {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let start = usize::try_from(offset).map_or(self.0.len(), |offset| offset.min(self.0.len()));
-        let length = buffer.len().min(self.0.len() - start);
-        buffer[..length].copy_from_slice(&self.0[start..start + length]);
-        Ok(length)
-    }
-
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-        panic!("a reader writes")
-    }
-
-    fn set_length(&self, _: u64) -> io::Result<()> {
-        panic!("a reader changes the length")
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        panic!("a reader syncs")
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-}
 
 fuzz_target!(|input: &[u8]| {
     if input.starts_with(b"PLvr") || !input.starts_with(b"PLpk") {
@@ -70,7 +38,7 @@ fn check_pack(bytes: &[u8]) {
     let Some(header) = bytes.get(..FIXED_LENGTH) else { return };
     let id = |at: usize| -> [u8; 16] { header[at..at + 16].try_into().expect("sixteen bytes") };
     let (pack, store) = (PackId(id(16)), StoreId(id(32)));
-    let file = Pack(bytes.to_vec());
+    let file = ReadOnly(bytes.to_vec());
     let Some(directory) = bug_free(read_directory(&file, pack, store)) else { return };
     let accounted = directory.frames() * ROW_LENGTH + directory.blocks() * ID_LENGTH;
     assert!(accounted + 2 * FIXED_LENGTH <= bytes.len(), "more rows than bytes");

@@ -6,6 +6,7 @@
 mod base_disk;
 mod cast_pair;
 mod edits;
+mod read_only;
 mod region;
 mod vocabulary;
 mod walk;
@@ -13,6 +14,7 @@ mod walk;
 pub use base_disk::BaseDisk;
 pub use cast_pair::{ADDRESS, CONNECTION, CastPair};
 pub use edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits};
+pub use read_only::ReadOnly;
 pub use region::examine_region;
 pub use vocabulary::{bug_free, xxh3, xxh3_after};
 pub use walk::{visit, walk};

@@ -22,6 +22,8 @@ const WORK_KIB_SLOW: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     domain: Domain,
+    /// The highest number of a slot so far.
+    last_number: u32,
     slots: Vec<Slot>,
 }
 
@@ -31,13 +33,16 @@ pub struct KeyFile {
 struct Stored {
     platter_keys: u32,
     domain: String,
+    /// The highest number of a slot so far. Files written before it existed lack it.
+    #[serde(default)]
+    last_number: u32,
     slots: Vec<Slot>,
 }
 
 impl KeyFile {
     /// A key file without slots, for a new store.
     pub fn new(master: &MasterKey) -> Self {
-        Self { domain: master.domain(), slots: Vec::new() }
+        Self { domain: master.domain(), last_number: 0, slots: Vec::new() }
     }
 
     /// The identity domain of the store.
@@ -60,7 +65,7 @@ impl KeyFile {
         work_kib(&self.slots) > WORK_KIB_SLOW
     }
 
-    /// Adds a slot, and returns its number. Numbers of removed slots are used again.
+    /// Adds a slot, and returns its number, which no slot had before: in no older copy of the file does it mean another secret.
     ///
     /// # Errors
     /// `Refused` when there are too many slots, the label is invalid, or the key is another store's.
@@ -72,10 +77,10 @@ impl KeyFile {
             return Err(Error::refused("the key belongs to another store"));
         }
         self.check_work(None, cost)?;
-        let is_free = |number: &u32| self.slots.iter().all(|slot| slot.number != *number);
-        let number = (1..=SLOTS_MAX as u32).find(is_free).unwrap_or(SLOTS_MAX as u32);
+        let number = self.last_number.checked_add(1);
+        let number = number.ok_or_else(|| Error::refused("the numbers of key slots are used up"))?;
         self.slots.push(Slot::wrap(master, number, label, secret, cost)?);
-        self.slots.sort_by_key(|slot| slot.number);
+        self.last_number = number;
         Ok(number)
     }
 
@@ -149,7 +154,8 @@ impl KeyFile {
     /// `Bug` when they cannot be encoded.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let (platter_keys, domain) = (FORMAT_VERSION, self.domain.to_string());
-        let stored = Stored { platter_keys, domain, slots: self.slots.clone() };
+        let (last_number, slots) = (self.last_number, self.slots.clone());
+        let stored = Stored { platter_keys, domain, last_number, slots };
         let mut bytes = serde_json::to_vec_pretty(&stored)
             .map_err(|error| Error::bug("cannot serialize the key file").with_source(error))?;
         bytes.push(b'\n');
@@ -183,7 +189,8 @@ impl KeyFile {
         if !ascend || !is_valid || stored.slots.is_empty() || stored.platter_keys != FORMAT_VERSION {
             return Err(corrupt("invalid slots"));
         }
-        Ok(Self { domain, slots: stored.slots })
+        let last_number = stored.slots.iter().map(|slot| slot.number).fold(stored.last_number, u32::max);
+        Ok(Self { domain, last_number, slots: stored.slots })
     }
 }
 
@@ -247,6 +254,24 @@ mod tests {
         for wrong in [passphrase("wrong"), passphrase(text.trim()), secret(SecretKind::File, "printed")] {
             assert_eq!(read.unlock(&wrong).unwrap_err().kind(), ErrorKind::Refused);
         }
+    }
+
+    #[test]
+    fn the_number_of_a_removed_slot_is_not_used_again() {
+        let master = MasterKey::random().unwrap();
+        let mut keys = KeyFile::new(&master);
+        keys.add(&master, "", &passphrase("one"), CHEAP).unwrap();
+        for number in 2..5 {
+            assert_eq!(keys.add(&master, "", &passphrase("two"), CHEAP).unwrap(), number);
+            keys.remove(number).unwrap();
+            keys = KeyFile::decode(&keys.encode().unwrap()).unwrap();
+        }
+        // A file without the highest number is read.
+        let text = String::from_utf8(keys.encode().unwrap()).unwrap();
+        let mut old = KeyFile::decode(text.replace("  \"last_number\": 4,\n", "").as_bytes()).unwrap();
+        assert_eq!(old.add(&master, "", &passphrase("two"), CHEAP).unwrap(), 2);
+        keys.last_number = u32::MAX;
+        assert_eq!(keys.add(&master, "", &passphrase("two"), CHEAP).unwrap_err().kind(), ErrorKind::Refused);
     }
 
     #[test]

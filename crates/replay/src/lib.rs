@@ -16,6 +16,7 @@ mod shared {
     pub(crate) mod base_disk;
     pub(crate) mod cast_pair;
     pub(crate) mod edits;
+    pub(crate) mod read_only;
     pub(crate) mod region;
     pub(crate) mod vocabulary;
     pub(crate) mod walk;
@@ -25,6 +26,7 @@ pub use shared::{
     base_disk::BaseDisk,
     cast_pair::{ADDRESS, CONNECTION, CastPair},
     edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits},
+    read_only::ReadOnly,
     region::examine_region,
     vocabulary::{bug_free, xxh3, xxh3_after},
     walk::{visit, walk},

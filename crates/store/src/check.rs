@@ -16,6 +16,7 @@ use platter_vfs::VfsFile;
 use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState, damaged_earlier_logs, header_damage};
 use crate::clock::now_unix_ms;
+use crate::collect::MoreRoots;
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
 use crate::losses::Losses;
@@ -165,6 +166,19 @@ impl Store {
     /// `Transient` beside a rebuild; when the catalog or a directory cannot be read at all, or this process lacks what it needs to read a
     /// file. Any other problem is a finding.
     pub fn check(&self, options: CheckOptions, tell: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+        self.check_with_roots(options, &|| Ok(Vec::new()), tell)
+    }
+
+    /// As [`Store::check`], and checks the recipes that a collection keeps for `more` scores, such as those below overlays.
+    ///
+    /// # Errors
+    /// As [`Store::check`].
+    pub fn check_with_roots(
+        &self,
+        options: CheckOptions,
+        more: MoreRoots<'_>,
+        tell: &mut dyn FnMut(CheckProgress),
+    ) -> Result<CheckReport> {
         let before = catalog_file(self.place());
         self.refuse_beside_rebuild(before)?;
         let locked = !self.domain().is_open();
@@ -223,7 +237,7 @@ impl Store {
         for line in differences {
             check.damage(line, |_| {});
         }
-        check.needs(versions, members)?;
+        check.needs(versions, members, more)?;
         check.key_slots()?;
         // Not damage: it cannot be written if the file system is read-only.
         drop(self.restore_standing_copy());
@@ -286,7 +300,12 @@ impl Check<'_> {
     }
 
     /// Checks what versions and boot sets need, and then adds what is lost.
-    fn needs(&mut self, versions: Result<Vec<Version>>, members: Result<Vec<HoardMember>>) -> Result<()> {
+    fn needs(
+        &mut self,
+        versions: Result<Vec<Version>>,
+        members: Result<Vec<HoardMember>>,
+        more: MoreRoots<'_>,
+    ) -> Result<()> {
         match versions {
             Ok(versions) => {
                 versions.iter().try_for_each(|version| self.version(version))?;
@@ -294,6 +313,14 @@ impl Check<'_> {
                 let scores: BTreeSet<Score> = versions.iter().map(|version| version.record.score).collect();
                 if !registered(self.store.place()).is_ok_and(|held| held.is_subset(&scores)) {
                     self.losses.cannot_tell_needs();
+                }
+                match more() {
+                    Ok(more) => {
+                        let unnamed: BTreeSet<Score> =
+                            more.into_iter().filter(|score| !scores.contains(score)).collect();
+                        unnamed.into_iter().try_for_each(|score| self.unnamed(score))?;
+                    }
+                    Err(error) => self.no_needs(error)?,
                 }
             }
             Err(error) => self.no_needs(error)?,
@@ -654,6 +681,26 @@ impl Check<'_> {
         self.recipe(version)
     }
 
+    /// Checks a recipe that must stay although no version has it.
+    fn unnamed(&mut self, score: Score) -> Result<()> {
+        // What it lacks is lost, whatever versions need.
+        self.losses.cannot_tell_needs();
+        if self.report.locked {
+            return Ok(());
+        }
+        let checked = check_recipe(self.store, score, &self.losses, &self.lengths)?;
+        let nowhere = checked.lost.iter().filter(|(_, (pack, _))| pack.is_none()).map(|(block, _)| *block);
+        let nowhere = nowhere.map(|block| (block, "it is in no pack".to_owned()));
+        let unread = checked.unread.into_iter().map(|why| (score.0, why));
+        for (block, why) in unread.chain(checked.unfit).chain(nowhere) {
+            let what = format!(
+                "the disk {score}, which has no version any more and on which the changes to a live disk are based: {why}"
+            );
+            self.damage(what, |finding| finding.block = Some(block));
+        }
+        Ok(())
+    }
+
     /// Checks that a member's boot set exists and matches the catalog. Its blocks are checked with the recipe of its version.
     fn boot_set(&mut self, member: &HoardMember) -> Result<()> {
         let what = match self.store.boot_set(&member.boot_set) {
@@ -701,95 +748,4 @@ impl Check<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "replaces the store's files directly")]
-mod tests {
-    use platter_image::frame::{Compressor, FrameBuilder};
-    use platter_image::page::Entry;
-    use platter_image::recipe::{CutPolicy, RecipeBuilder};
-    use platter_image::{Domain, Extent, FrameStore};
-    use platter_records::Action;
-
-    use super::*;
-    use crate::place::StorePlace;
-
-    /// A store with `a@1`, a disk of zeros and one block.
-    fn store_with_version() -> (tempfile::TempDir, Store) {
-        let folder = tempfile::tempdir().unwrap();
-        let place = StorePlace::on_system(folder.path().join("store"));
-        Store::init(&place).unwrap();
-        let store = Store::open_writer(&place).unwrap();
-        let session = store.session().unwrap();
-        let mut compressor = Compressor::new(3).unwrap();
-        let contents = [7; 4096];
-        let block = BlockId::of(Kind::Data, &contents);
-        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
-        frame.push(block, &contents);
-        session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
-        let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
-        let known = Vec::<(BlockId, Vec<u8>)>::new();
-        let mut recipe = RecipeBuilder::new(8192, 512, policy, Domain::SHARED, known);
-        let state = platter_image::page::State::Data { block, offset: 0 };
-        recipe.push(Entry { extent: Extent::new(0, 4096), state }).unwrap();
-        let (score, pages) = recipe.finish().unwrap();
-        let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 17);
-        pages.iter().for_each(|(id, page)| frame.push(*id, page));
-        session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
-        let draft = VersionRecord {
-            cut_policy: 1,
-            disk_length: 8192,
-            sector_size: 512,
-            ..VersionRecord::draft("a".parse().unwrap(), score, 5)
-        };
-        session.publish(draft).unwrap();
-        (folder, store)
-    }
-
-    fn check(store: &Store) -> Result<CheckReport> {
-        store.check(CheckOptions::default(), &mut |_| {})
-    }
-
-    #[test]
-    fn a_record_that_the_catalog_changed_is_found() {
-        let (_folder, store) = store_with_version();
-        store.rename(&"a".parse().unwrap(), &"b".parse().unwrap()).unwrap();
-        assert_eq!(check(&store).unwrap().verdict, Verdict::Clean);
-        store
-            .change_catalog(|change| {
-                let mut version = change.versions_by_time()?.remove(0);
-                version.record.labels.insert("room".into(), "3".into());
-                change.replace_record(&version)?;
-                change.does(Action::Sign { version: version.name });
-                Ok(Ok(()))
-            })
-            .unwrap();
-        let report = check(&store).unwrap();
-        assert_eq!(report.verdict, Verdict::Damaged);
-        assert!(report.findings[0].what.contains("record differs"), "{:?}", report.findings);
-    }
-
-    #[test]
-    fn a_check_beside_a_rebuild_says_so() {
-        let (_folder, store) = store_with_version();
-        let unfinished = store.place().unfinished().catalog();
-        std::fs::write(&unfinished, "").unwrap();
-        // This store holds the lock, as a rebuild does.
-        let error = check(&store).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Transient);
-        assert!(error.to_string().contains("a rebuild is running"), "{error}");
-        let place = store.place().clone();
-        drop(store);
-        // What an interrupted rebuild left does not count.
-        let store = Store::open_reader(&place).unwrap();
-        assert!(check(&store).unwrap().verdict < Verdict::Leaks);
-        // A catalog that was replaced before the check counts.
-        std::fs::copy(place.catalog(), &unfinished).unwrap();
-        std::fs::rename(&unfinished, place.catalog()).unwrap();
-        assert!(check(&store).unwrap().verdict < Verdict::Leaks);
-        // One that is replaced meanwhile does not.
-        let replaced = store.check(CheckOptions::default(), &mut |_| {
-            std::fs::copy(place.catalog(), &unfinished).unwrap();
-            std::fs::rename(&unfinished, place.catalog()).unwrap();
-        });
-        assert_eq!(replaced.unwrap_err().kind(), ErrorKind::Transient);
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use platter_vfs::{Location, read_whole, replace};
 use serde::{Deserialize, Serialize};
 
 use crate::place::StorePlace;
-use crate::quarantine::now_unix_ms;
+use crate::clock::now_unix_ms;
 use crate::store::Store;
 
 const FILE: &str = "home.json";

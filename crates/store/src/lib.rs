@@ -55,7 +55,7 @@ mod standing;
 mod store;
 mod suitable;
 
-pub use catalog::{ChangeLogContents, PackState, ReplicatedChange, RowChange, RowKey, decode_change_log};
+pub use catalog::{ChangeLogContents, PackState, ReplicatedChange, RowChange, RowKey, read_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
 pub use collect::{ImageCost, MoreRoots};
 pub use exposure::Exposure;

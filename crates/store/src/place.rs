@@ -9,6 +9,7 @@ use platter_encryption::{KEY_FILE_LENGTH_MAX, KeyFile};
 use platter_image::{Domain, Error, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
 use platter_index::IndexLimits;
 use platter_records::{Actor, PackId, StoreId};
@@ -71,12 +72,33 @@ pub(crate) fn is_full(error: &Error) -> bool {
 
 /// The contents of `store.json`.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FormatFile {
     platter_store: u32,
     id: String,
     /// The identity domain of an encrypted store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
+    /// Of the other fields. Files written before it existed lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
+}
+
+impl FormatFile {
+    fn expected_checksum(&self) -> String {
+        let domain = self.domain.as_deref().unwrap_or_default();
+        let text = format!("{}\n{}\n{domain}", self.platter_store, self.id);
+        format!("{:016x}", XxHash3_64::oneshot(text.as_bytes()))
+    }
+}
+
+/// The version that a `store.json` of any version states.
+fn version_of(bytes: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Any {
+        platter_store: u32,
+    }
+    serde_json::from_slice::<Any>(bytes).ok().map(|any| any.platter_store)
 }
 
 /// What `store.json` says.
@@ -303,11 +325,13 @@ impl StorePlace {
     /// Writes `store.json`, which makes the directory a store.
     pub(crate) fn write_format(&self, format: Format) -> Result<()> {
         let Format { id, domain } = format;
-        let file = FormatFile {
+        let mut file = FormatFile {
             platter_store: if domain.is_encrypted() { ENCRYPTED_VERSION } else { FORMAT_VERSION },
             id: id.to_string(),
             domain: domain.is_encrypted().then(|| domain.to_string()),
+            checksum: None,
         };
+        file.checksum = Some(file.expected_checksum());
         let text = serde_json::to_string(&file)
             .map_err(|error| Error::bug("cannot serialize store.json").with_source(error))?;
         self.replace(FORMAT_FILE, format!("{text}\n").as_bytes())
@@ -401,15 +425,24 @@ impl StorePlace {
         let mut bytes = vec![0; length.min(FORMAT_FILE_LENGTH_MAX) as usize];
         file.read_exact_at(&mut bytes, 0).context(|| format!("reading {}", path.display()))?;
         let corrupt =
-            || Error::corrupt(format!("{} is invalid: `platter rebuild` restores it", path.display()));
-        let format: FormatFile =
-            serde_json::from_slice(&bytes).map_err(|error| corrupt().with_source(error))?;
-        if ![FORMAT_VERSION, ENCRYPTED_VERSION].contains(&format.platter_store) {
-            return Err(Error::refused(format!(
-                "the store in {} has format {}, but this Platter supports format {ENCRYPTED_VERSION}: use a newer Platter",
+            || Error::corrupt(format!("{} is damaged: `platter rebuild` restores it", path.display()));
+        let newer = |version: u32| {
+            Error::refused(format!(
+                "the store in {} has format {version}, but this Platter supports format {ENCRYPTED_VERSION}: use a newer Platter",
                 self.dir.display(),
-                format.platter_store
-            )));
+            ))
+        };
+        let is_newer = |version: &u32| *version > ENCRYPTED_VERSION;
+        let format: FormatFile =
+            serde_json::from_slice(&bytes).map_err(|error| match version_of(&bytes).filter(is_newer) {
+                Some(version) => newer(version),
+                None => corrupt().with_source(error),
+            })?;
+        if format.checksum.as_ref().is_some_and(|sum| *sum != format.expected_checksum()) {
+            return Err(corrupt());
+        }
+        if is_newer(&format.platter_store) {
+            return Err(newer(format.platter_store));
         }
         let domain = match (format.platter_store, format.domain.as_deref()) {
             (FORMAT_VERSION, None) => Some(Domain::SHARED),
@@ -430,5 +463,48 @@ impl StorePlace {
             )));
         }
         Ok(format)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "damages the store's files directly")]
+mod tests {
+    use std::fs;
+
+    use platter_image::ErrorKind;
+
+    use super::*;
+
+    /// Damage never makes another store, nor one of a newer Platter. Files without a checksum are read.
+    #[test]
+    fn each_flipped_bit_of_store_json_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path());
+        let encrypted = Domain::from_hex(&"5a".repeat(16)).unwrap();
+        for domain in [Domain::SHARED, encrypted] {
+            let format = Format { id: StoreId([0x1a; 16]), domain };
+            place.write_format(format).unwrap();
+            let path = folder.path().join(FORMAT_FILE);
+            let good = fs::read(&path).unwrap();
+            for at in 0..good.len() {
+                for bit in 0..8 {
+                    let mut damaged = good.clone();
+                    damaged[at] ^= 1 << bit;
+                    fs::write(&path, &damaged).unwrap();
+                    let error = place.read_format().unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{at}: {bit}: {error}");
+                    assert!(error.to_string().contains("store.json is damaged"), "{at}: {bit}: {error}");
+                }
+            }
+            let text = String::from_utf8(good).unwrap();
+            let old = format!("{}}}\n", text.split_once(",\"checksum\"").unwrap().0);
+            fs::write(&path, &old).unwrap();
+            assert_eq!(place.read_format().unwrap(), format);
+            for newer in [r#""platter_store":3,"#, r#""platter_store":3,"more":1,"#] {
+                let at = old.find("\"id\"").unwrap();
+                fs::write(&path, format!("{{{newer}{}", &old[at..])).unwrap();
+                assert_eq!(place.read_format().unwrap_err().kind(), ErrorKind::Refused);
+            }
+        }
     }
 }

@@ -208,20 +208,11 @@ fn make_catalog(
                 finish_publishing(change, &found.records)?;
             }
             None => {
-                let (_, last) = sources.replayed();
                 let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
-                found.notes.push(match last {
-                    0 => "the change log and the old catalog are both damaged: forgotten and renamed versions may have \
-                          reappeared, and all edit locks were released"
-                        .into(),
-                    last => format!(
-                        "the change log and the old catalog are both damaged: names are as of change {last} and the records \
-                         in packs, so versions that were forgotten or renamed since may have reappeared, clones may be \
-                         missing, and all edit locks were released"
-                    ),
-                });
                 found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
+                let notes = found.notes.len();
                 guess(change, sources, found, step)?;
+                found.notes.insert(notes, what_is_lost(change, sources.replayed().1)?);
                 add_boot_sets(change, epoch, &found.boot_sets)?;
             }
         }
@@ -246,6 +237,25 @@ fn make_catalog(
         create_new_log(place, &change.state()?, &beginning)
     })?;
     place.sync_dir(place.dir())
+}
+
+/// Names what only catalog and log know, when both are damaged. Changes up to number `last` are known from records in packs.
+fn what_is_lost(change: &Change<'_>, last: u64) -> Result<String> {
+    let lost = "clones, signatures, protections, quotas, and which images' boots are recorded";
+    let known = match last {
+        0 => format!(
+            "versions that were forgotten or renamed may have reappeared, and what packs do not have is lost: all edit locks, {lost}"
+        ),
+        last => format!(
+            "names are as of change {last} and the records in packs: versions that were forgotten or renamed since may have reappeared, \
+             and what packs do not have is lost: all edit locks, and since that change {lost}"
+        ),
+    };
+    let (protected, quotas) = (change.protected_count()?, change.quotas()?.len());
+    Ok(format!(
+        "the change log and the old catalog are both damaged: {known} (known protections: {protected}, quotas: {quotas}; \
+         `platter protect` and `platter quota set` make others again)"
+    ))
 }
 
 /// Enters the copy of the standing if it is newer than what the log says: the last changes may be missing.
@@ -416,7 +426,7 @@ fn packs_of(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<BTre
     Ok(own)
 }
 
-/// Returns the store's id, and whether `store.json` is valid. That file has no checksum. So if no pack has its id, and the
+/// Returns the store's id, and whether `store.json` is valid. That file may have no checksum. So if no pack has its id, and the
 /// catalog has another one or none, the id that most packs name counts.
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     let named = match place.read_format() {

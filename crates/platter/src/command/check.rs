@@ -9,6 +9,7 @@ use platter_jobs::{
     CheckOptions, CheckReport, ErrorKind, Finding, Home, Progress, Severity, Standing, Store, StoreLocation,
     Verdict,
 };
+use platter_live::overlay_bases;
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -34,7 +35,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     });
     let checked = CheckOptions { read_data: options.read_data, unless_read_since_unix_ms };
-    let mut report = store.check(checked, &mut |now| {
+    let bases = || overlay_bases(store.place().dir());
+    let mut report = store.check_with_roots(checked, &bases, &mut |now| {
         if done.is_none() {
             terminal.begin("checking", now.total);
         }

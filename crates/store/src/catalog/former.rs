@@ -129,6 +129,11 @@ impl Change<'_> {
         forgotten(self.transaction)
     }
 
+    /// Returns the number of protected versions.
+    pub(crate) fn protected_count(&self) -> Result<usize> {
+        Ok(table::read(self.transaction, &PROTECTED, "", &[])?.len())
+    }
+
     /// Returns whether a version is protected.
     pub(crate) fn is_protected(&self, name: &VersionName) -> Result<bool> {
         self.row(&PROTECTED, &[text(&name.image), number(name.number)]).map(|row| row.is_some())

@@ -43,7 +43,7 @@ pub(crate) use log::{
     create_new as create_new_log, damaged_earlier_logs, encode_frames as encode_changes, entry_end,
     first_position, hash_of_change, read as read_log, read_after, read_all_texts, read_texts,
 };
-pub use log::{ChangeLogContents, decode_change_log};
+pub use log::{ChangeLogContents, read_change_log};
 pub(crate) use old::Sources;
 pub(crate) use pack_row::PackRow;
 pub(crate) use removal::{remove_catalog, remove_journals};

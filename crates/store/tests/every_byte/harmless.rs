@@ -38,6 +38,8 @@ pub(crate) struct Reasons {
     /// Ranges of the catalog's file that SQLite does not use.
     unused: Vec<(Range<usize>, &'static str)>,
     dead: Vec<PathBuf>,
+    /// The highest number of a key slot, in `keys.json`.
+    last_slot: Range<usize>,
     /// Where the last record of the change log begins.
     last_change: usize,
 }
@@ -52,7 +54,12 @@ impl Reasons {
         );
         let log = &files[Path::new("changes.log")];
         let last_change = log.windows(4).rposition(|bytes| bytes == b"\0PLc").unwrap();
-        Self { unused: unused(catalog), dead: dead_packs(files, catalog), last_change }
+        let keys = files.get(Path::new("keys.json")).map(|keys| std::str::from_utf8(keys).unwrap());
+        let last_slot = keys.map_or(0..0, |keys| {
+            let (before, number) = keys.split_once("\"last_number\": ").unwrap();
+            keys.len() - number.len()..before.len() + "\"last_number\": ".len() + number.find(',').unwrap()
+        });
+        Self { unused: unused(catalog), dead: dead_packs(files, catalog), last_slot, last_change }
     }
 
     /// Every so many bytes of this part of a file are changed at most: a sample suffices where no byte means anything.
@@ -88,6 +95,9 @@ impl Reasons {
                 "cache: a damaged part is noticed by its checksum, and footers of packs are read instead",
             ),
             "health" => Some("observations: this check makes them again"),
+            "keys.json" if self.last_slot.contains(&at) => {
+                Some("highest number of a key slot: only the number of the next one depends on it")
+            }
             "standing.json" => Some("copy of the catalog's row: this check writes it again"),
             "followers.json" => Some("list of followers, which may be deleted"),
             "earlier log" if report.verdict == Verdict::Leaks => {

@@ -350,9 +350,21 @@ pub(crate) fn is_end_damaged(place: &StorePlace, head: &Head) -> Result<bool> {
     Ok(false)
 }
 
+/// Reads a whole log. Skips damaged parts and reports that in the result.
+///
+/// # Errors
+/// `Io`; `Refused` when a newer Platter wrote it.
+pub fn read_change_log(file: Box<dyn VfsFile>) -> Result<ChangeLogContents> {
+    contents_of(LogFile::of_file(file, Path::new("the change log"))?)
+}
+
 fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {
+    contents_of(LogFile::open(place, path)?)
+}
+
+fn contents_of(log: Option<LogFile>) -> Result<ChangeLogContents> {
     let damaged = ChangeLogContents { has_holes: true, ..ChangeLogContents::default() };
-    LogFile::open(place, path)?.map_or(Ok(damaged), |log| log.contents())
+    log.map_or(Ok(damaged), |log| log.contents())
 }
 
 /// Returns the earlier logs that are damaged or incomplete. Only the history needs them.

@@ -30,11 +30,12 @@ mod tests;
 
 pub(super) use chain::{Proven, prove};
 pub(super) use file::ChangeLog;
+pub use file::read_change_log;
 pub(crate) use file::{
     Beginning, ChangePosition, Head, create, create_new, damaged_earlier_logs, entry_end, first_position,
     hash_of_change, is_end_damaged, read, read_all_texts, settle,
 };
-pub use format::{ChangeLogContents, decode_change_log};
+pub use format::ChangeLogContents;
 pub(super) use format::{Entry, encode};
 pub(crate) use packed::{PackedChanges, blocks, encode_frames};
 pub(crate) use reader::{read_after, read_texts};

@@ -165,6 +165,12 @@ impl LogFile {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.context(context)?,
         };
+        Self::of_file(file, path)
+    }
+
+    /// `None` without a valid header.
+    pub(super) fn of_file(file: Box<dyn VfsFile>, path: &Path) -> Result<Option<Self>> {
+        let context = || format!("reading {}", path.display());
         let end = file.length().context(context)?;
         let mut header = vec![0; end.min(HEADER_LENGTH as u64) as usize];
         file.read_exact_at(&mut header, 0).context(context)?;

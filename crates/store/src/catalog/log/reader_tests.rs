@@ -11,6 +11,7 @@ use platter_vfs::simulated::SimulatedDisk;
 
 use super::file::ChangeLog;
 use super::file::Head;
+use super::format::EXAMINED;
 use super::reader::{PIECE, PROBE, SEARCH_MAX};
 use super::{Beginning, Entry, State, create, create_new, encode, read, read_after, read_texts, settle};
 use crate::place::StorePlace;
@@ -186,4 +187,27 @@ fn garbage_at_the_end_is_not_read() {
     logs.damage(&path, good.len() / 2);
     let contents = read(&logs.place, Some(&logs.head)).unwrap();
     assert_eq!((contents.entries(), contents.has_holes, contents.garbage), (1199, true, None));
+}
+
+/// Garbage in which every 24th byte begins a head, each of a text that ends where the garbage ends or later.
+#[test]
+fn heads_in_garbage_cost_few_bytes_each() {
+    let mut logs = Growing::new();
+    logs.grow(10, false);
+    let path = logs.place.change_log();
+    let good = logs.disk.contents(&path).unwrap();
+    let length = 1 << 20;
+    for text_length in [PIECE as u32 / 2, length as u32 / 2, 255 << 20] {
+        let mut garbage = Vec::new();
+        while garbage.len() < length {
+            garbage.extend(b"\0PLc");
+            garbage.extend(text_length.to_le_bytes());
+            garbage.extend(b"0123456789abcdef");
+        }
+        logs.disk.overwrite(&path, &[&good[..], &garbage].concat());
+        let before = EXAMINED.get();
+        assert_eq!(read(&logs.place, Some(&logs.head)).unwrap().entries(), 10);
+        let bytes = EXAMINED.get() - before;
+        assert!(bytes < 2 * (good.len() + garbage.len()) as u64, "{bytes} bytes");
+    }
 }

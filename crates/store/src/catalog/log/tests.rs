@@ -14,12 +14,13 @@ use platter_image::page::{Entry as RecipeEntry, State as EntryState};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Result};
 
-use super::{State, decode_change_log};
+use super::{ChangeLogContents, State, read_change_log};
 use crate::check::CheckOptions;
 use crate::place::StorePlace;
 use crate::rebuild::rebuild;
 use crate::store::Store;
 use platter_records::{Actor, Version, VersionRecord};
+use platter_vfs::{OpenMode, OsVfs, Vfs};
 
 fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -27,6 +28,13 @@ fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     Store::init(&place).unwrap();
     let store = Store::open_writer(&place).unwrap();
     (folder, place, store)
+}
+
+/// Reads a log with these bytes.
+fn contents_of(log: &[u8]) -> Result<ChangeLogContents> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), log).unwrap();
+    read_change_log(OsVfs.open(file.path(), OpenMode::Read).unwrap())
 }
 
 /// Publishes a disk of `sectors` zero sectors.
@@ -185,7 +193,7 @@ fn an_incomplete_last_entry_is_written_again() {
     kept.put(Some(&kept.catalog), Some(&[&kept.log[..], &kept.log[last..last + 30]].concat()));
     let store = Store::open_writer(&place).unwrap();
     publish(&store, "z", 7).unwrap();
-    let contents = decode_change_log(&fs::read(place.change_log()).unwrap()).unwrap();
+    let contents = contents_of(&fs::read(place.change_log()).unwrap()).unwrap();
     assert!(contents.is_whole() && !contents.has_torn_end);
 }
 
@@ -201,7 +209,7 @@ fn a_truncated_log_gives_no_wrong_name() {
     let (_folder, place) = eventful_store();
     let kept = SavedFiles::of(&place);
     for length in (0..kept.log.len()).step_by(17) {
-        let contents = decode_change_log(&kept.log[..length]).unwrap();
+        let contents = contents_of(&kept.log[..length]).unwrap();
         assert!(!contents.has_holes || contents.id.is_none(), "{length}");
         kept.put(None, Some(&kept.log[..length]));
         let report = rebuild(&place).unwrap();
@@ -224,7 +232,7 @@ fn flip_every(step: usize) {
         let mut bad = kept.log.clone();
         bad[at] ^= 1 << (at % 8);
         // Never refused as a newer format: the header's checksum is verified before its version.
-        let contents = decode_change_log(&bad).unwrap();
+        let contents = contents_of(&bad).unwrap();
         assert!(!contents.is_whole() || contents.has_torn_end, "{at}");
         assert!(!contents.has_torn_end || at >= last, "{at}: a hole is not an incomplete end");
         kept.put(Some(&kept.catalog), Some(&bad));
@@ -286,13 +294,48 @@ fn packs_fill_the_holes_of_a_damaged_log() {
     assert_eq!(Store::open_reader(&place).unwrap().edit_locks().unwrap(), []);
 }
 
+/// Catalog and log are lost: the rebuild names what only they had.
+#[test]
+fn what_only_catalog_and_log_had_is_named_as_lost() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1).unwrap();
+    let lose_both = || {
+        for path in [place.catalog(), place.change_log()] {
+            fs::remove_file(path).unwrap();
+        }
+        let report = rebuild(&place).unwrap();
+        let note = report.notes.into_iter().find(|note| note.contains("quotas")).unwrap();
+        assert!(
+            ["clones", "protections", "edit locks", "signatures"].iter().all(|what| note.contains(what)),
+            "{note}"
+        );
+        note
+    };
+    let protect_and_limit = |store: &Store, image: &str| {
+        store.protect(&image.parse().unwrap(), None, true).unwrap();
+        store.set_quota(&image.parse().unwrap(), Some(1 << 30)).unwrap();
+    };
+    protect_and_limit(&store, "a");
+    drop(store);
+    let note = lose_both();
+    assert!(note.contains("(known protections: 0, quotas: 0;"), "{note}");
+    // What the next session with a pack found is in that pack.
+    let store = Store::open_writer(&place).unwrap();
+    protect_and_limit(&store, "a");
+    publish(&store, "b", 2).unwrap();
+    protect_and_limit(&store, "b");
+    drop(store);
+    let note = lose_both();
+    assert!(note.contains("(known protections: 1, quotas: 1;"), "{note}");
+}
+
 /// The catalog is lost and the log was cut at the end of an entry, so it looks complete. Packs have later entries.
 #[test]
 fn packs_show_that_a_log_was_cut() {
     let (_folder, place) = eventful_store();
     publish(&Store::open_writer(&place).unwrap(), "z", 9).unwrap();
     let kept = SavedFiles::of(&place);
-    let contents = decode_change_log(&kept.log).unwrap();
+    let contents = contents_of(&kept.log).unwrap();
     let mut cut = kept.log.clone();
     // Up to a copy of all rows, such as the one with which the log begins.
     for _ in 1..contents.entries() {
@@ -310,22 +353,22 @@ fn packs_show_that_a_log_was_cut() {
 fn bytes_from_elsewhere_are_not_entries() {
     let (_folder, place) = eventful_store();
     let log = fs::read(place.change_log()).unwrap();
-    let whole = decode_change_log(&log).unwrap();
+    let whole = contents_of(&log).unwrap();
     let mut of_another = log.clone();
     of_another[8] ^= 1;
     let sum = twox_hash::XxHash3_64::oneshot(&of_another[..24]).to_le_bytes();
     of_another[24..32].copy_from_slice(&sum);
-    assert_eq!(decode_change_log(&of_another).unwrap().entries(), 0);
+    assert_eq!(contents_of(&of_another).unwrap().entries(), 0);
     let moved = [&log[..32], &[7; 5], &log[32..]].concat();
-    assert_eq!(decode_change_log(&moved).unwrap().entries(), 0);
+    assert_eq!(contents_of(&moved).unwrap().entries(), 0);
     let again = [&log[..], &log[last_entry(&log)..]].concat();
-    let contents = decode_change_log(&again).unwrap();
+    let contents = contents_of(&again).unwrap();
     assert_eq!((contents.entries(), contents.has_torn_end), (whole.entries(), true));
     let mut newer = log;
     newer[4] = 3;
     let sum = twox_hash::XxHash3_64::oneshot(&newer[..24]).to_le_bytes();
     newer[24..32].copy_from_slice(&sum);
-    assert_eq!(decode_change_log(&newer).unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(contents_of(&newer).unwrap_err().kind(), ErrorKind::Refused);
 }
 
 /// An older catalog, an older log and another store's log are detected before anything is written.
@@ -446,7 +489,7 @@ fn a_long_log_is_replaced() {
 #[test]
 fn log_and_catalog_agree() {
     let (_folder, place) = eventful_store();
-    let contents = decode_change_log(&fs::read(place.change_log()).unwrap()).unwrap();
+    let contents = contents_of(&fs::read(place.change_log()).unwrap()).unwrap();
     let replayed = State::replay(&contents);
     let store = Store::open_writer(&place).unwrap();
     let catalog =
