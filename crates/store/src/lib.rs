@@ -24,6 +24,7 @@ mod hoard;
 mod import;
 mod key_slots;
 mod known;
+mod leases;
 mod losses;
 mod mend;
 mod pack_set;
