@@ -204,6 +204,25 @@ check "and all data" platter check --read-data
 check "writers work again" platter clone lab/second lab/again
 STORE=$WORK/store
 
+# In intervals, an origin does not give up much at once. Its metrics and its page say so until somebody confirms it.
+STORE=$WORK/much
+platter init >/dev/null
+next_disk much
+platter capture "$WORK/disk-much" lab/much >/dev/null
+platter forget lab/much --all >/dev/null
+"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --gc 1s >"$WORK/origin.log" 2>&1 &
+ORIGIN=$!
+of_origin() { curl -s --unix-socket "$SOCKET" "http://platter$1"; }
+needs_confirmation() {
+	of_origin /metrics | grep -qx "platter_collection_needs_confirmation $1" &&
+		of_origin /api/v1/store | jq -e ".collection_needs_confirmation == ($1 == 1)"
+}
+check "collections in intervals wait for confirmation, and say so" until_true 30 needs_confirmation 1
+check "a confirmed one" afar gc --yes
+check "ends that" needs_confirmation 0
+stop_origin TERM
+STORE=$WORK/store
+
 # SIGKILL at random moments: nothing is lost, and the next run frees what the killed ones did not.
 # The duration of an undisturbed run: the range of moments.
 next_disk undisturbed

@@ -33,6 +33,9 @@ impl Origin {
         self.metrics.collections.add(1);
         match &collected {
             Ok(report) => {
+                if !request.dry_run {
+                    self.metrics.collection_needs_confirmation.set(u64::from(report.needs_confirmation));
+                }
                 self.metrics.collected_bytes.add(report.deleted.bytes);
                 self.metrics.trash_bytes.set(report.trash.bytes);
                 self.metrics.collections_failed.add(u64::from(!report.failed.is_empty()));
