@@ -118,7 +118,7 @@ impl Run<'_> {
     fn pass(&mut self, emptied: Option<&BTreeSet<PackId>>) -> Result<Pass> {
         let (store, is_first) = (self.store, emptied.is_none());
         let nothing = BTreeSet::new();
-        let mut marking = Marking::new(store);
+        let mut marking = Marking::with_room(store)?;
         for _ in 0..ROUNDS_MAX {
             (self.tell)("marking");
             let snapshot = self.writer.catalog().roots()?;
@@ -358,7 +358,7 @@ impl Run<'_> {
     fn compact(&mut self, packs: &BTreeSet<PackId>) -> Result<()> {
         (self.tell)("compacting");
         let store = self.store;
-        let mut marking = Marking::new(store);
+        let mut marking = Marking::with_room(store)?;
         let snapshot = self.writer.catalog().roots()?;
         let rows = snapshot.packs.clone();
         marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
