@@ -171,6 +171,58 @@ check "and reads the same afar and here" cmp "$WORK/again" "$WORK/local"
 rm -f "$WORK/again" "$WORK/local"
 check "the store checks clean after the origin" platter check --read-data
 
+# Catalog and log from a backup beside newer packs: nothing is written or deleted until a rebuild.
+STORE=$WORK/past
+platter init >/dev/null
+next_disk past
+platter capture "$WORK/disk-past" lab/first >/dev/null
+mkdir "$WORK/backup"
+cp "$STORE/catalog.sqlite" "$STORE/changes.log" "$WORK/backup"
+next_disk later
+platter capture "$WORK/disk-later" lab/second >/dev/null
+platter clone lab/second lab/cloned >/dev/null
+platter forget lab/first --all >/dev/null
+next_disk last
+platter capture "$WORK/disk-last" lab/third >/dev/null
+gc >/dev/null
+images() { platter_json images | jq -r '"\(.image) \(.score)"' | sort; }
+expected=$(images)
+rm -f "$STORE"/catalog.sqlite*
+cp "$WORK/backup"/* "$STORE"
+files=$(find "$STORE/packs" -type f | sort)
+for words in "gc --yes --keep-trash 0" discard-interrupted "clone lab/first lab/again" "capture $WORK/disk-past lab/new"; do
+	# shellcheck disable=SC2086  # words
+	check_exit "$EXIT_CORRUPT" "an older catalog with an older log: $words is refused" platter $words
+	check_said "with the reason" 'older than the packs.*platter rebuild'
+done
+check_exit "$EXIT_CORRUPT" "a check finds damage" platter check
+check_said "with the reason" 'older than the packs.*platter rebuild'
+check "no pack was removed" [ "$files" = "$(find "$STORE/packs" -type f | sort)" ]
+check "a rebuild" platter rebuild
+check "restores all names" [ "$expected" = "$(images)" ]
+check "and all data" platter check --read-data
+check "writers work again" platter clone lab/second lab/again
+STORE=$WORK/store
+
+# In intervals, an origin does not give up much at once. Its metrics and its page say so until somebody confirms it.
+STORE=$WORK/much
+platter init >/dev/null
+next_disk much
+platter capture "$WORK/disk-much" lab/much >/dev/null
+platter forget lab/much --all >/dev/null
+"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --gc 1s >"$WORK/origin.log" 2>&1 &
+ORIGIN=$!
+of_origin() { curl -s --unix-socket "$SOCKET" "http://platter$1"; }
+needs_confirmation() {
+	of_origin /metrics | grep -qx "platter_collection_needs_confirmation $1" &&
+		of_origin /api/v1/store | jq -e ".collection_needs_confirmation == ($1 == 1)"
+}
+check "collections in intervals wait for confirmation, and say so" until_true 30 needs_confirmation 1
+check "a confirmed one" afar gc --yes
+check "ends that" needs_confirmation 0
+stop_origin TERM
+STORE=$WORK/store
+
 # SIGKILL at random moments: nothing is lost, and the next run frees what the killed ones did not.
 # The duration of an undisturbed run: the range of moments.
 next_disk undisturbed

@@ -29,6 +29,10 @@ pub struct StoreFacts {
     pub blocks: Option<u64>,
     /// What reads of the packs have shown; null for the same reason.
     pub health: Option<StoreHealth>,
+    /// Whether the origin's last garbage collection gave up nothing, because it would give up much and nobody confirmed that;
+    /// null for the same reason.
+    #[serde(default)]
+    pub collection_needs_confirmation: Option<bool>,
 }
 
 /// The keys of an encrypted store, for clients that read or write its blocks. Whoever has them must not store them.

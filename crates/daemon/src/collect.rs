@@ -33,8 +33,11 @@ impl Origin {
         self.metrics.collections.add(1);
         match &collected {
             Ok(report) => {
-                if !request.dry_run && !report.needs_confirmation {
-                    self.uploads.note_collection();
+                if !request.dry_run {
+                    self.metrics.collection_needs_confirmation.set(u64::from(report.needs_confirmation));
+                    if !report.needs_confirmation {
+                        self.uploads.note_collection();
+                    }
                 }
                 self.metrics.collected_bytes.add(report.deleted.bytes);
                 self.metrics.trash_bytes.set(report.trash.bytes);

@@ -26,6 +26,7 @@ mod growth;
 mod handover;
 mod hoard;
 mod id_sets;
+mod leases;
 mod listen;
 mod metrics;
 mod nodes;

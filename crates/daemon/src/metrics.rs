@@ -28,7 +28,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -70,6 +70,7 @@ pub(crate) struct Metrics {
     pub(crate) versions: Counter,
     pub(crate) collections: Counter,
     pub(crate) collections_failed: Counter,
+    pub(crate) collection_needs_confirmation: Counter,
     pub(crate) collected_bytes: Counter,
     pub(crate) trash_bytes: Counter,
     pub(crate) scrubbed_bytes: Counter,
@@ -125,7 +126,7 @@ impl Metrics {
         series("platter_http_request_seconds_total", &|answered| format!("{:.6}", answered.seconds));
     }
 
-    fn plain(&self) -> [(&'static str, &Counter); 35] {
+    fn plain(&self) -> [(&'static str, &Counter); 36] {
         [
             ("platter_http_authentication_failures_total", &self.authentication_failures),
             ("platter_http_connections", &self.connections),
@@ -153,6 +154,7 @@ impl Metrics {
             ("platter_store_versions", &self.versions),
             ("platter_collections_total", &self.collections),
             ("platter_collections_failed_total", &self.collections_failed),
+            ("platter_collection_needs_confirmation", &self.collection_needs_confirmation),
             ("platter_collected_bytes_total", &self.collected_bytes),
             ("platter_trash_bytes", &self.trash_bytes),
             ("platter_scrubbed_bytes_total", &self.scrubbed_bytes),

@@ -22,6 +22,7 @@ use crate::config::{
 use crate::disks::Disks;
 use crate::events::{EventKind, Events};
 use crate::id_sets::{IdSet, IdSets};
+use crate::leases::Leases;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::pool::Pool;
@@ -42,6 +43,7 @@ pub(crate) struct Origin {
     pub(crate) events: Events,
     pub(crate) uploads: Uploads,
     pub(crate) nodes: Nodes,
+    pub(crate) leases: Leases,
     pub(crate) id_sets: IdSets,
     pub(crate) casts: Casts,
     pub(crate) disks: Disks,
@@ -81,6 +83,7 @@ impl Origin {
             events: Events::new(EVENTS_KEPT)?,
             uploads: Uploads::new(options.upload_limit),
             nodes: Nodes::default(),
+            leases: Leases::default(),
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
             casts: Casts::default(),
             disks: Disks::default(),
@@ -136,7 +139,9 @@ impl Origin {
         if who.reads_everything() {
             return Ok(None);
         }
-        self.readable_version(who, score)?;
+        if !self.may_read_disk(who, score)? {
+            return Err(no_score(score));
+        }
         self.id_sets.get(score, &self.store).map(Some)
     }
 

@@ -24,7 +24,7 @@ use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores,
 use crate::readers::registered;
 use crate::rebuild::is_being_rebuilt;
 use crate::recipe_check::{check_recipe, is_kept};
-use crate::salvage::{read_records, versions_in};
+use crate::salvage::{newer_in, read_records};
 use crate::store::{Store, Writer, catalog_file};
 use platter_pack::{FrameRow, HEADER_LENGTH, read_row};
 use platter_records::{HoardMember, ImageName, PackId, StoreHealth, Version, VersionName, VersionRecord};
@@ -627,12 +627,9 @@ impl Check<'_> {
     fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) -> Result<()> {
         for pack in files {
             let row = rows.iter().find(|row| row.id == *pack);
-            let unknown = if row.is_none() { self.unknown_version(*pack)? } else { None };
-            if let Some(version) = unknown {
-                let what = format!(
-                    "not in the catalog, but it has {version}: if no command is writing, run one that writes, such as `platter gc`; if {version} is still missing then, catalog and log are older copies, and `platter rebuild` brings it back"
-                );
-                self.find(Severity::Leak, what, |finding| finding.pack = Some(*pack));
+            let newer = if row.is_none() { newer_in(self.store, *pack, &self.given.versions)? } else { None };
+            if let Some((severity, what)) = newer {
+                self.find(severity, what, |finding| finding.pack = Some(*pack));
                 continue;
             }
             let what = match row.map(|row| row.state) {
@@ -646,13 +643,6 @@ impl Check<'_> {
             self.find(Severity::Leak, what.into(), |finding| finding.pack = Some(*pack));
         }
         Ok(())
-    }
-
-    /// Returns a version of an unlisted pack that is newer than all that the catalog knows.
-    fn unknown_version(&self, pack: PackId) -> Result<Option<VersionName>> {
-        let last = |image: &ImageName| self.given.versions.get(image).copied().unwrap_or(0);
-        let versions = versions_in(self.store.place(), self.store.id(), pack)?;
-        Ok(versions.into_iter().find(|version| version.number > last(&version.image)))
     }
 
     /// Checks a version: its record is the one in the catalog, and its recipe refers only to blocks in the store.

@@ -28,6 +28,7 @@ mod import;
 mod indexing;
 mod key_slots;
 mod known;
+mod leases;
 mod losses;
 mod mend;
 mod pack_set;

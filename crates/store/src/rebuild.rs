@@ -32,7 +32,9 @@ use crate::clock::now_unix_ms;
 use crate::health::{Condition, Health, Observation};
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
-use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
+use crate::salvage::{
+    Adopt, FoundBootSet, add_boot_sets, missing_pack, read_boot_sets, read_records, unlisted_changes,
+};
 use crate::standing::read_copy;
 use crate::store::{Store, other_domain, take_lock};
 use platter_pack::{begins_encrypted, read_directory, read_header, read_row, read_row_header};
@@ -102,10 +104,15 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     // A cache of the footers, which are read again.
     remove_index(place, store)?;
     let mut sources = Sources::read(place, store, &packs_of(place, store, &packs)?)?;
-    if sources.needs_packed() {
-        sources.add_packed(read_packs(place, store, &packs)?.changes);
+    let newer = newer_changes(place, store, &sources)?;
+    if sources.needs_packed() || newer.is_some() {
+        let mut changes = read_packs(place, store, &packs)?.changes;
+        changes.merge(newer.unwrap_or_default());
+        sources.add_packed(changes);
     }
-    let known = sources.proven.as_ref().map(readable_packs);
+    // If one is missing, any other may have its blocks: the catalog may be older than a compaction.
+    let are_here = |state: &&State| missing_pack(&state.packs(), &packs).is_none();
+    let known = sources.proven.as_ref().filter(are_here).map(readable_packs);
     let adopt = Adopt::Needed { known, has_names: sources.proven.is_some() };
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
     let mut found = read_packs(place, store, &needed)?;
@@ -209,10 +216,14 @@ fn make_catalog(
             }
             None => {
                 let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
+                let why = match sources.old.is_sound && sources.log.is_whole() {
+                    true => "catalog and change log are both older than the packs",
+                    false => "the change log and the old catalog are both damaged",
+                };
                 found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
                 let notes = found.notes.len();
                 guess(change, sources, found, step)?;
-                found.notes.insert(notes, what_is_lost(change, sources.replayed().1)?);
+                found.notes.insert(notes, what_is_lost(change, why, sources.replayed().1)?);
                 add_boot_sets(change, epoch, &found.boot_sets)?;
             }
         }
@@ -239,8 +250,8 @@ fn make_catalog(
     place.sync_dir(place.dir())
 }
 
-/// Names what only catalog and log know, when both are damaged. Changes up to number `last` are known from records in packs.
-fn what_is_lost(change: &Change<'_>, last: u64) -> Result<String> {
+/// Names what only catalog and log know, when both cannot be used; `why` says so. Changes up to number `last` are known from records in packs.
+fn what_is_lost(change: &Change<'_>, why: &str, last: u64) -> Result<String> {
     let lost = "clones, signatures, protections, quotas, and which images' boots are recorded";
     let known = match last {
         0 => format!(
@@ -253,7 +264,7 @@ fn what_is_lost(change: &Change<'_>, last: u64) -> Result<String> {
     };
     let (protected, quotas) = (change.protected_count()?, change.quotas()?.len());
     Ok(format!(
-        "the change log and the old catalog are both damaged: {known} (known protections: {protected}, quotas: {quotas}; \
+        "{why}: {known} (known protections: {protected}, quotas: {quotas}; \
          `platter protect` and `platter quota set` make others again)"
     ))
 }
@@ -266,6 +277,15 @@ fn restore_standing(change: &mut Change<'_>, place: &StorePlace, notes: &mut Vec
         change.set_standing(&standing)?;
     }
     Ok(())
+}
+
+/// Returns the changes of the packs that the proven state does not list, if one of them is later than its last one: then catalog and log are
+/// older copies.
+fn newer_changes(place: &StorePlace, store: StoreId, sources: &Sources) -> Result<Option<PackedChanges>> {
+    let Some(state) = &sources.proven else { return Ok(None) };
+    let listed = state.packs().into_iter().map(|row| row.id).collect();
+    let changes = unlisted_changes(place, store, &listed)?;
+    Ok(Some(changes).filter(|changes| changes.last_number() > sources.last().0))
 }
 
 /// Returns the packs of a state that can be read.
@@ -581,7 +601,7 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Pa
 }
 
 /// Adds the parts of log entries in a frame of kind change.
-fn read_changes(stored: &[u8], changes: &mut PackedChanges) -> Result<()> {
+pub(crate) fn read_changes(stored: &[u8], changes: &mut PackedChanges) -> Result<()> {
     let mut decoder = FrameDecoder::new()?;
     let (header, mut contents) = match decoder.decode(stored, Verify::Hashes) {
         Ok(decoded) => decoded,

@@ -22,10 +22,12 @@ use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use crate::catalog::{Change, PackState};
+use crate::catalog::{Change, PackRow, PackState, PackedChanges};
+use crate::check::Severity;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
+use crate::rebuild::read_changes;
 use crate::session::{Session, discard_parked, list_parked};
 use crate::store::Store;
 use platter_index::Index;
@@ -89,6 +91,8 @@ struct UnlistedPack {
     /// Each with the number of its frame.
     records: Vec<(usize, Records)>,
     boot_sets: Vec<(usize, FoundBootSet)>,
+    /// Entries of the change log.
+    changes: PackedChanges,
     /// Whether the pack has a footer for `directory` that was written after all frames were proven.
     is_whole: bool,
     /// Whether sound frames follow after a hole.
@@ -98,7 +102,8 @@ struct UnlistedPack {
 /// Takes over all packs that the catalog does not list. The store was just opened for writing and has no sessions yet.
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let mut found = Vec::new();
-    for pack in unlisted(store.place(), store.id(), &*store.catalog()?)? {
+    let listed = store.catalog()?.packs()?.into_iter().map(|row| row.id).collect();
+    for pack in unlisted(store.place(), store.id(), &listed)? {
         let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
         found.push(
             examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?,
@@ -106,6 +111,9 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     }
     if found.is_empty() {
         return Ok(Salvaged::default());
+    }
+    if *adopt == Adopt::Interrupted {
+        refuse_if_older(store.catalog()?.head()?.number(), &found)?;
     }
     let packs = found.len();
     // A follower gets names only from its origin.
@@ -143,9 +151,8 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
 fn unlisted(
     place: &StorePlace,
     store: platter_records::StoreId,
-    catalog: &crate::catalog::Catalog,
+    listed: &BTreeSet<PackId>,
 ) -> Result<Vec<PackId>> {
-    let listed: BTreeSet<PackId> = catalog.packs()?.into_iter().map(|row| row.id).collect();
     let mut unlisted = Vec::new();
     for pack in place.list_packs()?.into_iter().filter(|pack| !listed.contains(pack)) {
         let path = place.pack(pack);
@@ -172,21 +179,65 @@ fn sealed_of(place: &StorePlace, found: &UnlistedPack) -> Result<SealedPack> {
     Ok(SealedPack { id: found.pack, length, frames, blocks })
 }
 
-/// Returns the versions whose records an unlisted pack has, as far as it can be read. Writes nothing.
+/// Returns what a check says of an unlisted pack that has a change or a version which is newer than all that the catalog knows. `last`: the
+/// highest number of each image. Writes nothing. What cannot be read says nothing.
 ///
 /// # Errors
-/// When this process may not read it, or lacks memory or open files.
-pub(crate) fn versions_in(
+/// When this process may not read it, or lacks memory or open files; when the catalog cannot be read.
+pub(crate) fn newer_in(
+    store: &Store,
+    pack: PackId,
+    last: &BTreeMap<ImageName, u64>,
+) -> Result<Option<(Severity, String)>> {
+    let found = match examine(store.place(), store.id(), pack, OpenMode::Read) {
+        Err(error) if error.is_of_process() => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(found) => found,
+    };
+    // Read afterwards: the catalog has a change before a pack has it.
+    let (change, head) = (found.last_change(), store.catalog()?.head()?.number());
+    if change > head {
+        return Ok(Some((Severity::Damage, older(pack, change, head))));
+    }
+    let mut names = found.records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name());
+    let newer = names.find(|name| name.number > last.get(&name.image).copied().unwrap_or(0));
+    Ok(newer.map(|version| {
+        let what = format!(
+            "not in the catalog, but it has {version}: if no command is writing, run one that writes, such as `platter gc`; \
+             if {version} is still missing then, catalog and log are older copies, and `platter rebuild` brings it back"
+        );
+        (Severity::Leak, what)
+    }))
+}
+
+/// Returns the changes that unlisted packs have.
+pub(crate) fn unlisted_changes(
     place: &StorePlace,
     store: platter_records::StoreId,
-    pack: PackId,
-) -> Result<Vec<VersionName>> {
-    let records = match examine(place, store, pack, OpenMode::Read) {
-        Err(error) if error.is_of_process() => return Err(error),
-        found => found.map_or_else(|_| Vec::new(), |found| found.records),
-    };
-    let names = records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name());
-    Ok(names.collect())
+    listed: &BTreeSet<PackId>,
+) -> Result<PackedChanges> {
+    let mut changes = PackedChanges::default();
+    for pack in unlisted(place, store, listed)? {
+        changes.merge(examine(place, store, pack, OpenMode::Read)?.changes);
+    }
+    Ok(changes)
+}
+
+/// Refuses to take over or remove packs if one has a change that the catalog does not know. A session writes only committed changes to a
+/// pack, so catalog and log are then older copies, and what looks like the pack of an interrupted session may have the only copy of what a
+/// version needs.
+fn refuse_if_older(last: u64, found: &[UnlistedPack]) -> Result<()> {
+    match found.iter().find(|found| found.last_change() > last) {
+        None => Ok(()),
+        Some(found) => Err(Error::corrupt(older(found.pack, found.last_change(), last))),
+    }
+}
+
+/// Says that the catalog ends with the change `last`, but an unlisted pack has a later one.
+fn older(pack: PackId, change: u64, last: u64) -> String {
+    format!(
+        "catalog and log are older than the packs: they end with change {last}, but pack {pack} has change {change}:          `platter rebuild` restores what was changed since"
+    )
 }
 
 /// Reads an unlisted pack: by its footer if that was written after all frames were proven, otherwise frame by frame.
@@ -201,7 +252,9 @@ fn examine(
     let file = file.context(|| format!("opening {}", path.display()))?;
     let (records, boot_sets) = (Vec::new(), Vec::new());
     let directory = PackDirectory::default();
-    let mut found = UnlistedPack { pack, directory, records, boot_sets, is_whole: false, is_broken: false };
+    let changes = PackedChanges::default();
+    let (is_whole, is_broken) = (false, false);
+    let mut found = UnlistedPack { pack, directory, records, boot_sets, changes, is_whole, is_broken };
     match read_directory(&*file, pack, store) {
         Ok(directory) if directory.is_proven => {
             by_footer(&*file, &directory, &mut found)?;
@@ -232,7 +285,7 @@ fn examine(
 fn by_footer(file: &dyn VfsFile, directory: &PackDirectory, found: &mut UnlistedPack) -> Result<()> {
     let mut stored = Vec::new();
     for (number, (row, ids)) in directory.iter().enumerate() {
-        if matches!(row.kind, Kind::Version | Kind::BootSet) {
+        if matches!(row.kind, Kind::Version | Kind::BootSet | Kind::Change) {
             match read_row(file, row, ids, &mut stored) {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 read => read.and_then(|()| found.take(number, row.kind, &stored))?,
@@ -249,9 +302,15 @@ impl UnlistedPack {
             Kind::BootSet => {
                 self.boot_sets.extend(read_boot_sets(stored)?.into_iter().map(|set| (number, set)));
             }
-            Kind::Data | Kind::Page | Kind::Change => {}
+            Kind::Change => read_changes(stored, &mut self.changes)?,
+            Kind::Data | Kind::Page => {}
         }
         Ok(())
+    }
+
+    /// Returns the number of the last change that this pack has; 0 if it has none.
+    fn last_change(&self) -> u64 {
+        self.changes.last_number()
     }
 
     /// Drops all frames after the first `frames`.
@@ -502,9 +561,16 @@ impl Store {
         }
         let last = catalog.last_numbers()?.into_iter().collect();
         let edit_locks = catalog.edit_locks()?;
+        let rows = catalog.packs()?;
+        refuse_if_missing(place, &rows)?;
+        let listed = rows.into_iter().map(|row| row.id).collect();
+        let mut found = Vec::new();
+        for pack in unlisted(place, id, &listed)? {
+            found.push(examine(place, id, pack, OpenMode::Write)?);
+        }
+        refuse_if_older(catalog.head()?.number(), &found)?;
         let mut discarded = Discarded::default();
-        for pack in unlisted(place, id, &catalog)? {
-            let records = examine(place, id, pack, OpenMode::Write)?.records;
+        for UnlistedPack { pack, records, .. } in found {
             if records.iter().any(|(_, records)| may_be_finished(records, &last, &edit_locks)) {
                 discarded.kept += 1;
                 continue;
@@ -526,6 +592,24 @@ impl Store {
         }
         Ok(discarded)
     }
+}
+
+/// Refuses to remove packs while one is missing that the catalog lists: if the catalog is an older copy, a compaction may have moved its
+/// blocks to a pack that is not listed.
+fn refuse_if_missing(place: &StorePlace, rows: &[PackRow]) -> Result<()> {
+    match missing_pack(rows, &place.list_packs()?) {
+        None => Ok(()),
+        Some(pack) => Err(Error::corrupt(format!(
+            "pack {pack} is missing, and what is not in the catalog may have its blocks: `platter rebuild` takes it over"
+        ))),
+    }
+}
+
+/// Returns a pack that versions may need and that has no file. The file of a dead pack is deleted before the catalog says so.
+pub(crate) fn missing_pack(rows: &[PackRow], files: &[PackId]) -> Option<PackId> {
+    let files: BTreeSet<&PackId> = files.iter().collect();
+    let needed = |row: &&PackRow| matches!(row.state, PackState::Live | PackState::Condemned);
+    rows.iter().filter(needed).map(|row| row.id).find(|pack| !files.contains(pack))
 }
 
 /// Returns a random epoch for the hoard.

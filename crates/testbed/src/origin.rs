@@ -222,6 +222,7 @@ impl Origin {
             versions: 0,
             stored_bytes: 0,
             blocks: None,
+            collection_needs_confirmation: None,
             health: None,
         }
     }

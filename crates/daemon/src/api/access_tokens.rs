@@ -40,5 +40,5 @@ pub(super) async fn remove(
     Named(id): Named<String>,
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.access.remove(&id)).await?)
+    json(&origin.pool.run(move || shared.remove_token(&id)).await?)
 }

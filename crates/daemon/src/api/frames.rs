@@ -32,6 +32,7 @@ pub(super) async fn frames(
         // To find versions that any process has just published.
         shared.store.refresh()?;
         let allowed = shared.allowed(&asker.who, request.score)?;
+        shared.lease(&asker.who, request.score);
         let answer = FramesAnswer::plan(&shared.store, &request, allowed)?;
         shared.metrics.blocks_not_found.add(answer.not_found() as u64);
         Ok(answer)

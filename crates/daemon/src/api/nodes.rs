@@ -31,11 +31,15 @@ pub(super) async fn report(
         .map_err(|error| Error::refused(format!("the body: {error}")))
         .and_then(|report: NodeReport| check_report(&report).map(|()| report))
         .map_err(|error| counted(Problem::bad_request(&error)))?;
-    let nodes = origin.nodes.report(&asker.who, report, Instant::now());
+    let nodes = origin.nodes.report(&asker.who, report.clone(), Instant::now());
     let nodes = nodes.map_err(|error| counted(error.into()))?;
     origin.metrics.node_reports.add(1);
     let (shared, role) = (origin.clone(), asker.who.role);
-    let hoard = origin.pool.run(move || shared.hoard(&asker.who)).await?;
+    let hoard = origin.pool.run(move || {
+        shared.lease_for_node(&asker.who, &report);
+        shared.hoard(&asker.who)
+    });
+    let hoard = hoard.await?;
     json(&NodePeersReply { nodes, hoard_revision: hoard.revision, role })
 }
 

@@ -94,6 +94,10 @@ pub(super) async fn store(
             stored_bytes,
             // The number of blocks says something of every image.
             blocks: asker.who.reads_everything().then(|| shared.store.blocks() as u64),
+            collection_needs_confirmation: asker
+                .who
+                .reads_everything()
+                .then(|| shared.metrics.collection_needs_confirmation.get() > 0),
             health: asker.who.reads_everything().then(|| shared.store.health()).transpose()?,
         })
     });

@@ -95,6 +95,7 @@ fn tokens(place: &StorePlace, command: &AccessToken, output: &Output) -> Outcome
         }
         AccessToken::Remove { id } => {
             let removed = tokens.remove(id)?;
+            place.end_leases(id)?;
             output.fact(&removed, || format!("removed token {id} ({})", removed.name));
         }
         AccessToken::List => list(&tokens.list()?, output),

@@ -2,7 +2,7 @@
 //! disk order and without remembering pages. Whatever a version needs and a condemned pack has must also be in a frame of a live
 //! pack, and that frame is read and hashed.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use platter_image::page::State;
 use platter_image::recipe::Recipe;
@@ -16,8 +16,8 @@ use platter_pack::read_directory;
 /// The packs under inspection.
 pub(super) struct Inspection<'a> {
     store: &'a Store,
-    /// All blocks of the condemned packs.
-    condemned: HashSet<BlockId>,
+    /// All blocks of the condemned packs, sorted: half the memory of a table.
+    condemned: Vec<BlockId>,
     /// Frames that are relied on instead.
     instead: BTreeSet<FrameAddress>,
 }
@@ -25,12 +25,13 @@ pub(super) struct Inspection<'a> {
 impl<'a> Inspection<'a> {
     /// Reads the directories of condemned packs, by their ordinals.
     pub(super) fn of(store: &'a Store, condemned: &BTreeSet<u32>) -> Result<Self> {
-        let mut ids = HashSet::new();
+        let mut ids = Vec::new();
         for ordinal in condemned {
             let id = store.0.packs.get(*ordinal)?.id;
             let directory = read_directory(&*store.0.packs.file(*ordinal)?, id, store.id())?;
             ids.extend(directory.ids);
         }
+        ids.sort_unstable();
         Ok(Self { store, condemned: ids, instead: BTreeSet::new() })
     }
 
@@ -72,7 +73,7 @@ impl<'a> Inspection<'a> {
     }
 
     fn block(&mut self, id: &BlockId) -> Result<()> {
-        if !self.condemned.contains(id) {
+        if self.condemned.binary_search(id).is_err() {
             return Ok(());
         }
         // Preferred: a sound frame in a pack that stays.

@@ -12,8 +12,8 @@ use crate::store::Store;
 
 /// Duplicates are removed when this many ids were added.
 const DEDUPLICATED_MIN: usize = 1 << 20;
-/// Maximum number of live blocks. A collection needs 32 bytes of memory for each while it runs: 8 GiB for that many. The index does
-/// not.
+/// Maximum number of live blocks. A collection needs 48 bytes of memory for each block of the store while it runs: 12 GiB for that
+/// many. The index does not.
 const LIVE_MAX: usize = 1 << 28;
 
 /// A growing set of ids.
@@ -21,17 +21,36 @@ const LIVE_MAX: usize = 1 << 28;
 struct Ids {
     ids: Vec<BlockId>,
     sorted: usize,
+    /// The number of ids for which memory was allocated at once; 0 if it grows.
+    room: usize,
 }
 
 impl Ids {
     fn add(&mut self, id: BlockId) -> Result<()> {
         self.ids.push(id);
-        if self.ids.len() >= DEDUPLICATED_MIN.max(2 * self.sorted) {
+        let full = if self.room > 0 { self.room } else { DEDUPLICATED_MIN.max(2 * self.sorted) };
+        if self.ids.len() >= full {
             self.sort();
+            if self.ids.len() > LIVE_MAX {
+                return Err(Error::refused(format!(
+                    "the store has more than {LIVE_MAX} live blocks: split it"
+                )));
+            }
         }
-        if self.ids.len() > LIVE_MAX {
-            return Err(Error::refused(format!("the store has more than {LIVE_MAX} live blocks: split it")));
-        }
+        Ok(())
+    }
+
+    /// Allocates memory for this many distinct ids, and half as many repeated ones.
+    fn reserve(&mut self, distinct: usize) -> Result<()> {
+        let room = distinct + distinct / 2 + DEDUPLICATED_MIN;
+        self.ids.try_reserve_exact(room).map_err(|error| {
+            let bytes = room * BlockId::LEN;
+            Error::refused(format!(
+                "a collection of {distinct} blocks needs {bytes} bytes of memory: nothing was collected"
+            ))
+            .with_source(error)
+        })?;
+        self.room = room;
         Ok(())
     }
 
@@ -84,6 +103,16 @@ impl<'a> Marking<'a> {
             scores: BTreeSet::new(),
             objects: BTreeSet::new(),
         }
+    }
+
+    /// As [`Marking::new`], with memory for all blocks of the store, which is allocated once instead of copied as it grows.
+    ///
+    /// # Errors
+    /// `Refused` when there is not enough.
+    pub(super) fn with_room(store: &'a Store) -> Result<Self> {
+        let mut marking = Self::new(store);
+        marking.ids.reserve(store.blocks())?;
+        Ok(marking)
     }
 
     /// Marks everything that the roots need and that is not marked yet.

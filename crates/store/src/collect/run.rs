@@ -61,8 +61,15 @@ impl Store {
         self.0.learn_health()?;
         let report = CollectReport::default();
         let held = self.held_for_followers(request.now_unix_ms)?;
-        let with_followers = || more().map(|scores| scores.into_iter().chain(held.iter().copied()).collect());
-        let mut run = Run { store: self, writer, request, more: &with_followers, tell, report };
+        let in_vain = self.leased_in_vain(request.now_unix_ms)?;
+        let with_readers = || {
+            let mut scores = more()?;
+            scores.extend(held.iter().copied());
+            let leased = self.leased(request.now_unix_ms)?.into_iter();
+            scores.extend(leased.filter(|score| !in_vain.contains(score)));
+            Ok(scores)
+        };
+        let mut run = Run { store: self, writer, request, more: &with_readers, tell, report };
         if request.dry_run {
             run.pass(None)?;
         } else {
@@ -121,7 +128,7 @@ impl Run<'_> {
     fn pass(&mut self, emptied: Option<&BTreeSet<PackId>>) -> Result<Pass> {
         let (store, is_first) = (self.store, emptied.is_none());
         let nothing = BTreeSet::new();
-        let mut marking = Marking::new(store);
+        let mut marking = Marking::with_room(store)?;
         for _ in 0..ROUNDS_MAX {
             (self.tell)("marking");
             let snapshot = self.writer.catalog().roots()?;
@@ -361,7 +368,7 @@ impl Run<'_> {
     fn compact(&mut self, packs: &BTreeSet<PackId>) -> Result<()> {
         (self.tell)("compacting");
         let store = self.store;
-        let mut marking = Marking::new(store);
+        let mut marking = Marking::with_room(store)?;
         let snapshot = self.writer.catalog().roots()?;
         let rows = snapshot.packs.clone();
         marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;

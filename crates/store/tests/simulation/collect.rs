@@ -209,6 +209,44 @@ fn a_registered_reader_keeps_what_it_reads() {
     assert!(collect(&store, AT_ONCE).unwrap().deleted.packs > 0);
 }
 
+/// Who reads a disk through an origin has a lease. It outlives the writer, is no use for a disk that was collected before, and ends.
+#[test]
+fn a_lease_keeps_a_forgotten_disk_until_it_ends() {
+    const DAY_MS: i64 = 24 * 3_600_000;
+    let machine = machine();
+    let a = "a".parse().unwrap();
+    let score = {
+        let store = Store::open_writer(&machine.place).unwrap();
+        let score = publish(&store, "a", &range(0, 40)).unwrap().record.score;
+        let reader = Store::open_reader(&machine.place).unwrap();
+        assert!(reader.renew_lease("token", score, NO_COPIES.now_unix_ms).unwrap());
+        assert!(!reader.has_lease("other", score, NO_COPIES.now_unix_ms).unwrap());
+        store.forget(&a, None).unwrap();
+        assert!(
+            !reader.renew_lease("other", score, NO_COPIES.now_unix_ms).unwrap(),
+            "it was forgotten already"
+        );
+        score
+    };
+    let store = Store::open_writer(&machine.place).unwrap();
+    let at = |days: i64| CollectRequest { now_unix_ms: NO_COPIES.now_unix_ms + days * DAY_MS, ..NO_COPIES };
+    assert_eq!(collect(&store, at(7)).unwrap().given_up.packs, 0);
+    // Used again and again, but not for ever.
+    for day in [7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 90] {
+        assert!(store.renew_lease("token", score, at(day).now_unix_ms).unwrap());
+        assert_eq!(collect(&store, at(day)).unwrap().given_up.packs, 0, "day {day}");
+    }
+    assert!(collect(&store, at(91)).unwrap().given_up.packs > 0);
+    assert!(!store.renew_lease("token", score, at(91).now_unix_ms).unwrap());
+    // Before that, by a clock that was set back: a lease of a disk that is gone keeps nothing, and nothing from being collected.
+    publish(&store, "b", &range(100, 140)).unwrap();
+    store.forget(&"b".parse().unwrap(), None).unwrap();
+    assert!(store.has_lease("token", score, at(90).now_unix_ms).unwrap());
+    assert!(collect(&store, at(90)).unwrap().given_up.packs > 0);
+    machine.place.end_leases("token").unwrap();
+    assert!(!store.has_lease("token", score, at(90).now_unix_ms).unwrap());
+}
+
 /// A follower that is behind needs what was forgotten since. What is in the trash already stays there, and does not keep the
 /// collector from freeing other packs.
 #[test]

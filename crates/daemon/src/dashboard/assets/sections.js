@@ -17,7 +17,10 @@ export function trouble(why) {
 export function store(facts) {
 	const blocks = facts.blocks === null ? "" : `, ${count(facts.blocks, "block")}`;
 	const sums = `${count(facts.images, "image")}, ${count(facts.versions, "version")}, ${bytes(facts.stored_bytes)} stored${blocks}`;
-	return `${sums}. ${health(facts.health)}Store ${facts.id}, Platter ${facts.version}.`;
+	const waiting = facts.collection_needs_confirmation
+		? "Garbage is not collected: more than 30 % would be given up, which `platter gc` asks to confirm. "
+		: "";
+	return `${sums}. ${waiting}${health(facts.health)}Store ${facts.id}, Platter ${facts.version}.`;
 }
 
 /** What reads of the packs have shown. */

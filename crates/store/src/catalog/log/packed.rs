@@ -10,6 +10,8 @@ use platter_image::chunking::BLOCK_LENGTH_MAX;
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::{BlockId, Domain, Error, Kind, Result};
 
+use super::Entry;
+
 const MAGIC: [u8; 4] = *b"PLch";
 const FORMAT_VERSION: u16 = 1;
 /// Magic, format version, zeros, number of the part, number of parts, hash of the whole text.
@@ -86,12 +88,29 @@ impl PackedChanges {
         Ok(())
     }
 
+    /// Adds the parts of other packs.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (hash, parts) in other.0 {
+            let known = self.0.entry(hash).or_insert_with(|| vec![None; parts.len()]);
+            for (place, part) in known.iter_mut().zip(parts).filter(|(_, part)| part.is_some()) {
+                *place = part;
+            }
+        }
+    }
+
+    /// Returns the number of the last complete entry; 0 if there is none.
+    pub(crate) fn last_number(&self) -> u64 {
+        let texts = self.texts();
+        let entries = texts.iter().filter_map(|text| Entry::from_text(text).ok());
+        entries.map(|entry| entry.change.number).max().unwrap_or_default()
+    }
+
     /// Returns the complete texts.
-    pub(crate) fn texts(self) -> Vec<String> {
-        let whole = self.0.into_iter().filter_map(|(hash, parts)| {
-            let parts: Option<Vec<Vec<u8>>> = parts.into_iter().collect();
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let whole = self.0.iter().filter_map(|(hash, parts)| {
+            let parts: Option<Vec<&[u8]>> = parts.iter().map(Option::as_deref).collect();
             let bytes = parts?.concat();
-            (BlockId::of(Kind::Change, &bytes) == hash).then_some(bytes)
+            (BlockId::of(Kind::Change, &bytes) == *hash).then_some(bytes)
         });
         whole.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
     }

@@ -15,10 +15,11 @@ use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Result};
 
 use super::{ChangeLogContents, State, read_change_log};
-use crate::check::CheckOptions;
+use crate::check::{CheckOptions, Verdict};
 use crate::place::StorePlace;
 use crate::rebuild::rebuild;
 use crate::store::Store;
+use platter_collection::CollectRequest;
 use platter_records::{Actor, Version, VersionRecord};
 use platter_vfs::{OpenMode, OsVfs, Vfs};
 
@@ -447,6 +448,87 @@ fn a_check_names_a_version_that_older_copies_lack() {
     assert!(report.findings.iter().any(|finding| is_named(&finding.what)), "{:?}", report.findings);
     rebuild(&place).unwrap();
     assert_eq!(names(&place), ["a@1", "c/d@1", "z@1"]);
+}
+
+/// Each pack has the changes before it. So a pack with a later change than the catalog's last one proves that catalog and log are older
+/// copies. Nothing is written or removed then, and a rebuild restores what was changed since.
+#[test]
+fn older_copies_of_both_are_refused_and_rebuilt_from_packs() {
+    let (_folder, place) = eventful_store();
+    let (a, z, y) = ("a".parse().unwrap(), "z".parse().unwrap(), "y".parse().unwrap());
+    let before = SavedFiles::of(&place);
+    let last_lock = {
+        let store = Store::open_writer(&place).unwrap();
+        publish(&store, "z", 9).unwrap();
+        store.rename(&z, &y).unwrap();
+        store.release_edit_lock(&store.edit_lock(&a).unwrap().unwrap()).unwrap();
+        store.forget(&a, None).unwrap();
+        let last = store.take_edit_lock(&y, "root@node4", 8).unwrap();
+        store.release_edit_lock(&last).unwrap();
+        publish(&store, "x", 10).unwrap();
+        last.number
+    };
+    assert_eq!(names(&place), ["c/d@1", "x@1", "y@1"]);
+    before.put(None, None);
+    before.put(Some(&before.catalog), Some(&before.log));
+    let packs = place.list_packs().unwrap();
+    let refusals = [Store::open_writer(&place).map(drop), Store::discard_interrupted(&place).map(drop)];
+    for error in refusals.map(|refused| refused.unwrap_err().with_causes()) {
+        assert!(error.contains("older than the packs") && error.contains("platter rebuild"), "{error}");
+    }
+    assert_eq!(place.list_packs().unwrap(), packs, "nothing was removed");
+    assert_eq!(fs::read(place.change_log()).unwrap(), before.log, "nothing was written");
+    let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    let is_named = |what: &str| what.contains("older than the packs") && what.contains("platter rebuild");
+    assert!(report.findings.iter().any(|finding| is_named(&finding.what)), "{:?}", report.findings);
+    assert_eq!(report.verdict, Verdict::Damaged);
+    rebuild(&place).unwrap();
+    assert_eq!(names(&place), ["c/d@1", "x@1", "y@1"]);
+    let store = Store::open_writer(&place).unwrap();
+    assert!(store.take_edit_lock(&y, "root@node5", 9).unwrap().number > last_lock);
+    let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_ne!(report.verdict, Verdict::Damaged, "{:?}", report.findings);
+}
+
+/// What a compaction wrote looks like an interrupted session to an older catalog, but has the only copy.
+#[test]
+fn what_a_compaction_wrote_is_not_discarded_with_older_copies() {
+    let (_folder, place) = eventful_store();
+    let before = {
+        let store = Store::open_writer(&place).unwrap();
+        let version = publish(&store, "m", 11).unwrap();
+        let mut clone = VersionRecord::draft("n".parse().unwrap(), version.record.score, 1_000);
+        clone.disk_length = version.record.disk_length;
+        store.session().unwrap().publish(clone).unwrap();
+        store.forget(&"m".parse().unwrap(), None).unwrap();
+        drop(store);
+        let before = SavedFiles::of(&place);
+        let request = CollectRequest {
+            now_unix_ms: 1_000_000,
+            keep_trash_ms: 0,
+            dry_run: false,
+            is_confirmed: true,
+            compact_percent: 100,
+        };
+        let store = Store::open_writer(&place).unwrap();
+        let report = store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
+        assert!(report.compacted.packs > 0 && report.deleted.packs > 0, "{report:?}");
+        before
+    };
+    let expected = names(&place);
+    before.put(None, None);
+    before.put(Some(&before.catalog), Some(&before.log));
+    let packs = place.list_packs().unwrap();
+    let error = Store::discard_interrupted(&place).unwrap_err().with_causes();
+    assert!(error.contains("platter rebuild"), "{error}");
+    assert_eq!(place.list_packs().unwrap(), packs);
+    rebuild(&place).unwrap();
+    assert_eq!(names(&place), expected);
+    let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_ne!(report.verdict, Verdict::Damaged, "{:?}", report.findings);
+    assert!(Store::discard_interrupted(&place).is_ok());
+    let report = Store::open_reader(&place).unwrap().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_ne!(report.verdict, Verdict::Damaged, "{:?}", report.findings);
 }
 
 /// A long log is replaced by a short one with the same contents. A crash leaves either of them.
