@@ -13,6 +13,7 @@ use platter_records::{
     Action, EditLock, HOLDER_LENGTH_MAX, ImageName, OVERLAY_LENGTH_MAX, check_text, edit_lock_refusal,
 };
 
+use crate::home;
 use crate::catalog::{Catalog, Change};
 use crate::place::Format;
 use crate::reserve::lend;
@@ -159,6 +160,7 @@ impl Store {
         let _space = frees_space.then(|| lend(self.place()));
         let format = Format { id: self.id(), domain: self.domain() };
         let mut catalog = Catalog::open_writer(self.place(), |catalog| check_store(catalog, format))?;
+        home::note(self.place());
         catalog.change(self.actor(), change)?
     }
 }
