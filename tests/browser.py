@@ -170,14 +170,15 @@ class Browser:
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        return Page(self, session, width, height)
+        return Page(self, session, width, height, context)
 
 
 class Page:
     """One tab."""
 
-    def __init__(self, browser, session, width, height):
+    def __init__(self, browser, session, width, height, context):
         self.browser = browser
+        self.context = context
         self.session = session
         self.requests = []
         self.complaints = []
@@ -249,6 +250,10 @@ class Page:
                 pass
             self.browser.listen(0.1)
         return False
+
+    def save_to(self, folder):
+        """Saves downloads in a directory."""
+        self.browser.call("Browser.setDownloadBehavior", behavior="allow", browserContextId=self.context, downloadPath=folder)
 
     def type(self, text):
         self.call("Input.insertText", text=text)

@@ -369,6 +369,108 @@ def check_hoard(browser, token):
     check("no errors in the console", page.complaints == [], *page.complaints)
 
 
+def click(page, text):
+    """Presses a button of the files that are shown, once it is there."""
+    find = f"[...document.querySelectorAll('#files button')].find((it) => it.textContent === {json.dumps(text)})"
+    return page.wait(find) and page.evaluate(f"{find}.click()") is None
+
+
+def saved(folder, wanted):
+    """Waits until a directory has a file with these contents."""
+    for _ in range(200):
+        for path in folder.iterdir():
+            if path.suffix != ".crdownload" and path.read_bytes() == wanted:
+                path.unlink()
+                return True
+        time.sleep(0.1)
+    return False
+
+
+def names(page):
+    return [row["Name"] for row in look(page, "rows('files-table')")]
+
+
+def check_files(browser, token):
+    """Browses to files of a version, and downloads them."""
+    page = browser.page()
+    folder = pathlib.Path(f"{WORK}/downloads")
+    folder.mkdir()
+    page.save_to(str(folder))
+    page.open(f"{SITE}/")
+    page.wait(f"({LOOK}).shown('token')")
+    enter(page, token)
+    for opener in ("open lab/inside", "open lab/inside@1"):
+        find = f"[...document.querySelectorAll('[data-focus]')].find((it) => it.dataset.focus === '{opener}')"
+        page.wait(find)
+        page.evaluate(f"{find}.click()")
+    check("files: the partitions are shown", page.wait(f"({LOOK}).rows('partitions-table').length === 1"), page.complaints)
+    told = [(it["filesystem"], it["length"]) for it in platter("ls", "lab/inside")]
+    rows = [(row["Contents"], row["Size"]) for row in look(page, "rows('partitions-table')")]
+    check("files: as `platter ls` prints them", rows == told, rows, told)
+    click(page, "disk")
+    page.wait(f"({LOOK}).rows('files-table').length > 3")
+    told = [it["name"] for it in platter("ls", "lab/inside:/")]
+    check("files: a directory has the names that `platter ls` prints", names(page) == told, names(page), told)
+    check("files: a hostile name is text", page.evaluate("document.images.length === 0 && window.hacked === undefined"))
+    check("files: tables and headings are named", look(page, "unnamed()") == [] and look(page, "skips()") == [] and look(page, "nameless()") == [])
+    big = pathlib.Path(f"{WORK}/inside/deep/er/big.bin").read_bytes()
+    hostile = next(name for name in told if name.startswith("<script>"))
+    click(page, hostile)
+    check("files: a file with a hostile name is downloaded", saved(folder, big))
+    click(page, next(name for name in told if name.endswith(".txt")))
+    check("files: a file whose name is not text is downloaded", saved(folder, b"not text\n"))
+    check("files: nothing was executed", page.evaluate("window.hacked === undefined"))
+
+    click(page, "deep")
+    click(page, "er")
+    click(page, "big.bin")
+    check("files: a file in a directory is downloaded", saved(folder, big))
+    click(page, "disk:/")
+    page.wait(f"({LOOK}).rows('files-table').length > 3")
+    click(page, "to-directory")
+    check("files: a link to a directory leads there", page.wait(f"({LOOK}).rows('files-table')[0].Name === 'big.bin'"))
+    click(page, "disk:/")
+    click(page, "to-file")
+    click(page, "Download")
+    check("files: a link to a file is downloaded", saved(folder, big))
+    complaints = list(page.complaints)
+    click(page, "disk:/")
+    click(page, "to-nothing")
+    check("files: a link leads nowhere outside of the version", page.wait("document.querySelector('#files .bad')?.textContent.includes('there is no')"))
+    # The console reports the 404.
+    page.complaints[:] = complaints
+
+    click(page, "disk:/")
+    click(page, "many")
+    seen = []
+    for number in range(6):
+        page.wait(f"({LOOK}).rows('files-table')[0].Name === 'name-{500 * number + 1:04}'")
+        seen += names(page)
+        if number < 5:
+            click(page, "Next names")
+    check("files: 3,000 names are shown in six parts", seen == [f"name-{number:04}" for number in range(1, 3001)], len(seen))
+    check("files: the last part is the end", page.evaluate("!document.getElementById('files').innerText.includes('Next names')"))
+    click(page, "Previous names")
+    check("files: the part before is shown", page.wait(f"({LOOK}).rows('files-table')[0].Name === 'name-2001'"))
+    page.size(*PHONE, phone=True)
+    time.sleep(0.3)
+    width = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    check("files: they fit on a phone", width[0] <= width[1], width, look(page, "wide()"))
+    shot(page, "files")
+    click(page, "Close")
+    check("files: they are closed", not look(page, "shown('files')"))
+    check("files: no errors in the console", page.complaints == [], *page.complaints)
+
+
+def check_files_of_others(page):
+    """A token for other images."""
+    for path in ("partitions?", "files?", "files/contents?path=/a&"):
+        ask = "(version) => fetch(`/api/v1/%sversion=${version}`, {headers: {authorization: `Bearer ${sessionStorage.getItem('platter-access-token')}`}})" % path
+        hidden, absent = page.evaluate(f"Promise.all(['other/raw', 'other/non'].map(async (it) => {{ const r = await ({ask})(it); return [r.status, await r.text()] }}))")
+        same = hidden[1].replace("other/raw", "other/non") == absent[1]
+        check(f"files: a token without permission learns nothing ({path})", hidden[0] == absent[0] == 404 and same, hidden, absent)
+
+
 def check_private(browser, token):
     page = browser.page()
     page.open(f"{SITE}/")
@@ -378,6 +480,7 @@ def check_private(browser, token):
     page.evaluate("document.getElementById('growth-details').open = true")
     check("a token for some images shows no others", "other/" not in page.evaluate("document.body.innerHTML"))
     check("a token for some images: no errors in the console", page.complaints == [], *page.complaints)
+    check_files_of_others(page)
 
 
 def relay(listener):
@@ -444,6 +547,7 @@ def main():
         elsewhere = [url for url in page.requests if not url.startswith(f"{SITE}/")]
         check("no requests went to other servers", elsewhere == [] and len(page.requests) > 20, *elsewhere)
         check_hoard(browser, token)
+        check_files(browser, token)
         check_private(browser, pathlib.Path(f"{WORK}/token-lab").read_text(encoding="ascii").strip())
         check_relay(browser)
     finally:

@@ -25,7 +25,18 @@ random 1500000 new >"$WORK/new-file"
 debugfs -w -R "write $WORK/new-file new-file" "$WORK/changed" >/dev/null 2>&1
 e2fsck -fy "$WORK/changed" >/dev/null 2>&1 || true
 random $((2 << 20)) other >"$WORK/raw"
+# A directory of 3,000 names; names that are markup, or not text; links.
+mkdir -p "$WORK/inside/many" "$WORK/inside/deep/er"
+(cd "$WORK/inside/many" && seq -f 'name-%04.0f' 3000 | xargs touch)
+random 3000017 download >"$WORK/inside/deep/er/big.bin"
+cp "$WORK/inside/deep/er/big.bin" "$WORK/inside/"'<script>window.hacked=1;<img src=x onerror=window.hacked=1>'
+printf 'not text\n' >"$WORK/inside/"$'\xff\xfe.txt'
+ln -s deep/er "$WORK/inside/to-directory"
+ln -s deep/er/big.bin "$WORK/inside/to-file"
+ln -s /etc/passwd "$WORK/inside/to-nothing"
+ext4_image "$WORK/inside.raw" 64 "$WORK/inside"
 platter init
+platter capture "$WORK/inside.raw" lab/inside >/dev/null
 platter capture "$WORK/disk" lab/debian --label os=debian --note 'as it came' >/dev/null
 platter capture "$WORK/changed" lab/debian --note 'a file more' >/dev/null
 platter clone lab/debian@1 lab/copy >/dev/null

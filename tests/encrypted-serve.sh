@@ -46,8 +46,16 @@ check "and exports one" client export lab/disk "$WORK/exported"
 check "with the right bytes, too" cmp "$WORK/disk-2" "$WORK/exported"
 check_exit "$EXIT_DIFFERENT" "and compares two, which differ" client diff lab/disk@1 lab/disk@2
 TOKEN=$(origin_secret read 'lab/*')
+# The origin decrypts the files inside of a version for whoever may read it.
+file_tree "$WORK/tree" 2 "encrypted files"
+ext4_image "$WORK/files" 16 "$WORK/tree"
+check "a client captures a filesystem" client capture "$WORK/files" lab/files
+file() { curl -sk -o "$WORK/file" -w '%{http_code}' -H "Authorization: Bearer $1" "https://127.0.0.1:$PORT/api/v1/files/contents?version=lab/files&path=/random-1.bin"; }
+check "a token gets a file inside of it" test "$(file "$TOKEN")" = 200
+check "with the right bytes" cmp "$WORK/tree/random-1.bin" "$WORK/file"
 FINGERPRINT=$(origin_fingerprint)
 TOKEN_OF_OTHERS=$(origin_secret read 'other/*')
+check "a token for other images does not" test "$(file "$TOKEN_OF_OTHERS")" = 404
 check "over TLS, an access token suffices" sh -c "rm -f '$WORK/target'; env -u PLATTER_UNLOCK_FILE PLATTER_TOKEN=$TOKEN setsid '$PLATTER' --server https://127.0.0.1:$PORT --fingerprint $FINGERPRINT install lab/disk '$WORK/target' --yes </dev/null"
 check "for the right bytes" cmp "$WORK/disk-2" "$WORK/target"
 keys() { curl -sk -o "$WORK/keys" -w '%{http_code}' ${1:+-H "Authorization: Bearer $1"} "https://127.0.0.1:$PORT/api/v1/store/keys"; }

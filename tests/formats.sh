@@ -179,6 +179,29 @@ gzip -c1 "$WORK/zlib.qcow2" >"$WORK/zlib.qcow2.gz"
 refused "a compressed image" "looks like a qcow2 image.*unpack it first" "$WORK/zlib.qcow2.gz"
 check "nothing stays of what was unpacked" [ "$(find "$STORE" -name '*.tmp*' -o -name '.tmp*' | wc -l)" = 0 ]
 
+# A VHDX image with a log: its current header names one.
+cp "$WORK/growing.vhdx" "$WORK/log.vhdx"
+python3 - "$WORK/log.vhdx" <<'LOG'
+import struct, sys
+with open(sys.argv[1], "r+b") as image:
+    def header(place):
+        image.seek(place)
+        return bytearray(image.read(4096))
+    place = max(64 << 10, 128 << 10, key=lambda place: struct.unpack_from("<Q", header(place), 8))
+    changed = header(place)
+    changed[4:8] = bytes(4)
+    changed[48:64] = bytes(range(16))
+    sum = 0xFFFFFFFF
+    for byte in changed:
+        sum ^= byte
+        for _ in range(8):
+            sum = sum >> 1 ^ (0x82F63B78 if sum & 1 else 0)
+    changed[4:8] = struct.pack("<I", sum ^ 0xFFFFFFFF)
+    image.seek(place)
+    image.write(changed)
+LOG
+refused "a VHDX image with a log" "was not closed properly.*log must be applied.*qemu-img convert" "$WORK/log.vhdx"
+
 # ---------------------------------------------------------------------- Clonezilla
 
 # A folder as Clonezilla writes it, with the real partclone: partition 1 compressed by zstd and split, partition 2 by gzip.
@@ -207,6 +230,19 @@ done
 refused "a folder without its format" "is a directory.*--format clonezilla" "$folder"
 check "a filesystem by partclone" platter capture "$WORK/part2.ptcl" lab/ptcl --format partclone
 check "has the score of the partition" [ "$(score lab/ptcl)" = "$(platter capture "$WORK/part2" lab/part2 >/dev/null && score lab/part2)" ]
+# A second disk in the same folder: the same partitions under other names, and other bytes in the second one.
+cp -r "$folder" "$folder.two"
+echo sda sdb >"$folder.two/disk"
+for file in "$folder"/sda*; do cp "$file" "$folder.two/sdb${file#"$folder/sda"}"; done
+sed -i 's#/dev/sda#/dev/sdb#' "$folder.two/sdb-pt.sf"
+rm "$folder.two"/sda2.*
+head -c $((50 << 20)) /dev/zero | gzip >"$folder.two/sda2.dd-img.aa"
+refused "a folder of two disks" 'disks "sda", "sdb": choose one with --disk' "$folder.two" --format clonezilla
+refused "a disk that is not in it" 'no disk "sdc"; it has "sda", "sdb"' "$folder.two" --format clonezilla --disk sdc
+refused "--disk for another format" "names a disk in a folder" "$DISK" --disk sda
+check "its first disk" platter capture "$folder.two" lab/sda --format clonezilla --disk sda
+if [ "$(score lab/sda)" != "$WANTED" ]; then ok "which has its own contents"; else not_ok "which has its own contents"; fi
+same clonezilla-second "$folder.two" --format clonezilla --disk sdb
 cp -r "$folder" "$folder.mbr"
 sed -i '/gpt/d; s/^label: .*/label: dos/; s/type=[^,]*/type=83/; s/uuid=[^,]*//' "$folder.mbr/sda-pt.sf"
 echo "Disk /dev/sda: $((96 * 2048))s" >"$folder.mbr/sda-pt.parted"

@@ -120,7 +120,7 @@ fuzz_target!(|input: &[u8]| {
     let length = bug_free(match format {
         Format::Ndz => read_ndz(&mut &file[..], &mut disk),
         Format::Partclone => read_partclone(&mut &file[..], &mut disk),
-        Format::Clonezilla => read_clonezilla(&folder(file, edits), &mut disk),
+        Format::Clonezilla => read_clonezilla(&folder(file, edits), None, &mut disk),
         Format::Compressed(compression) => {
             read_raw(&mut compression.decompress(Box::new(&file[..])), &mut disk)
         }

@@ -17,6 +17,9 @@ pub enum Endpoint {
     Images,
     Versions,
     Resolve,
+    Partitions,
+    Files,
+    FileContents,
     Frames,
     Nodes,
     ReportNode,
@@ -77,7 +80,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 52] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -86,6 +89,9 @@ impl Endpoint {
         Self::Images,
         Self::Versions,
         Self::Resolve,
+        Self::Partitions,
+        Self::Files,
+        Self::FileContents,
         Self::Frames,
         Self::Nodes,
         Self::ReportNode,
@@ -140,6 +146,9 @@ impl Endpoint {
             Self::Images => ("get", "/api/v1/images"),
             Self::Versions => ("get", "/api/v1/versions"),
             Self::Resolve => ("get", "/api/v1/resolve"),
+            Self::Partitions => ("get", "/api/v1/partitions"),
+            Self::Files => ("get", "/api/v1/files"),
+            Self::FileContents => ("get", "/api/v1/files/contents"),
             Self::Frames => ("post", "/api/v1/frames"),
             Self::Nodes => ("get", "/api/v1/nodes"),
             Self::ReportNode => ("post", "/api/v1/nodes"),
@@ -195,6 +204,9 @@ impl Endpoint {
             | Self::Images
             | Self::Versions
             | Self::Resolve
+            | Self::Partitions
+            | Self::Files
+            | Self::FileContents
             | Self::Frames
             | Self::Nodes
             | Self::ReportNode
@@ -276,6 +288,9 @@ impl Endpoint {
             | Self::EndUpload => Scope::Readable,
             Self::Versions
             | Self::Resolve
+            | Self::Partitions
+            | Self::Files
+            | Self::FileContents
             | Self::Frames
             | Self::BeginUpload
             | Self::PublishUpload

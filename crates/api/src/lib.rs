@@ -11,6 +11,7 @@ mod collect;
 mod disk;
 mod edit_lock;
 mod endpoint;
+mod files;
 mod growth;
 mod hoard;
 mod names;
@@ -34,6 +35,7 @@ pub use collect::CollectRequest;
 pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};
 pub use edit_lock::TakeEditLockRequest;
 pub use endpoint::{Endpoint, Scope};
+pub use files::{DirectoryPage, FileEntry, FileType, PartitionEntry};
 pub use growth::{Growth, GrowthPoint, ImageGrowth};
 pub use hoard::{UnregisterReply, UnregisterRequest};
 pub use names::{

@@ -20,7 +20,7 @@ impl PartitionName {
     const WHOLE_DISK: &str = "disk";
 
     /// Reads `disk`, a number from 1, or the name of a volume: those of its group and its own, with a hyphen between them.
-    fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         if text == Self::WHOLE_DISK {
             return Some(Self::WholeDisk);
         }

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use platter_api::{FileEntry, PartitionEntry};
 use platter_fetch::{OpenStore, StoreLocation};
 use platter_filesystem::{FileInode, FileKind, FileTree, Listing, escaped, resolve};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Result};
 use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, advise};
 
-use crate::entry::{FileEntry, PartitionEntry};
+use crate::entry::file_entry;
 use crate::location::FileLocation;
 use crate::partitions::Partitions;
 
@@ -159,8 +160,8 @@ fn tell_faults(listing: &Listing, directory: &[u8], visit: Visit<'_>) {
     }
 }
 
-fn entry(files: &mut dyn FileTree, name: Vec<u8>, inode: &FileInode) -> Result<FileEntry> {
+pub(crate) fn entry(files: &mut dyn FileTree, name: Vec<u8>, inode: &FileInode) -> Result<FileEntry> {
     let is_link = inode.metadata().kind == FileKind::Link && !inode.is_encrypted();
     let target = if is_link { Some(files.target(inode)?) } else { None };
-    Ok(FileEntry::new(name, inode, target))
+    Ok(file_entry(name, inode, target))
 }

@@ -6,6 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
+use platter_api::PartitionEntry;
 use platter_disk::survey::read_table;
 use platter_filesystem::{
     FileTree, FilesystemPlace, Found, PHYSICAL_VOLUME, PlaceContents, READABLE, filesystem_name, is_readable,
@@ -14,7 +15,6 @@ use platter_filesystem::{
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
 use platter_vdisk::{advise, is_store_damage};
 
-use crate::entry::PartitionEntry;
 use crate::location::{FileLocation, PartitionName};
 
 /// A partition, as its table states it, or a logical volume.

@@ -12,6 +12,8 @@ use platter_records::{FormerAnswers, Resolved, Standing, StoreId};
 use platter_store::{Store, StorePlace};
 use platter_transport::TlsFiles;
 
+use crate::files::LookInside;
+
 /// Most connections of all unix sockets; further ones get 503. An idle connection costs about 20 KiB.
 pub(crate) const UNIX_CONNECTIONS_MAX: usize = 4096;
 /// Most unix connections beyond that limit that wait for their 503 at the same time; further ones are closed without a
@@ -58,6 +60,15 @@ pub(crate) const JSON_LENGTH_MAX: usize = 128 << 10;
 pub(crate) const STORE_THREADS: usize = 16;
 /// Most requests that wait for such a thread; further ones get 503.
 pub(crate) const WAITING_MAX: usize = 4096;
+/// Threads that look into versions. A filesystem that takes long to read delays no other calls of the store.
+pub(crate) const FILES_THREADS: usize = 4;
+/// Most requests that wait for such a thread; further ones get 503.
+pub(crate) const FILES_WAITING_MAX: usize = 256;
+/// Most downloads of files at once, in all and of one token.
+pub(crate) const DOWNLOADS_MAX: usize = 64;
+pub(crate) const DOWNLOADS_OF_ONE_MAX: usize = 8;
+/// Bytes of a file read at a time for one response.
+pub(crate) const FILE_PART: usize = 512 << 10;
 /// Bytes of frames read from the store at a time for one response.
 pub(crate) const ANSWER_BATCH: usize = 512 << 10;
 /// Most bytes of cached ids of recipes, which decide what a token may read.
@@ -198,6 +209,8 @@ pub struct ServeOptions {
     pub tool_version: String,
     /// For `GET /api/v1/disks`.
     pub list_disks: ListDisks,
+    /// Reads the files inside of versions.
+    pub look_inside: Arc<dyn LookInside>,
     /// Casts versions on demand. `None`: such requests are refused.
     pub cast: Option<CastOnDemand>,
     /// Collect garbage in these intervals.

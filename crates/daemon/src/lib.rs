@@ -21,6 +21,7 @@ mod config;
 mod dashboard;
 mod disks;
 mod events;
+mod files;
 mod frames;
 mod growth;
 mod handover;
@@ -47,6 +48,7 @@ pub use config::{
     CastOnDemand, ListDisks, ListenAddress, OverlayBases, ServeOptions, TellFormer, TellOfCast,
     UPLOAD_LIMIT_DEFAULT,
 };
+pub use files::{FilePlace, LookInside, ReadFile};
 pub use platter_api::{AccessToken, ListedDisk, NamePattern, NewToken, Role};
 pub use platter_transport::TlsFiles;
 pub use serve::serve;

@@ -16,11 +16,12 @@ use crate::access::{AccessTokens, Principal};
 use crate::bodies::Bodies;
 use crate::casts::{Casts, state_word};
 use crate::config::{
-    ACCESS_THREADS, CastOnDemand, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks,
-    OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
+    ACCESS_THREADS, CastOnDemand, EVENTS_KEPT, FILES_THREADS, FILES_WAITING_MAX, ID_SETS_BYTES_MAX,
+    KNOWN_VERSIONS_MAX, ListDisks, OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
 use crate::events::{EventKind, Events};
+use crate::files::{Downloads, LookInside};
 use crate::id_sets::{IdSet, IdSets};
 use crate::leases::Leases;
 use crate::metrics::Metrics;
@@ -36,6 +37,8 @@ pub(crate) struct Origin {
     pub(crate) writer: SharedWriter,
     pub(crate) access: AccessTokens,
     pub(crate) pool: Pool,
+    /// For looking into versions.
+    pub(crate) files_pool: Pool,
     /// For lookups of access tokens.
     pub(crate) access_pool: Pool,
     pub(crate) remaking: RemakingTools,
@@ -57,6 +60,8 @@ pub(crate) struct Origin {
     pub(crate) is_replaced: AtomicBool,
     pub(crate) tool_version: String,
     pub(crate) list_disks: ListDisks,
+    pub(crate) look_inside: Arc<dyn LookInside>,
+    pub(crate) downloads: Downloads,
     pub(crate) cast: Option<CastOnDemand>,
     pub(crate) overlay_bases: OverlayBases,
     pub(crate) collect_every: Option<Duration>,
@@ -77,6 +82,7 @@ impl Origin {
             store,
             access: AccessTokens::of(&options.store),
             pool: Pool::new(STORE_THREADS, WAITING_MAX),
+            files_pool: Pool::new(FILES_THREADS, FILES_WAITING_MAX),
             access_pool: Pool::new(ACCESS_THREADS, WAITING_MAX),
             remaking: RemakingTools::default(),
             metrics: Metrics::default(),
@@ -93,6 +99,8 @@ impl Origin {
             is_replaced: AtomicBool::new(false),
             tool_version: options.tool_version.clone(),
             list_disks: options.list_disks.clone(),
+            look_inside: options.look_inside.clone(),
+            downloads: Downloads::default(),
             cast: options.cast.clone(),
             overlay_bases: options.overlay_bases.clone(),
             collect_every: options.collect_every,

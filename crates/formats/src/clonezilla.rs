@@ -45,22 +45,17 @@ pub trait Folder {
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + '_>>;
 }
 
-/// Unpacks the disk of a folder, and returns its length in bytes.
+/// Unpacks a disk of a folder, and returns its length in bytes. `wanted` names it if the folder has several.
 ///
 /// # Errors
-/// `Missing` if the folder lacks a file; `Corrupt` if a file is damaged; `Refused` for several disks, extended
-/// partitions, partitions without an image and other programs; `Io`.
-pub fn read_clonezilla(folder: &dyn Folder, spool: &mut dyn Spool) -> Result<u64> {
+/// `Missing` if the folder lacks the disk or a file; `Corrupt` if a file is damaged; `Refused` for several disks of which none is
+/// wanted, extended partitions, partitions without an image and other programs; `Io`.
+pub fn read_clonezilla(folder: &dyn Folder, wanted: Option<&str>, spool: &mut dyn Spool) -> Result<u64> {
     let mut names = folder.names().context(|| "listing the folder".to_owned())?;
     names.sort_unstable();
     let files = Files { folder, names };
-    let disk = files.text("disk")?;
-    let mut disks = disk.split_whitespace();
-    let (Some(disk), None) = (disks.next(), disks.next()) else {
-        return Err(Error::refused(format!(
-            "the folder has the disks {disk:?}: only folders of one disk are read"
-        )));
-    };
+    let disks = files.text("disk")?;
+    let disk = choose_disk(&disks, wanted)?;
     let table = files.text(&format!("{disk}-pt.sf"))?;
     let is_gpt = table.lines().any(|line| line.trim() == "label: gpt");
     let length = match is_gpt {
@@ -88,6 +83,24 @@ pub fn read_clonezilla(folder: &dyn Folder, spool: &mut dyn Spool) -> Result<u64
     }
     // So that the file has the disk's length.
     Ok(length)
+}
+
+/// The name of the disk that is unpacked, of those in the folder.
+fn choose_disk<'d>(disks: &'d str, wanted: Option<&str>) -> Result<&'d str> {
+    let list: Vec<&str> = disks.split_whitespace().collect();
+    let shown = || list.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    match (wanted, list.as_slice()) {
+        (_, []) => Err(Error::corrupt("the file disk names no disk")),
+        (None, [only]) => Ok(only),
+        (None, _) => {
+            Err(Error::refused(format!("the folder has the disks {}: choose one with --disk", shown())))
+        }
+        (Some(wanted), _) => {
+            list.iter().copied().find(|name| *name == wanted).ok_or_else(|| {
+                Error::missing(format!("the folder has no disk {wanted:?}; it has {}", shown()))
+            })
+        }
+    }
 }
 
 /// A partition of the table.
@@ -393,6 +406,21 @@ mod tests {
         assert_eq!(kind("dd-img.aa"), Some((false, Known::Unsaid, "aa".into())));
         for other in ["dd-img.info", "info", "ext4-img.gz", "files-md5sum.info.gz", "dd-img.000"] {
             assert_eq!(kind(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_disks_is_named() {
+        assert_eq!(choose_disk("sda\n", None).unwrap(), "sda");
+        assert_eq!(choose_disk("sda nvme0n1\n", Some("nvme0n1")).unwrap(), "nvme0n1");
+        for (disks, wanted, why) in [
+            ("sda sdb", None, "disks \"sda\", \"sdb\": choose one with --disk"),
+            ("sda sdb", Some("sd"), "no disk \"sd\"; it has \"sda\", \"sdb\""),
+            ("sda", Some("sdb"), "no disk \"sdb\"; it has \"sda\""),
+            (" \n", Some("sda"), "names no disk"),
+        ] {
+            let error = choose_disk(disks, wanted).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 

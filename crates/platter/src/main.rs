@@ -8,6 +8,7 @@ mod interruption;
 mod join_key;
 mod output;
 mod question;
+mod served_files;
 mod server;
 mod sizes;
 mod target;

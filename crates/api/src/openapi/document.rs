@@ -61,6 +61,9 @@ fn describe(endpoint: Endpoint, schemas: &mut Schemas) -> Value {
     }
     let (status, success) = operation::success(endpoint, schemas);
     let mut responses = Map::new();
+    if endpoint == Endpoint::FileContents {
+        responses.insert("206".to_owned(), success.clone());
+    }
     responses.insert(status.to_string(), success);
     for status in problems(endpoint, &parameters, body.is_some()) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Problem" }));

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use super::schemas::Schemas;
 use crate::{
     AccessToken, AddAccessTokenRequest, AskForCastRequest, BeginUploadReply, CastOffer, CastStatus,
-    ChangesReply, CloneRequest, CollectRequest, Endpoint, FenceRequest, ForgetReport, ForgetRequest, Growth,
-    ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply,
-    ProtectReport, ProtectRequest, PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply,
-    ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest, SignRequest, StandingReply, StoreFacts,
-    StoreKeys, TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
+    ChangesReply, CloneRequest, CollectRequest, DirectoryPage, Endpoint, FenceRequest, ForgetReport,
+    ForgetRequest, Growth, ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken, NodePeersReply,
+    NodeReport, NodesReply, PartitionEntry, ProtectReport, ProtectRequest, PublishReply, PublishRequest,
+    RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest,
+    SignRequest, StandingReply, StoreFacts, StoreKeys, TakeEditLockRequest, UnregisterReply,
+    UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -33,6 +34,9 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Images => "The newest version of every image",
         Endpoint::Versions => "All versions of an image, or of every image",
         Endpoint::Resolve => "Resolve a name or a score",
+        Endpoint::Partitions => "Partitions and logical volumes of a version",
+        Endpoint::Files => "Names in a directory of a version, 500 at a time",
+        Endpoint::FileContents => "Contents of a file of a version",
         Endpoint::Frames => "Frames that hold some blocks",
         Endpoint::Nodes => "All nodes that reported within a day",
         Endpoint::ReportNode => "Report a node, and get the other nodes of its sharing group",
@@ -85,6 +89,10 @@ pub(super) fn note(endpoint: Endpoint) -> Option<&'static str> {
         Endpoint::RecordBootSet => Some(
             "A boot set whose record counts boots was observed by a node. It is merged with those of other nodes.",
         ),
+        Endpoint::Files => Some("Links on the path are followed. Of a file, the reply has the file itself."),
+        Endpoint::FileContents => {
+            Some("Links on the path are followed. A request for one range of bytes gets this range.")
+        }
         _ => None,
     }
 }
@@ -104,6 +112,7 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
             query("name", "NAME, NAME@7 or a score", of(schema::version_query)),
             optional("missing", "true: also report blocks that are missing in the store", boolean()),
         ],
+        Endpoint::Partitions | Endpoint::Files | Endpoint::FileContents => in_version(endpoint),
         Endpoint::Events => {
             vec![header("Last-Event-ID", "Continue after this event", text_schema())]
         }
@@ -193,6 +202,9 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
             "For one image the newest first; otherwise by image and number",
         ),
         Endpoint::Resolve => reply::<ResolveReply>(schemas, 200, "The recipe, and a version that has it"),
+        Endpoint::Partitions => reply::<Vec<PartitionEntry>>(schemas, 200, "As `platter ls --json`"),
+        Endpoint::Files => reply::<DirectoryPage>(schemas, 200, "Sorted by name"),
+        Endpoint::FileContents => stream(BYTES, "The contents, as an attachment"),
         Endpoint::Frames => stream(FRAMES, "A frame stream (docs/formats/frame-stream.md)"),
         Endpoint::Nodes => reply::<NodesReply>(schemas, 200, "Ordered by id"),
         Endpoint::ReportNode => {
@@ -235,11 +247,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::BootSet => stream(BOOT_SET, "Head and parts"),
         Endpoint::RecordBootSet => reply::<Registered>(schemas, 200, "The new revision"),
         Endpoint::UnregisterBootSet => reply::<UnregisterReply>(schemas, 200, "The revision without them"),
-        Endpoint::Growth => reply::<Growth>(
-            schemas,
-            200,
-            "Bytes that versions added, in the order of publishing and by image",
-        ),
+        Endpoint::Growth => reply::<Growth>(schemas, 200, "Bytes that versions added, by time and by image"),
         Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "Ordered by name"),
         Endpoint::Casts => reply::<Vec<ListedCast>>(schemas, 200, "The newest first"),
         Endpoint::AskForCast => reply::<CastOffer>(schemas, 200, "Where to join, once the sender is ready"),
@@ -278,9 +286,35 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         | Endpoint::RecordBootSet
         | Endpoint::UnregisterBootSet
         | Endpoint::AskForCast
-        | Endpoint::TellOfCast => &[404, 409],
+        | Endpoint::TellOfCast
+        | Endpoint::Partitions
+        | Endpoint::Files => &[404, 409],
+        Endpoint::FileContents => &[404, 409, 416],
         _ => &[],
     }
+}
+
+/// The parameters that name a place in a version.
+fn in_version(endpoint: Endpoint) -> Vec<Value> {
+    let version = query("version", "NAME, NAME@7 or a score", of(schema::version_query));
+    if endpoint == Endpoint::Partitions {
+        return vec![version];
+    }
+    let path = json!({ "type": "string", "pattern": "^/" });
+    let digits = json!({ "type": "string", "pattern": "^2[fF]([0-9a-fA-F]{2})*$" });
+    let partition = "A number, the name of a volume, or disk; without it, the only one with files";
+    vec![
+        version,
+        optional("partition", partition, text_schema()),
+        optional("path", "From the root of the filesystem: /etc/hostname; without it, the root", path),
+        optional("path_bytes", "Instead of path: its bytes in hexadecimal, which need not be UTF-8", digits),
+        match endpoint {
+            Endpoint::Files => {
+                optional("from", "The number of the first name: `next` of the reply before", number())
+            }
+            _ => header("Range", "One range of bytes", text_schema()),
+        },
+    ]
 }
 
 fn path(name: &str, what: &str, schema: Value) -> Value {

@@ -1,22 +1,16 @@
 //! Filesystems that are open: the last few, each with the disk that it is on.
-//!
-//! A reader of a filesystem borrows its disk, so both are kept together ([`Reader`]). One thread at a time uses a reader; contents
-//! in runs are read from the disk itself, by many.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use platter_fetch::{OpenStore, SourceOptions};
-use platter_filesystem::FileTree;
-use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, Error, Result, Score};
-use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk, disk_error};
-use self_cell::self_cell;
+use platter_image::{Error, Result, Score};
+use platter_vdisk::BlockCache;
 
 use crate::location::PartitionName;
+use crate::open_filesystem::{OpenFilesystem, VersionDisk};
 use crate::partitions::Partition;
 
 /// How long requests to an origin that is down are retried. Programs wait this long.
@@ -27,69 +21,12 @@ const OPEN_MAX: usize = 16;
 /// The same with those that must stay open.
 const KEPT_MAX: usize = 64;
 
-/// The disk of a version.
-pub(super) struct VersionDisk {
-    device: RecipeDisk,
-    sector_size: u32,
-}
-
-impl VersionDisk {
-    /// # Errors
-    /// `Missing` if the store has no such recipe; those of reading it.
-    pub(super) fn open(store: &OpenStore, memory: &Arc<BlockCache>, score: Score) -> Result<Self> {
-        let source = store.source(score, SOURCE_OPTIONS);
-        let sector_size = Recipe::open(score, &*source)?.root().sector_size;
-        Ok(Self { device: RecipeDisk::open(score, source, memory.clone())?, sector_size })
-    }
-}
-
-impl DiskRead for VersionDisk {
-    fn length(&self) -> u64 {
-        self.device.length()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.sector_size
-    }
-
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.device.read(buffer, offset).map_err(disk_error)
-    }
-}
-
-type Tree<'d> = Box<dyn FileTree + 'd>;
-
-self_cell!(
-    struct Reader {
-        owner: Arc<VersionDisk>,
-        #[not_covariant]
-        dependent: Tree,
-    }
-);
-
-/// A filesystem that is open.
-pub(super) struct OpenFilesystem {
-    pub(super) disk: Arc<VersionDisk>,
-    reader: Mutex<Reader>,
-    /// It must stay open, see [`FileTree::forgets`].
-    forgets: AtomicBool,
-}
-
-impl OpenFilesystem {
-    fn open(disk: Arc<VersionDisk>, partition: &Partition) -> Result<Self> {
-        let reader = Reader::try_new(disk.clone(), |disk| partition.open(&**disk))?;
-        Ok(Self { disk, reader: Mutex::new(reader), forgets: AtomicBool::new(false) })
-    }
-
-    /// Runs `work` with the files, of which it may read as much as one walk needs.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut dyn FileTree) -> Result<T>) -> Result<T> {
-        self.reader.lock().with_dependent_mut(|_, files| {
-            files.renew();
-            let result = work(&mut **files);
-            self.forgets.store(files.forgets(), Ordering::Relaxed);
-            result
-        })
-    }
+/// Opens the disk of a version.
+///
+/// # Errors
+/// `Missing` if the store has no such recipe; those of reading it.
+pub(super) fn open_disk(store: &OpenStore, memory: &Arc<BlockCache>, score: Score) -> Result<VersionDisk> {
+    VersionDisk::open(store.source(score, SOURCE_OPTIONS), memory, score)
 }
 
 /// Where a filesystem is, and whether it is open.
@@ -149,7 +86,7 @@ impl Filesystems {
         let found = match &*open {
             Some(found) => found.clone(),
             None => {
-                let disk = VersionDisk::open(store, memory, filesystem.score);
+                let disk = open_disk(store, memory, filesystem.score);
                 let opened =
                     disk.and_then(|disk| OpenFilesystem::open(Arc::new(disk), &filesystem.partition));
                 let opened = Arc::new(opened.map_err(|error| error.within(filesystem.shown.clone()))?);

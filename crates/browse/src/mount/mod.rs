@@ -23,7 +23,6 @@
 //! themselves. Damage is an error for the file, and a message.
 
 mod catalog;
-mod contents;
 mod filesystems;
 mod numbers;
 mod recent;

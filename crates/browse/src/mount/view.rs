@@ -13,12 +13,13 @@ use rustix::process::{getegid, geteuid};
 
 use super::Admit;
 use super::catalog::{Disk, Named, Names};
-use super::contents::{Contents, LastDecoded};
-use super::filesystems::{Filesystem, Filesystems, OpenFilesystem, VersionDisk};
+use super::filesystems::{Filesystem, Filesystems, open_disk};
 use super::numbers::{Numbered, Numbers};
 use super::recent::Recent;
+use crate::contents::{Contents, LastDecoded};
 use crate::copy::is_of_the_system;
 use crate::location::FileLocation;
+use crate::open_filesystem::OpenFilesystem;
 use crate::opened::open_directory;
 use crate::partitions::Partitions;
 
@@ -153,7 +154,7 @@ impl MountedFiles {
     fn directory(&self, location: &FileLocation, path: &[u8]) -> Result<Place> {
         let version = self.version(&VersionKey::Only)?;
         (self.admit)(version.record.as_ref())?;
-        let disk = VersionDisk::open(&self.store, &self.memory, version.score)?;
+        let disk = open_disk(&self.store, &self.memory, version.score)?;
         let partition = Partitions::read(&disk, &version.shown)?.choose(location)?;
         let shown = || format!("{}:{}", version.shown, partition.name());
         let filesystem = self.filesystems.index(version.score, &partition, shown);
@@ -195,7 +196,7 @@ impl MountedFiles {
         }
         let version = self.version(key)?;
         (self.admit)(version.record.as_ref())?;
-        let disk = VersionDisk::open(&self.store, &self.memory, version.score);
+        let disk = open_disk(&self.store, &self.memory, version.score);
         let disk = disk.map_err(|error| error.within(version.shown.clone()))?;
         let partitions = Partitions::read(&disk, &version.shown)?;
         // Damaged ones are shown, and an error for those who enter them.

@@ -52,7 +52,7 @@ mod tests {
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 49] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 52] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -61,6 +61,9 @@ mod tests {
         (Endpoint::Images, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Versions, "AAA AAA", "NNN AAA", "AAA AAA"),
         (Endpoint::Resolve, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::Partitions, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::Files, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::FileContents, "AAA AAA", "NNN AAA", "AAA AAA"),
         (Endpoint::Frames, "AAA AAA", "NNN AAA", "AAA AAA"),
         (Endpoint::Nodes, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::ReportNode, "AAA AAA", "AAA AAA", "AAA AAA"),

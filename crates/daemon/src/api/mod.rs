@@ -12,6 +12,7 @@ mod collect;
 mod disks;
 mod edit_locks;
 mod events;
+mod files;
 mod foreign;
 mod frames;
 mod gate;
@@ -27,6 +28,10 @@ mod reading;
 mod replica;
 mod uploads;
 
+#[cfg(test)]
+pub(crate) mod files_tests;
+#[cfg(test)]
+mod hoard_tests;
 #[cfg(test)]
 mod malformed_tests;
 #[cfg(test)]
@@ -108,6 +113,9 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Images => get(reading::images),
         Endpoint::Versions => get(reading::versions),
         Endpoint::Resolve => get(reading::resolve),
+        Endpoint::Partitions => get(files::partitions),
+        Endpoint::Files => get(files::list),
+        Endpoint::FileContents => get(files::contents),
         Endpoint::Frames => post(frames::frames),
         Endpoint::Nodes => get(nodes::list),
         Endpoint::ReportNode => post(nodes::report),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderName, Request, StatusCode};
+use axum::response::Response;
 use futures_util::StreamExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -17,17 +18,18 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, FrameDecoder,
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, Score};
-use platter_records::{BootBlock, BootSetRecord, VersionName, VersionRecord};
+use platter_records::VersionRecord;
 use platter_store::{Store, StorePlace};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::files_tests::OneFile;
 use super::{Shared, router};
 use crate::access::Entrance;
 use crate::config::ServeOptions;
 use crate::origin::Origin;
 
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 /// Most bytes of one token's unfinished uploads.
 pub(super) const UPLOAD_LIMIT: u64 = 1 << 20;
 
@@ -36,8 +38,8 @@ pub(super) struct Room {
     _folder: tempfile::TempDir,
     pub(super) origin: Shared,
     router: Router,
-    ours: Disk,
-    theirs: Disk,
+    pub(super) ours: Disk,
+    pub(super) theirs: Disk,
 }
 
 /// A disk with one block.
@@ -45,7 +47,7 @@ pub(super) struct Disk {
     pub(super) score: Score,
     pub(super) block: BlockId,
     contents: Vec<u8>,
-    pages: Vec<(BlockId, Vec<u8>)>,
+    pub(super) pages: Vec<(BlockId, Vec<u8>)>,
 }
 
 impl Disk {
@@ -119,6 +121,7 @@ impl Room {
             take_over: false,
             upload_limit: UPLOAD_LIMIT,
             cast: None,
+            look_inside: Arc::new(OneFile),
             list_disks: Arc::new(edited_disks),
             collect_every: None,
             tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),
@@ -142,19 +145,27 @@ impl Room {
         path: &str,
         body: impl Into<Body>,
     ) -> (StatusCode, Vec<u8>) {
+        let response = self.response(token, method, path, &[], body).await;
+        (response.status(), whole(response).await)
+    }
+
+    pub(super) async fn response(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        headers: &[(HeaderName, &str)],
+        body: impl Into<Body>,
+    ) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         if !token.is_empty() {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let request = request.body(body.into()).unwrap();
-        let response = TowerToHyperService::new(self.router.clone()).call(request).await.unwrap();
-        let status = response.status();
-        let mut bytes = Vec::new();
-        let mut stream = response.into_body().into_data_stream();
-        while let Some(chunk) = stream.next().await {
-            bytes.extend_from_slice(&chunk.unwrap());
+        for (name, value) in headers {
+            request = request.header(name, *value);
         }
-        (status, bytes)
+        let request = request.body(body.into()).unwrap();
+        TowerToHyperService::new(self.router.clone()).call(request).await.unwrap()
     }
 
     pub(super) async fn json(
@@ -227,6 +238,16 @@ impl Room {
 }
 
 /// Lists one disk for each held edit lock. The list that `platter serve` provides is tested from the shell.
+/// The whole body of a response.
+pub(super) async fn whole(response: Response) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut stream = response.into_body().into_data_stream();
+    while let Some(chunk) = stream.next().await {
+        bytes.extend_from_slice(&chunk.unwrap());
+    }
+    bytes
+}
+
 fn edited_disks(store: &Store) -> platter_image::Result<Vec<ListedDisk>> {
     let disks = store.edit_locks()?.into_iter().map(|lock| ListedDisk {
         lost: false,
@@ -710,91 +731,4 @@ async fn nodes_report_themselves_and_learn_of_others() {
     assert!(of_all.0 != of_lab.0 && of_all.1 == json!(true) && of_lab.1 == json!(false));
     let (status, _) = room.json(&lab, "GET", "/api/v1/nodes", &Value::Null).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
-}
-
-/// A boot set of that disk, recorded as the version of that name.
-fn boot_set_of(disk: &Disk, name: &str) -> platter_records::BootSet {
-    let mut pages: Vec<BootBlock> =
-        disk.pages.iter().map(|(id, bytes)| BootBlock::new(*id, bytes.len() as u64)).collect();
-    pages.sort_by_key(|page| page.id != disk.score.0);
-    let record = BootSetRecord {
-        version: VersionName { image: name.parse().unwrap(), number: 1 },
-        score: disk.score,
-        marker: "test".into(),
-        command: String::new(),
-        accelerator: String::new(),
-        time_unix_ms: 1,
-        duration_ms: 1,
-        requests: 1,
-        bytes_read: BLOCK,
-        pages: pages.len() as u32,
-        blocks: 1,
-        bytes: pages.iter().map(BootBlock::length).sum::<u64>() + BLOCK,
-        tool_version: "test".into(),
-        boots: 0,
-        nodes: Vec::new(),
-    };
-    platter_records::BootSet { record, pages, blocks: vec![BootBlock::new(disk.block, BLOCK)] }
-}
-
-#[tokio::test]
-async fn boot_sets_are_registered_listed_and_hidden_with_their_images() {
-    let room = Room::new();
-    let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Admin, "lab/*"));
-    let ours = boot_set_of(&room.ours, "lab/a").encode().unwrap();
-    let theirs = boot_set_of(&room.theirs, "other/b").encode().unwrap();
-    let record = |image: &str| format!("/api/v1/hoard/record?image={image}&number=1");
-    let post = |token: &str, path: String, bytes: Vec<u8>| {
-        let (room, token) = (&room, token.to_owned());
-        async move { room.ask(&token, "POST", &path, bytes).await }
-    };
-    assert_eq!(post(&lab, record("lab/a"), ours.to_bytes()).await.0, StatusCode::OK);
-    assert_eq!(post(&all, record("other/b"), theirs.to_bytes()).await.0, StatusCode::OK);
-    // Of another disk, with foreign blocks, and of garbage.
-    assert_eq!(post(&all, record("lab/a"), theirs.to_bytes()).await.0, StatusCode::CONFLICT);
-    let mut foreign = boot_set_of(&room.ours, "lab/a");
-    foreign.blocks[0].id = room.theirs.block;
-    assert_eq!(
-        post(&lab, record("lab/a"), foreign.encode().unwrap().to_bytes()).await.0,
-        StatusCode::CONFLICT
-    );
-    assert_eq!(post(&lab, record("lab/a"), vec![1; 99]).await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(post(&lab, record("other/b"), theirs.to_bytes()).await.0, StatusCode::NOT_FOUND);
-    let images = |told: &Value, list: &str| -> Vec<String> {
-        let list = told[list].as_array().unwrap().iter();
-        list.map(|member| member["image"].as_str().unwrap().to_owned()).collect()
-    };
-    let (_, hoard) = room.json(&all, "GET", "/api/v1/hoard", &json!(null)).await;
-    assert_eq!((&hoard["revision"], images(&hoard, "members").len()), (&json!(2), 2));
-    let (_, hoard) = room.json(&lab, "GET", "/api/v1/hoard", &json!(null)).await;
-    assert_eq!(images(&hoard, "members"), ["lab/a"]);
-    let epoch = hoard["epoch"].as_str().unwrap();
-    let revision = hoard["revision"].as_u64().unwrap();
-    assert!(revision >= 1 << 52, "it counts nothing");
-    let since = |since: u64| format!("/api/v1/hoard/changes?epoch={epoch}&since={since}");
-    let (_, told) = room.json(&lab, "GET", &since(1), &json!(null)).await;
-    assert_eq!((images(&told, "added"), &told["whole"]), (vec!["lab/a".to_owned()], &json!(true)));
-    let (_, told) = room.json(&lab, "GET", &since(revision), &json!(null)).await;
-    assert_eq!((images(&told, "added"), &told["whole"]), (Vec::<String>::new(), &json!(false)));
-    assert_eq!(
-        room.ask(&lab, "GET", "/api/v1/hoard/changes", Body::empty()).await.0,
-        StatusCode::BAD_REQUEST
-    );
-    let set = |id: BlockId| format!("/api/v1/hoard/boot-sets/{id}");
-    assert_eq!(room.ask(&lab, "GET", &set(ours.id), Body::empty()).await, (StatusCode::OK, ours.to_bytes()));
-    let (status, hidden) = room.ask(&lab, "GET", &set(theirs.id), Body::empty()).await;
-    let (_, absent) = room.ask(&lab, "GET", &set(BlockId([0; 32])), Body::empty()).await;
-    let hidden =
-        String::from_utf8(hidden).unwrap().replace(&theirs.id.to_string(), &BlockId([0; 32]).to_string());
-    assert_eq!((status, hidden.into_bytes()), (StatusCode::NOT_FOUND, absent));
-    // A boot set under a hidden name stays hidden after its version was renamed.
-    let rename = json!({ "from": "other/b", "to": "lab/b" });
-    assert_eq!(room.json(&all, "POST", "/api/v1/rename", &rename).await.0, StatusCode::OK);
-    let (_, hoard) = room.json(&lab, "GET", "/api/v1/hoard", &json!(null)).await;
-    assert_eq!(images(&hoard, "members"), ["lab/a"]);
-    let unregister = json!({ "image": "lab/a" });
-    let (status, gone) = room.json(&lab, "POST", "/api/v1/hoard/unregister", &unregister).await;
-    assert_eq!((status, &gone["unregistered"]), (StatusCode::OK, &json!(["lab/a@1"])));
-    let (_, told) = room.json(&lab, "GET", &since(revision), &json!(null)).await;
-    assert_eq!((images(&told, "added"), &told["whole"]), (Vec::<String>::new(), &json!(true)), "all is gone");
 }

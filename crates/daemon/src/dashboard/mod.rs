@@ -37,7 +37,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The files: path, media type, contents.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/dashboard/style.css", "text/css; charset=utf-8", include_str!("assets/style.css")),
     ("/dashboard/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
@@ -46,6 +46,7 @@ const FILES: [(&str, &str, &str); 9] = [
     ("/dashboard/elements.js", SCRIPT, include_str!("assets/elements.js")),
     ("/dashboard/numbers.js", SCRIPT, include_str!("assets/numbers.js")),
     ("/dashboard/plot.js", SCRIPT, include_str!("assets/plot.js")),
+    ("/dashboard/files.js", SCRIPT, include_str!("assets/files.js")),
     ("/dashboard/sections.js", SCRIPT, include_str!("assets/sections.js")),
 ];
 /// Tells the page whether the user must enter an access token.

@@ -9,6 +9,7 @@ use platter_store::{Store, StorePlace};
 use tokio::sync::watch;
 
 use super::*;
+use crate::api::files_tests::OneFile;
 use crate::api::router;
 use crate::config::ServeOptions;
 
@@ -24,6 +25,7 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
         upload_limit: 0,
         tool_version: "test".into(),
         cast: None,
+        look_inside: Arc::new(OneFile),
         list_disks: Arc::new(|_| Ok(Vec::new())),
         collect_every: None,
         tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),

@@ -20,6 +20,8 @@ pub struct InputOptions {
     pub backing: Vec<BackingFile>,
     /// Capture only this partition, as a disk of its own.
     pub partition: Option<u32>,
+    /// The disk of a folder of Clonezilla that has several.
+    pub disk: Option<String>,
 }
 
 /// A backing file that the user named.

@@ -76,6 +76,12 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     if !is_standard_input {
         refuse_wrong_path(source, format)?;
     }
+    let disk = request.input.disk.as_deref();
+    if disk.is_some() && format != Format::Clonezilla {
+        return Err(Error::refused(format!(
+            "--disk names a disk in a folder of Clonezilla, and {words} is {format}"
+        )));
+    }
     if is_standard_input || format.is_stream() {
         let directories = request.store.directories();
         let temporary = std::env::temp_dir();
@@ -85,7 +91,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
             remote => OpenStore::open_reader(remote)?.domain()?.is_encrypted(),
         };
         let is_decoded = format.is_stream();
-        let (spooled, format) = spool::unpack(source, format, directory, is_encrypted, progress)?;
+        let (spooled, format) = spool::unpack(source, (format, disk), directory, is_encrypted, progress)?;
         let disk = spooled.open(request.sector_size)?;
         refuse_empty(&disk, &words)?;
         let input = Input::new(disk, format, &request.input.backing)?.unpacked(&words, is_decoded);

@@ -24,13 +24,14 @@ pub(super) fn is_standard_input(source: &Path) -> bool {
     source == Path::new(STANDARD_INPUT)
 }
 
-/// Unpacks the source to a file in `directory`, encrypted if the store is. Returns it with the format of what is in it.
+/// Unpacks the source to a file in `directory`, encrypted if the store is. Returns it with the format of what is in it. `disk` names a
+/// disk of a folder.
 ///
 /// # Errors
 /// `Corrupt`, `Missing` or `Refused` as the format says, when the source is not what it must be; `Io`, such as no space.
 pub(super) fn unpack(
     source: &Path,
-    format: Format,
+    (format, disk): (Format, Option<&str>),
     directory: &Path,
     is_encrypted: bool,
     progress: &dyn Progress,
@@ -41,7 +42,7 @@ pub(super) fn unpack(
     let length = if format == Format::Clonezilla {
         let folder = Directory { path: source, progress };
         progress.begin("unpacking", 0);
-        platter_formats::read_clonezilla(&folder, &mut spool)
+        platter_formats::read_clonezilla(&folder, disk, &mut spool)
     } else if is_standard_input(source) {
         progress.begin("unpacking", 0);
         let input = Counted { stream: io::stdin().lock(), progress };

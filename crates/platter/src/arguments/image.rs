@@ -73,6 +73,9 @@ pub(crate) struct Capture {
     /// followed
     #[arg(long, value_name = "[FORMAT:]FILE")]
     pub(crate) backing: Vec<BackingFile>,
+    /// The disk in a folder of Clonezilla that has several, such as sda
+    #[arg(long, value_name = "NAME")]
+    pub(crate) disk: Option<String>,
     /// Capture a disk that is in use or changes during the capture (`show` then calls the version torn), and store a
     /// filesystem that needs recovery in full
     #[arg(long)]

@@ -24,6 +24,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
             format: options.format,
             backing: options.backing.clone(),
             partition: source.partition,
+            disk: options.disk.clone(),
         },
         name: options.name.clone(),
         survey: SurveyOptions {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_browse::{FileEntry, PartitionEntry, list, partitions};
+use platter_browse::{FileEntry, PartitionEntry, list, partition_name, partitions};
 use platter_jobs::{Error, StoreLocation};
 
 use super::Outcome;
@@ -39,7 +39,7 @@ fn partition_table(partitions: &[PartitionEntry]) -> String {
     let mut rows = vec![head.map(ToString::to_string).to_vec()];
     rows.extend(partitions.iter().map(|partition| {
         vec![
-            partition.name().to_string(),
+            partition_name(partition).to_string(),
             partition.offset.to_string(),
             bytes(partition.length),
             if partition.filesystem.is_empty() { "unknown".into() } else { partition.filesystem.clone() },

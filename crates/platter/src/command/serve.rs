@@ -13,6 +13,7 @@ use super::images::time;
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::{AccessToken, Serve, ServeCasts, ServeCommand};
 use crate::output::{Output, table};
+use crate::served_files::ServedFiles;
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Outcome {
@@ -35,6 +36,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         tool_version: TOOL_VERSION.into(),
         list_disks: Arc::new(served_disks),
         cast,
+        look_inside: Arc::new(ServedFiles::new()?),
         collect_every: options.gc,
         scrub_period: options.scrub,
         overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),

@@ -157,6 +157,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "platter-browse",
         own: &[
+            "platter-api",
             "platter-disk",
             "platter-export",
             "platter-fetch",

@@ -4,6 +4,7 @@
 import { byId, element, fill } from "./elements.js";
 import { time } from "./numbers.js";
 import { AccessError, ProblemError, follow, read, token } from "./origin.js";
+import * as files from "./files.js";
 import * as sections from "./sections.js";
 
 /** Delay between an event and reading what it changed: the events of a burst cause one read. */
@@ -236,6 +237,7 @@ function heard({ id, name, data }) {
 }
 
 async function openVersions(image) {
+	files.close();
 	opened = image;
 	await showVersions().catch(() => {});
 	byId("versions-title")?.focus();
@@ -244,6 +246,7 @@ async function openVersions(image) {
 function closeVersions() {
 	const image = opened;
 	opened = "";
+	files.close();
 	byId("versions").hidden = true;
 	fill(byId("versions"));
 	const opener = [...document.querySelectorAll("[data-focus]")].find((it) => it.dataset.focus === `open ${image}`);
@@ -256,7 +259,7 @@ async function showVersions() {
 	try {
 		const all = await read(`/api/v1/versions?image=${encodeURIComponent(image)}`);
 		if (image === opened) {
-			replace(place, sections.versions(image, all, closeVersions));
+			replace(place, sections.versions(image, all, files.open, closeVersions));
 		}
 	} catch (error) {
 		if (error instanceof AccessError) {
@@ -346,6 +349,7 @@ async function start() {
 			show("growth");
 		}
 	}).observe(bodyOf("growth"));
+	files.onAccessError((error) => leave(`The origin does not know this token: ${error.message}.`));
 	setInterval(lookAround, LOOK_MS);
 	setInterval(lookAtCasts, LOOK_AT_CAST_MS);
 	for (let again = AGAIN_MS_MIN; ; again = Math.min(again * 2, AGAIN_MS_MAX)) {

@@ -52,6 +52,11 @@ export async function read(path) {
 	return (await checked(response)).json();
 }
 
+/** Requests the contents of a file. Returns them as a blob, which the browser may keep on its disk. */
+export async function contents(path) {
+	return (await checked(await ask(path, {}))).blob();
+}
+
 /** Calls `heard` with every event after the one with this id, until the stream ends or times out, or `end` aborts it. */
 export async function follow(lastId, end, heard) {
 	const silence = new AbortController();

@@ -76,12 +76,12 @@ function opener(image, open) {
 	return button;
 }
 
-/** All versions of an image. `close` is called to hide them. */
-export function versions(image, all, close) {
+/** All versions of an image. `look` is called with one whose files are to be shown, `close` to hide them. */
+export function versions(image, all, look, close) {
 	const button = element("button", { type: "button", "data-focus": "close versions" }, "Close");
 	button.addEventListener("click", close);
 	const columns = [
-		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
+		{ title: "Version", cell: (it) => opener(`${it.image}@${it.number}`, look) },
 		...SIZES,
 		{ title: "State", cell: (it) => (it.claimed ? `${it.consistency} (reported by the uploader)` : it.consistency) },
 		{ title: "Source", cell: (it) => it.source },

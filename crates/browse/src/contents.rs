@@ -7,11 +7,11 @@ use platter_export::tree::NodeId;
 use platter_filesystem::{FileContents, FileInode, FileTree, Piece, Run};
 use platter_image::{DiskRead, IoContext, Result};
 
-use super::filesystems::OpenFilesystem;
+use crate::open_filesystem::OpenFilesystem;
 
 /// Where the contents of a regular file are.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(crate) struct Contents {
     inode: Arc<FileInode>,
     stored: FileContents,
 }
@@ -26,12 +26,12 @@ struct Decoded {
 
 /// The last piece of packed contents that was decoded: a piece is larger than most requests.
 #[derive(Debug, Default)]
-pub(super) struct LastDecoded(Mutex<Option<Decoded>>);
+pub(crate) struct LastDecoded(Mutex<Option<Decoded>>);
 
 impl Contents {
     /// # Errors
     /// `Refused` if they are encrypted or elsewhere; those of reading.
-    pub(super) fn of(files: &mut dyn FileTree, inode: Arc<FileInode>) -> Result<Self> {
+    pub(crate) fn of(files: &mut dyn FileTree, inode: Arc<FileInode>) -> Result<Self> {
         if inode.is_encrypted() {
             return Err(platter_image::Error::refused(
                 "its contents are encrypted, and the key is not in the image",
@@ -42,7 +42,7 @@ impl Contents {
     }
 
     /// Bytes of memory that this takes.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let stored = match &self.stored {
             FileContents::Inline(bytes) => bytes.len(),
             FileContents::Runs(runs) => runs.len() * size_of::<Run>(),
@@ -59,7 +59,7 @@ impl Contents {
     ///
     /// # Errors
     /// Those of reading.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         (filesystem, id, last): (&OpenFilesystem, NodeId, &LastDecoded),
         offset: u64,
@@ -82,7 +82,7 @@ impl Contents {
     }
 
     /// The first offset from `offset` on with data, or without; the end of the file counts as a hole.
-    pub(super) fn seek(&self, offset: u64, is_hole: bool) -> Option<u64> {
+    pub(crate) fn seek(&self, offset: u64, is_hole: bool) -> Option<u64> {
         match &self.stored {
             FileContents::Runs(runs) => seek_runs(runs, self.size(), offset, is_hole),
             _ if offset >= self.size() => None,
