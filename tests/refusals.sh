@@ -223,12 +223,20 @@ if need_root "another user"; then
 	chmod a+x "$WORK"
 	cp "$PLATTER" "$WORK/few/platter"
 	head -c 300000 /dev/urandom >"$WORK/few/disk"
-	few() { setpriv --reuid 45678 --regid 45678 --clear-groups prlimit --nproc="$1" "$WORK/few/platter" --store "$WORK/few/store" "${@:2}" </dev/null; }
+	few() { XDG_STATE_HOME=$WORK/few/state timeout -s KILL 60 setpriv --reuid 45678 --regid 45678 --clear-groups prlimit --nproc="$1" "$WORK/few/platter" --store "$WORK/few/store" "${@:2}" </dev/null; }
 	check "a store of that user" few 100 init
 	check "with a disk" few 100 capture "$WORK/few/disk" disk
 	for threads in 1 2 3 5; do
 		check_exit 1 "a capture with $threads threads fails" few "$threads" capture "$WORK/few/disk" other
 		check_said "with the reason" 'starting a thread'
+	done
+	for threads in 2 3; do
+		for command in "cast disk --interface lo --wait 1" "receive disk $WORK/few/target --interface lo --sender 127.0.0.1:9 --give-up 1 --trust-any" \
+			"attach disk --nbd $WORK/few/nbd.sock"; do
+			# shellcheck disable=SC2086  # words
+			check_exit 1 "${command%% *} with $threads threads fails" few "$threads" $command
+			check_said "with the reason" 'starting a thread'
+		done
 	done
 	check "a check goes on with one thread of its own" few 2 check --read-data
 fi
