@@ -193,7 +193,7 @@ files=$(find "$STORE/packs" -type f | sort)
 for words in "gc --yes --keep-trash 0" discard-interrupted "clone lab/first lab/again" "capture $WORK/disk-past lab/new"; do
 	# shellcheck disable=SC2086  # words
 	check_exit "$EXIT_CORRUPT" "an older catalog with an older log: $words is refused" platter $words
-	check_said "with the reason" 'older than the packs.*platter rebuild'
+	check_said "with the reason" '(older than the packs|is missing).*platter rebuild'
 done
 check_exit "$EXIT_CORRUPT" "a check finds damage" platter check
 check_said "with the reason" 'older than the packs.*platter rebuild'

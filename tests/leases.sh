@@ -82,10 +82,13 @@ for way in afar afar_tls; do
 	check "$way: a collection without a trash" afar gc --keep-trash 0 --compact 100 --yes
 	check "$way: the whole disk can be read" same "$(uri "$image")" "$WORK/copy"
 	check "$way: and written" both 'write -P 0x22 5000 70000' "$image"
-	check "$way: it is published as a new image" "$way" publish "$image" "$image-found" --lock "$lock"
+	# A token for some images cannot name a base without a version yet.
+	if [ "$way" = afar ]; then
+		check "$way: it is published as a new image" "$way" publish "$image" "$image-found" --lock "$lock"
+		check "$way: which equals the disk" is_version "$image-found" "$WORK/copy"
+		afar forget "$image-found" --all >/dev/null
+	fi
 	end_served
-	check "$way: which equals the disk" is_version "$image-found" "$WORK/copy"
-	afar forget "$image-found" --all >/dev/null
 	age 8
 	check "$way: after the lease's end, it is freed" freed
 done
@@ -95,7 +98,7 @@ random 12582912 export >"$WORK/disk"
 platter capture --raw "$WORK/disk" lab/export >/dev/null
 check "a client without a cache attaches a disk" serve afar_tls attach lab/export
 platter forget lab/export --all >/dev/null
-check "a collection at the origin's directory knows the leases, too" kept
+check "a collection in the origin's directory knows the leases, too" collect
 check "the disk is read" same "$(uri lab/export)" "$WORK/disk"
 end_served
 OTHER=$TOKEN

@@ -108,7 +108,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     if sources.needs_packed() || newer.is_some() {
         let mut changes = read_packs(place, store, &packs)?.changes;
         changes.merge(newer.unwrap_or_default());
-        sources.add_packed(changes);
+        sources.add_packed(&changes);
     }
     // If one is missing, any other may have its blocks: the catalog may be older than a compaction.
     let are_here = |state: &&State| missing_pack(&state.packs(), &packs).is_none();

@@ -90,7 +90,7 @@ impl Sources {
 
     /// Uses the entries that were found in packs. If they fill the holes of a log whose end is undamaged, its rows are proven after
     /// all. If they are newer than the log, a part of the log was cut off, and nothing proves its rows to be the last ones.
-    pub(crate) fn add_packed(&mut self, packed: PackedChanges) {
+    pub(crate) fn add_packed(&mut self, packed: &PackedChanges) {
         let packed: Vec<Entry> =
             packed.texts().iter().filter_map(|text| Entry::from_text(text).ok()).collect();
         let newest = packed.iter().map(|entry| entry.change.number).max().unwrap_or_default();
