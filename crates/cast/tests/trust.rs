@@ -114,7 +114,7 @@ fn a_sender_of_the_same_disk_without_the_join_key_is_reported() {
     let mut pair = Pair::new(key.clone(), key);
     pair.connect();
     events(&mut pair.receiver);
-    let (_, rogue) = sender(1, 2);
+    let (_, rogue) = sender(1, 3);
     pair.receiver.handle_datagram(NOW, &rogue);
     pair.receiver.handle_datagram(NOW, &rogue);
     let reported = events(&mut pair.receiver);

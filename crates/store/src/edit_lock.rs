@@ -13,8 +13,8 @@ use platter_records::{
     Action, EditLock, HOLDER_LENGTH_MAX, ImageName, OVERLAY_LENGTH_MAX, check_text, edit_lock_refusal,
 };
 
-use crate::home;
 use crate::catalog::{Catalog, Change};
+use crate::home;
 use crate::place::Format;
 use crate::reserve::lend;
 use crate::standing::refusal;

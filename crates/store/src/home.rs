@@ -6,8 +6,8 @@
 use platter_vfs::{Location, read_whole, replace};
 use serde::{Deserialize, Serialize};
 
-use crate::place::StorePlace;
 use crate::clock::now_unix_ms;
+use crate::place::StorePlace;
 use crate::store::Store;
 
 const FILE: &str = "home.json";

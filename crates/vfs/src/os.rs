@@ -100,7 +100,11 @@ impl Vfs for OsVfs {
         let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
         let path = dir.canonicalize()?;
         let inode = path.metadata()?.ino();
-        Ok(Some(Location { machine: machine.trim().to_owned(), path: path.to_string_lossy().into_owned(), inode }))
+        Ok(Some(Location {
+            machine: machine.trim().to_owned(),
+            path: path.to_string_lossy().into_owned(),
+            inode,
+        }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {

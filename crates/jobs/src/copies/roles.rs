@@ -31,9 +31,7 @@ pub struct CopiesReport {
 /// When the catalog cannot be read; the origin's errors.
 pub fn copies(location: &StoreLocation) -> Result<CopiesReport> {
     let (store, home, standing, followers) = match OpenStore::open_reader(location)?.opened() {
-        Opened::Local(store) => {
-            (store.id().to_string(), store.home(), store.standing()?, store.followers()?)
-        }
+        Opened::Local(store) => (store.id().to_string(), store.home(), store.standing()?, store.followers()?),
         Opened::Remote(remote) => {
             let told = remote.origin().standing()?;
             (told.store, None, told.standing, remote.origin().followers()?)

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, CastOnDemand, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{CastDesk, CastDeskOptions, Domain, Error, Home, Store, StoreLocation, StorePlace, tell_former};
+use platter_jobs::{
+    CastDesk, CastDeskOptions, Domain, Error, Home, Store, StoreLocation, StorePlace, tell_former,
+};
 use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
 
