@@ -190,7 +190,8 @@ expected=$(images)
 rm -f "$STORE"/catalog.sqlite*
 cp "$WORK/backup"/* "$STORE"
 files=$(find "$STORE/packs" -type f | sort)
-for words in "gc --yes --keep-trash 0" discard-interrupted "clone lab/first lab/again" "capture $WORK/disk-past lab/new"; do
+for words in "gc --yes --keep-trash 0" discard-interrupted "clone lab/first lab/again" "capture $WORK/disk-past lab/new" \
+	"lock take lab/first" "rename lab/first lab/new" "forget lab/first --all" "protect lab/first@1" "quota set lab 1T"; do
 	# shellcheck disable=SC2086  # words
 	check_exit "$EXIT_CORRUPT" "an older catalog with an older log: $words is refused" platter $words
 	check_said "with the reason" '(older than the packs|is missing).*platter rebuild'

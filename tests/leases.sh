@@ -35,7 +35,7 @@ kept() { collect && jq -e '.given_up.packs == 0' "$WORK/report"; }
 # age DAYS: the leases were used that much earlier, and the origin does not remember them
 age() {
 	stop_origin TERM
-	jq -c "map(.used_unix_ms -= $1 * 86400000)" "$STORE/leases.json" >"$WORK/leases" && mv "$WORK/leases" "$STORE/leases.json"
+	jq -c "{leases: (.leases | map(.used_unix_ms -= $1 * 86400000))}" "$STORE/leases.json" >"$WORK/leases" && mv "$WORK/leases" "$STORE/leases.json"
 	start_origin
 }
 
@@ -57,7 +57,7 @@ check "a collection without a trash" afar gc --keep-trash 0 --compact 100 --yes
 check "the node reads the whole disk" same "nbd+unix:///lab/node?socket=$CACHE/nbd.sock" "$WORK/disk"
 check "its lease ends a day later" age 6
 rm -f "$STORE/leases.json.before"
-check "but not while the node reports the disk" until_true 40 sh -c "jq -e 'all(.used_unix_ms > (now - 3600) * 1000)' '$STORE/leases.json'"
+check "but not while the node reports the disk" until_true 40 sh -c "jq -e '.leases | length > 0 and all(.used_unix_ms > (now - 3600) * 1000)' '$STORE/leases.json'"
 "$PLATTER" detach lab/node --node "$CACHE" >/dev/null
 kill -TERM "$NODE"
 wait "$NODE" 2>/dev/null || true
@@ -103,13 +103,50 @@ check "the disk is read" same "$(uri lab/export)" "$WORK/disk"
 end_served
 OTHER=$TOKEN
 TOKEN=$(origin_secret read 'other/*')
-score=$(jq -r '.[].score' "$STORE/leases.json")
+# The file has leases that ended lately, too.
+jq '.leases | map(select(.used_unix_ms > (now - 3600) * 1000))' "$STORE/leases.json" >"$WORK/live"
+score=$(jq -r '.[].score' "$WORK/live")
 check_exit "$EXIT_MISSING" "a token that may not read the disk still may not" afar_tls export "$score" "$WORK/none"
-check "and has no lease" [ "$(jq length "$STORE/leases.json")" = 1 ]
+jq '.leases | map(select(.used_unix_ms > (now - 3600) * 1000))' "$STORE/leases.json" >"$WORK/live"
+check "and has no lease" [ "$(jq length "$WORK/live")" = 1 ]
 TOKEN=$OTHER
 id=$(platter_json serve token list | jq -r 'select(.images == ["lab/*"] or .patterns == ["lab/*"]) | .id' | head -n 1)
 platter serve token remove "$id" >/dev/null
 check "a removed token has none: the disk is freed" freed
+
+# Leases that cannot be written.
+random 12582912 unwritten >"$WORK/disk"
+platter capture --raw "$WORK/disk" lab/unwritten >/dev/null
+rm "$STORE/leases.json"
+mkdir "$STORE/leases.json.new"
+check "a disk is attached although its lease cannot be written" serve afar attach lab/unwritten
+qemu-io -r -f raw -c 'read 0 64k' "$(uri lab/unwritten)" >/dev/null
+check "there is none in the file" [ ! -e "$STORE/leases.json" ]
+platter forget lab/unwritten --all >/dev/null
+check "the origin's collection knows it all the same" afar gc --keep-trash 0 --compact 100 --yes
+check "the disk is read" same "$(uri lab/unwritten)" "$WORK/disk"
+rmdir "$STORE/leases.json.new"
+end_served
+
+# A damaged list of leases.
+random 12582912 damaged >"$WORK/disk"
+platter capture --raw "$WORK/disk" lab/damaged >/dev/null
+check "a disk is attached" serve afar attach lab/damaged
+qemu-io -r -f raw -c 'read 0 64k' "$(uri lab/damaged)" >/dev/null
+check "it has a lease" grep -q '"checksum"' "$STORE/leases.json"
+platter forget lab/damaged --all >/dev/null
+cp "$STORE/leases.json" "$WORK/leases"
+sed -i 's/"score":"./"score":"x/' "$STORE/leases.json"
+check_exit "$EXIT_CORRUPT" "with a damaged list of leases, nothing is collected" platter gc --keep-trash 0 --yes
+check_said "which is said" 'leases.json is damaged'
+check_exit "$EXIT_CORRUPT" "a check finds the damage" platter check
+check "the disk is read" same "$(uri lab/damaged)" "$WORK/disk"
+cp "$WORK/leases" "$STORE/leases.json"
+check "with a copy of the list, a collection works" collect
+check "and the disk is read" same "$(uri lab/damaged)" "$WORK/disk"
+end_served
+rm "$STORE/leases.json"
+check "without leases, the disk is freed" freed
 stop_origin TERM
 check "the store is sound" platter check --read-data
 finish

@@ -74,6 +74,19 @@ SLOW=$!
 is_held() { ! flock --nonblock "$STORE/lock" true; }
 check "an origin writes its store for a client" until_true 60 is_held
 kill -STOP "$SLOW"
+# A store that is being written, and at its socket the server of this store.
+another_store() {
+	local other=$WORK/other-store before after
+	"$PLATTER" --store "$other" --quiet init >/dev/null
+	ln -s "$STORE/serve.sock" "$other/serve.sock"
+	before=$(platter_json images | sort)
+	flock "$other/lock" sleep 15 &
+	until_true 5 sh -c "! flock --nonblock '$other/lock' true"
+	"$PLATTER" --store "$other" --quiet capture "$WORK/disk-2" lab/other && return 1
+	wait $!
+	after=$(platter_json images | sort)
+	[ "$before" = "$after" ]
+}
 check "a capture into that store goes through the origin" platter capture "$WORK/disk-2" lab/disk-2
 check "clone, too" platter clone lab/disk-2 lab/clone
 check "rename, too" platter rename lab/clone lab/renamed
@@ -83,6 +96,7 @@ check "release, too" platter lock release lab/renamed --holder somebody
 check "forget, too" platter forget lab/renamed --all
 check "quota, too" platter quota set lab 1T
 check "gc, too" platter gc --keep-trash 0 --yes
+check "a server of another store at that socket gets nothing" another_store
 check_exit "$EXIT_FAILED" "with --retry-lock, a command waits" platter --retry-lock 1s rename lab/disk-1 lab/other
 check "all of them did so while the origin was writing" is_held
 kill -CONT "$SLOW"

@@ -28,7 +28,11 @@ impl Origin {
             is_confirmed: request.confirmed,
             compact_percent: request.compact_percent.min(100),
         };
-        let bases = || (self.overlay_bases)(&writer);
+        let bases = || {
+            let mut scores = (self.overlay_bases)(&writer)?;
+            scores.extend(self.leases.unwritten());
+            Ok(scores)
+        };
         let collected = writer.collect(&request, &bases, &mut |_| {});
         self.metrics.collections.add(1);
         match &collected {
@@ -36,7 +40,7 @@ impl Origin {
                 if !request.dry_run {
                     self.metrics.collection_needs_confirmation.set(u64::from(report.needs_confirmation));
                     if !report.needs_confirmation {
-                        self.uploads.note_collection();
+                        self.uploads.note_collection(&writer)?;
                     }
                 }
                 self.metrics.collected_bytes.add(report.deleted.bytes);

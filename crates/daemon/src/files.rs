@@ -74,7 +74,7 @@ impl Downloads {
         let mut counts = self.0.lock();
         let all: usize = counts.values().sum();
         if all >= DOWNLOADS_MAX || counts.get(who).is_some_and(|count| *count >= DOWNLOADS_OF_ONE_MAX) {
-            return Err(Error::transient("too many downloads are under way: try again later"));
+            return Err(Error::transient("too many requests for files are under way: try again later"));
         }
         *counts.entry(who.to_owned()).or_default() += 1;
         Ok(Download { all: self.clone(), who: who.to_owned() })

@@ -33,7 +33,7 @@ use crate::config::{
 use crate::id_sets::IdSet;
 use crate::writer::is_usable;
 use activity::Activity;
-use leftovers::{Claim, Leftovers, Usage, Usages, limit_of, owner_name};
+use leftovers::{Claim, Leftovers, Usage, Usages, limit_of, owner_name, with_headers};
 use platter_transport::random_hex;
 use promises::{Answer, Promises};
 pub(crate) use proof::PublishError;
@@ -89,9 +89,9 @@ pub(crate) struct Upload {
     usage: Usage,
     bytes: AtomicU64,
     bytes_max: u64,
-    /// Whether the token has a quota: then new data replaces the oldest that its uploads left, and what becomes part of the store
-    /// counts until garbage is collected.
-    has_quota: bool,
+    /// Of a token with a quota: most bytes of its uploads between two collections of garbage. New data then replaces the oldest that
+    /// its uploads left.
+    stored_max: Option<u64>,
     /// The ids that its sender may refer to; `None` when the sender reads everything.
     known: Option<Known>,
     /// Declared after `session`, so it is dropped after it: it holds the store's lock.
@@ -158,7 +158,7 @@ impl Uploads {
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
-            has_quota: who.quota_bytes.is_some(),
+            stored_max: who.quota_bytes.map(|quota| with_headers(quota).saturating_mul(2)),
             session: RwLock::new(Some(
                 writer.acting_as(by.clone()).session()?.with_known_check(known).with_limits(who.limits()),
             )),
@@ -176,7 +176,8 @@ impl Uploads {
         let mut beginning = lock(&self.beginning);
         let own = table.values().filter(|other| other.owner == owner).count()
             + beginning.iter().filter(|other| *other == owner).count();
-        if own >= UPLOADS_OF_ONE_MAX {
+        // Commands of this machine share the unix socket.
+        if own >= UPLOADS_OF_ONE_MAX && !owner.is_empty() {
             return Err(Error::refused(format!(
                 "this access token has {own} uploads, and {UPLOADS_OF_ONE_MAX} are allowed: publish or end one"
             )));
@@ -239,8 +240,11 @@ impl Uploads {
     }
 
     /// Notes that garbage was collected.
-    pub(crate) fn note_collection(&self) {
-        self.usages.note_collection();
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) fn note_collection(&self, store: &Store) -> Result<()> {
+        self.usages.note_collection(store)
     }
 
     /// Discards expired data of unfinished uploads, at most once per [`DISCARD_PAUSE`].
@@ -429,9 +433,12 @@ impl Upload {
             };
             if is_new {
                 let (length, limit) = (stored.len() as u64, self.limit_for(header.kind));
-                match self.has_quota {
-                    true => self.usage.add_to_latest(length, limit, &self.writer, owner_name(&self.owner))?,
-                    false => self.usage.add(length, limit)?,
+                match self.stored_max {
+                    Some(stored_max) => {
+                        let limits = (limit, stored_max);
+                        self.usage.add_to_latest(length, limits, &self.writer, owner_name(&self.owner))?;
+                    }
+                    None => self.usage.add(length, limit)?,
                 }
                 self.bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
                 let frame = EncodedFrame {

@@ -21,7 +21,7 @@ pub fn collect(
     bases: OverlayBases<'_>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<CollectReport> {
-    let reader = match OpenStore::open_reader(location)?.changer()? {
+    let reader = match OpenStore::open_reader(location)?.collector()? {
         Opened::Local(reader) => reader,
         Opened::Remote(store) => {
             tell("collecting");

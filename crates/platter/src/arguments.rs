@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     /// Memory in MiB for filters of the block index of a local store
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "MIB", hide_short_help = true, default_value_t = 128)]
     pub(crate) index_memory: u32,
-    /// Wait up to this long, such as 1h, for another process that writes the local store [default: 10s; while `platter serve` writes it, changes go through the server]
+    /// Wait up to this long, such as 1h, for another process that writes the local store [default: 10s; while `platter serve` writes it, captures and changes of the catalog go through the server]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "TIME", hide_short_help = true, value_parser = duration, conflicts_with = "server")]
     pub(crate) retry_lock: Option<Duration>,
     #[command(flatten)]

@@ -16,12 +16,11 @@ use platter_vfs::VfsFile;
 use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState, damaged_earlier_logs, header_damage};
 use crate::clock::now_unix_ms;
-use crate::collect::MoreRoots;
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
 use crate::losses::Losses;
 use crate::read_back::{BadFrame, Depth, OpenedPack, PackToRead, Step, all_cores, read_back};
-use crate::readers::registered;
+use crate::readers::{MoreRoots, registered};
 use crate::rebuild::is_being_rebuilt;
 use crate::recipe_check::{check_recipe, is_kept};
 use crate::salvage::{newer_in, read_records};
@@ -134,6 +133,23 @@ pub struct CheckReport {
     pub health: StoreHealth,
 }
 
+impl CheckReport {
+    fn empty(locked: bool) -> Self {
+        Self {
+            verdict: if locked { Verdict::Locked } else { Verdict::Clean },
+            findings: Vec::new(),
+            omitted: 0,
+            packs: 0,
+            pack_bytes: 0,
+            frames: 0,
+            blocks: 0,
+            versions: 0,
+            locked,
+            health: StoreHealth::default(),
+        }
+    }
+}
+
 /// A check in progress.
 struct Check<'a> {
     store: &'a Store,
@@ -182,18 +198,6 @@ impl Store {
         let before = catalog_file(self.place());
         self.refuse_beside_rebuild(before)?;
         let locked = !self.domain().is_open();
-        let report = CheckReport {
-            verdict: if locked { Verdict::Locked } else { Verdict::Clean },
-            findings: Vec::new(),
-            omitted: 0,
-            packs: 0,
-            pack_bytes: 0,
-            frames: 0,
-            blocks: 0,
-            versions: 0,
-            locked,
-            health: StoreHealth::default(),
-        };
         let (rows, versions, members, integrity, given) = {
             let integrity = self.catalog_damage()?;
             let catalog = self.catalog()?;
@@ -213,7 +217,7 @@ impl Store {
         let mut check = Check {
             store: self,
             options,
-            report,
+            report: CheckReport::empty(locked),
             progress,
             tell,
             lengths: BlockLengths::default(),
@@ -239,6 +243,9 @@ impl Store {
         }
         check.needs(versions, members, more)?;
         check.key_slots()?;
+        if let Err(error) = self.leased(now_unix_ms()) {
+            check.trouble(error, |_| {})?;
+        }
         // Not damage: it cannot be written if the file system is read-only.
         drop(self.restore_standing_copy());
         check.earlier_logs()?;

@@ -17,6 +17,7 @@ use crate::catalog::{Catalog, Change};
 use crate::home;
 use crate::place::Format;
 use crate::reserve::lend;
+use crate::salvage::refuse_older_catalog;
 use crate::standing::refusal;
 use crate::store::{Store, check_store, take_lock};
 
@@ -160,6 +161,8 @@ impl Store {
         let _space = frees_space.then(|| lend(self.place()));
         let format = Format { id: self.id(), domain: self.domain() };
         let mut catalog = Catalog::open_writer(self.place(), |catalog| check_store(catalog, format))?;
+        let listed = catalog.packs()?.iter().map(|row| row.id).collect();
+        refuse_older_catalog(self.place(), self.id(), catalog.head()?.number(), &listed)?;
         home::note(self.place());
         catalog.change(self.actor(), change)?
     }

@@ -107,6 +107,9 @@ impl Store {
     }
 
     /// Returns the disks of versions that were forgotten after a follower's position, except those that were collected already.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
     pub(crate) fn held_for_followers(&self, now_unix_ms: i64) -> Result<BTreeSet<Score>> {
         let followers = self.followers()?;
         let live = followers.iter().filter(|it| now_unix_ms - it.seen_unix_ms <= LEASE_MS);
@@ -120,7 +123,7 @@ impl Store {
         }
         let mut held = BTreeSet::new();
         for version in self.forgotten()?.into_iter().filter(|version| names.contains(&version.name)) {
-            if can_be_marked(self, version.record.score) {
+            if can_be_marked(self, version.record.score)? {
                 held.insert(version.record.score);
             }
         }

@@ -33,7 +33,9 @@ impl Home {
         Some(format!(
             "generation {}: this directory was copied or moved here from {} (machine {}). The original has the same id: if both are \
              changed, they give different versions the same numbers. Keep a second store with `platter follow` instead",
-            self.generation, former.path, former.machine
+            self.generation,
+            former.path.escape_debug(),
+            former.machine.escape_debug()
         ))
     }
 }

@@ -58,7 +58,7 @@ mod suitable;
 
 pub use catalog::{ChangeLogContents, PackState, ReplicatedChange, RowChange, RowKey, read_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
-pub use collect::{ImageCost, MoreRoots};
+pub use collect::ImageCost;
 pub use exposure::Exposure;
 pub use followers::FollowLock;
 pub use heal::{HealReport, HealSource, HealedFrom, PieceOnDisk, WantedBlock};
@@ -71,6 +71,7 @@ pub use platter_collection::{CollectRequest, RetentionPolicy, RetentionVerdict};
 pub use presence::missing_blocks;
 pub use published::{Published, Repaired};
 pub use quota::Limit;
+pub use readers::MoreRoots;
 pub use rebuild::{RebuildReport, rebuild};
 pub use rename::Renamed;
 pub use replica::{ChangeTexts, Continuation};

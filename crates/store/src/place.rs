@@ -403,6 +403,14 @@ impl StorePlace {
         KeyFile::decode(&bytes).map(Some).map_err(|error| error.within(path.display().to_string()))
     }
 
+    /// Returns the id of the store.
+    ///
+    /// # Errors
+    /// `Missing` when there is no store; `Corrupt`; `Refused` when a newer Platter made it.
+    pub fn store_id(&self) -> Result<StoreId> {
+        Ok(self.read_format()?.id)
+    }
+
     /// Reads `store.json`.
     ///
     /// # Errors

@@ -21,6 +21,9 @@ const LINE_LENGTH: usize = 2 * BlockId::LEN + 1;
 /// How often to choose another name when a collector removed the file before it was locked.
 const TRIES: u32 = 20;
 
+/// Lists further scores whose recipes must stay, such as those below overlays. Called while the catalog is locked.
+pub type MoreRoots<'a> = &'a dyn Fn() -> Result<Vec<Score>>;
+
 /// The registration of an opened store. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {

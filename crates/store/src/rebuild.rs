@@ -101,6 +101,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     }
     domain.check_open()?;
     finish_interrupted(place)?;
+    finish_replacing_log(place)?;
     // A cache of the footers, which are read again.
     remove_index(place, store)?;
     let mut sources = Sources::read(place, store, &packs_of(place, store, &packs)?)?;
@@ -165,6 +166,19 @@ fn put_in_use(place: &StorePlace) -> Result<()> {
     remove_catalog(place, &place.catalog())?;
     put_new_catalog(place)?;
     Catalog::open_writer(place, |_| Ok(())).map(drop)
+}
+
+/// Puts a new change log in place if a crash came after the long one before it was moved away. The new one was complete then.
+fn finish_replacing_log(place: &StorePlace) -> Result<()> {
+    let (log, new) = (place.change_log(), place.new_change_log());
+    let exists = |path: &std::path::Path| {
+        place.vfs().exists(path).context(|| format!("looking for {}", path.display()))
+    };
+    if exists(&log)? || !exists(&new)? {
+        return Ok(());
+    }
+    place.vfs().rename(&new, &log).context(|| format!("renaming {}", new.display()))?;
+    place.sync_dir(place.dir())
 }
 
 /// Finishes a rebuild that a crash interrupted after it had removed the old catalog.

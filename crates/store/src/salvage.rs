@@ -233,10 +233,31 @@ fn refuse_if_older(last: u64, found: &[UnlistedPack]) -> Result<()> {
     }
 }
 
+/// Refuses a change if an unlisted pack has a later one than the catalog: its number would hide that the catalog is an older copy. The
+/// caller holds the writer's lock. What cannot be read says nothing.
+///
+/// # Errors
+/// `Corrupt` when the catalog is older; as [`examine`], when this process lacks what it needs.
+pub(crate) fn refuse_older_catalog(
+    place: &StorePlace,
+    store: platter_records::StoreId,
+    last: u64,
+    listed: &BTreeSet<PackId>,
+) -> Result<()> {
+    for pack in unlisted(place, store, listed)? {
+        match examine(place, store, pack, OpenMode::Read) {
+            Err(error) if error.is_of_process() => return Err(error),
+            Err(_) => {}
+            Ok(found) => refuse_if_older(last, &[found])?,
+        }
+    }
+    Ok(())
+}
+
 /// Says that the catalog ends with the change `last`, but an unlisted pack has a later one.
 fn older(pack: PackId, change: u64, last: u64) -> String {
     format!(
-        "catalog and log are older than the packs: they end with change {last}, but pack {pack} has change {change}:          `platter rebuild` restores what was changed since"
+        "catalog and log are older than the packs: they end with change {last}, but pack {pack} has change {change}: `platter rebuild` restores what was changed since"
     )
 }
 

@@ -46,8 +46,6 @@ pub struct Location {
     pub machine: String,
     /// The absolute path, without links. Bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// The number of its inode.
-    pub inode: u64,
 }
 
 /// An entry of a directory.

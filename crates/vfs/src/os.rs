@@ -97,14 +97,9 @@ impl Vfs for OsVfs {
     }
 
     fn location(&self, dir: &Path) -> io::Result<Option<Location>> {
-        let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
-        let path = dir.canonicalize()?;
-        let inode = path.metadata()?.ino();
-        Ok(Some(Location {
-            machine: machine.trim().to_owned(),
-            path: path.to_string_lossy().into_owned(),
-            inode,
-        }))
+        let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default().trim().to_owned();
+        let path = dir.canonicalize()?.to_string_lossy().into_owned();
+        Ok(Some(Location { machine, path }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {

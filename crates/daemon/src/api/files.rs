@@ -28,7 +28,7 @@ use crate::files::{Download, FilePlace, ReadFile, WantedPart, disposition};
 
 /// A version, and a place in it.
 #[derive(Deserialize)]
-pub(super) struct Place {
+pub(super) struct FileQuery {
     version: String,
     partition: Option<String>,
     path: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct Place {
     from: Option<u64>,
 }
 
-type Asked = Result<Query<Place>, QueryRejection>;
+type Asked = Result<Query<FileQuery>, QueryRejection>;
 
 pub(super) async fn partitions(
     State(origin): State<Shared>,
@@ -44,6 +44,7 @@ pub(super) async fn partitions(
     query: Asked,
 ) -> Result<Response, Problem> {
     let (place, _) = find(&origin, &asker, query).await?;
+    let _under_way = origin.downloads.begin(&asker.who.id)?;
     let shared = Arc::clone(&origin);
     json(&origin.files_pool.run(move || shared.look_inside.partitions(&shared.store, &place)).await?)
 }
@@ -54,6 +55,7 @@ pub(super) async fn list(
     query: Asked,
 ) -> Result<Response, Problem> {
     let (place, from) = find(&origin, &asker, query).await?;
+    let _under_way = origin.downloads.begin(&asker.who.id)?;
     let shared = Arc::clone(&origin);
     json(&origin.files_pool.run(move || shared.look_inside.list(&shared.store, &place, from)).await?)
 }

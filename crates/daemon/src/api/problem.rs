@@ -41,7 +41,7 @@ impl From<Error> for Problem {
             ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Bug => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, error.kind(), error.to_string())
+        Self::new(status, error.kind(), error.with_causes())
     }
 }
 

@@ -237,7 +237,6 @@ impl Room {
     }
 }
 
-/// Lists one disk for each held edit lock. The list that `platter serve` provides is tested from the shell.
 /// The whole body of a response.
 pub(super) async fn whole(response: Response) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -248,6 +247,7 @@ pub(super) async fn whole(response: Response) -> Vec<u8> {
     bytes
 }
 
+/// Lists one disk for each held edit lock. The list that `platter serve` provides is tested from the shell.
 fn edited_disks(store: &Store) -> platter_image::Result<Vec<ListedDisk>> {
     let disks = store.edit_locks()?.into_iter().map(|lock| ListedDisk {
         lost: false,

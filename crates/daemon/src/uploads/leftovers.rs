@@ -111,30 +111,32 @@ impl Usage {
         )))
     }
 
-    /// As [`Usage::add`], and together with what became part of the store, twice the limit is allowed: a version need not refer to
-    /// what was sent for it, so only a collection shows whether that counts for the quota.
-    fn add_before_collection(&self, bytes: u64, limit: u64) -> Result<()> {
-        self.add(bytes, limit)?;
-        let stored = self.0.stored.load(Ordering::Relaxed);
-        let (sum, sum_max) =
-            (stored.saturating_add(self.0.unfinished.load(Ordering::Relaxed)), limit.saturating_mul(2));
-        if sum <= sum_max {
-            return Ok(());
-        }
-        self.subtract(bytes);
-        Err(Error::refused(format!(
-            "this access token has stored {stored} bytes since garbage was collected, and with its quota {sum_max} are allowed: have \
-             the origin collect garbage (`platter gc`), or have the quota raised"
-        )))
-    }
-
-    /// As [`Usage::add`], for an owner with a quota: until garbage is collected, it may store twice the limit. If a limit would be
-    /// exceeded, earlier unfinished data of the owner is discarded, the oldest first.
+    /// As [`Usage::add`], for an owner with a quota: together with what became part of the store since garbage was collected, at most
+    /// `stored_max` bytes. A version need not refer to what was sent for it, so only a collection shows whether that counts for the
+    /// quota. If only a limit of unfinished data would be exceeded, the oldest of the owner is discarded.
     ///
     /// # Errors
     /// `Refused`; `Io`.
-    pub(super) fn add_to_latest(&self, bytes: u64, limit: u64, store: &Store, owner: &str) -> Result<()> {
-        let Err(refusal) = self.add_before_collection(bytes, limit) else { return Ok(()) };
+    pub(super) fn add_to_latest(
+        &self,
+        bytes: u64,
+        (limit, stored_max): (u64, u64),
+        store: &Store,
+        owner: &str,
+    ) -> Result<()> {
+        let stored = self.0.stored.load(Ordering::Relaxed);
+        let left = stored_max.saturating_sub(stored);
+        let needs_collection = || {
+            Error::refused(format!(
+                "this access token has stored {stored} bytes since garbage was collected, and with its quota {stored_max} are \
+                 allowed: have the origin collect garbage (`platter gc`), or have the quota raised"
+            ))
+        };
+        if bytes > left {
+            return Err(needs_collection());
+        }
+        let Err(refusal) = self.add(bytes, limit.min(left)) else { return Ok(()) };
+        let refusal = if left < limit { needs_collection() } else { refusal };
         let mut packs = store.parked()?;
         packs.retain(|pack| pack.owner == owner);
         packs.sort_by_key(|pack| pack.since_unix_ms);
@@ -143,7 +145,7 @@ impl Usage {
             if store.discard_parked(&pack)? {
                 self.subtract(pack.length);
             }
-            if self.add_before_collection(bytes, limit).is_ok() {
+            if self.add(bytes, limit.min(left)).is_ok() {
                 return Ok(());
             }
         }
@@ -192,8 +194,17 @@ impl Usages {
         Ok(usage)
     }
 
-    /// Notes that garbage was collected: nothing counts as stored since then.
-    pub(super) fn note_collection(&self) {
+    /// Notes that this origin collected garbage: nothing counts as stored since then.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(super) fn note_collection(&self, store: &Store) -> Result<()> {
+        self.given_up.store(store.packs_given_up()?, Ordering::Relaxed);
+        self.forget_stored();
+        Ok(())
+    }
+
+    fn forget_stored(&self) {
         self.lock().values().for_each(|usage| usage.0.stored.store(0, Ordering::Relaxed));
     }
 
@@ -204,7 +215,7 @@ impl Usages {
     pub(super) fn look_for_collection(&self, store: &Store) -> Result<()> {
         let given_up = store.packs_given_up()?;
         if self.given_up.swap(given_up, Ordering::Relaxed) != given_up {
-            self.note_collection();
+            self.forget_stored();
         }
         Ok(())
     }
@@ -246,8 +257,13 @@ impl Usages {
 }
 
 /// Most bytes of a principal's unfinished uploads. Clients of the unix socket have no limit. With a quota, they may hold that much
-/// again, and an eighth for the headers of frames: more could not be published.
+/// again: more could not be published.
 pub(super) fn limit_of(who: &Principal, limit: u64) -> u64 {
-    let of_quota = who.quota_bytes.map_or(u64::MAX, |quota| quota.saturating_add(quota / 8));
+    let of_quota = who.quota_bytes.map_or(u64::MAX, with_headers);
     if who.id.is_empty() { u64::MAX } else { limit.min(of_quota) }
+}
+
+/// The bytes of a quota, and an eighth for the headers of frames.
+pub(super) fn with_headers(quota: u64) -> u64 {
+    quota.saturating_add(quota / 8)
 }

@@ -111,17 +111,31 @@ pub fn origin_of(store: &StorePlace) -> ServerOptions {
 /// process is, or if the caller set how long to wait for the store.
 ///
 /// # Errors
-/// As [`OriginStore::open`].
+/// As [`OriginStore::open`]; when its store cannot be asked for its id.
 pub(super) fn writing_origin(store: &StorePlace) -> Result<Option<RemoteStore>> {
+    match store.lock_wait().is_some() || !store.is_being_written() {
+        true => Ok(None),
+        false => serving_origin(store),
+    }
+}
+
+/// Returns the origin that serves this store of this machine, if one answers.
+///
+/// # Errors
+/// As [`OriginStore::open`]; when its store cannot be asked for its id.
+pub(super) fn serving_origin(store: &StorePlace) -> Result<Option<RemoteStore>> {
     let options = origin_of(store);
-    let answers = || match &options.address {
+    let answers = match &options.address {
         ServerAddress::Unix(path) => UnixStream::connect(path).is_ok(),
         ServerAddress::Tls { .. } => false,
     };
-    if store.lock_wait().is_some() || !store.is_being_written() || !answers() {
+    if !answers {
         return Ok(None);
     }
-    OriginLocation::from(options).open().map(Some)
+    let origin = OriginLocation::from(options).open()?;
+    // The origin of another store may listen there.
+    let is_ours = origin.origin().id()? == store.store_id()?;
+    Ok(is_ours.then_some(origin))
 }
 
 /// `PLATTER_STORE` if it is set; else `/var/lib/platter` for root, and `~/.local/share/platter` for others.

@@ -15,7 +15,7 @@ use platter_vdisk::Source;
 use super::catalog::Catalog;
 use super::clock::unix_ms;
 use super::edit_lock_choice::EditLockChoice;
-use super::location::{StoreLocation, writing_origin};
+use super::location::{StoreLocation, serving_origin, writing_origin};
 use super::session::OpenSession;
 use super::stack::stack;
 use crate::driver::SourceOptions;
@@ -80,6 +80,20 @@ impl OpenStore {
                 Ok(origin.map_or_else(|| self.0.clone(), Opened::Remote))
             }
             opened => Ok(opened.clone()),
+        }
+    }
+
+    /// Returns what collects garbage: the origin that serves this store, which also knows what its clients read, or this store.
+    ///
+    /// # Errors
+    /// As [`OpenStore::open_reader`] of an origin.
+    pub fn collector(&self) -> Result<Opened> {
+        match &self.0 {
+            Opened::Local(store) => {
+                let origin = serving_origin(store.place())?;
+                Ok(origin.map_or_else(|| self.0.clone(), Opened::Remote))
+            }
+            opened @ Opened::Remote(_) => Ok(opened.clone()),
         }
     }
 

@@ -99,7 +99,11 @@ fn tokens(place: &StorePlace, command: &AccessToken, output: &Output) -> Outcome
         }
         AccessToken::Remove { id } => {
             let removed = tokens.remove(id)?;
-            place.end_leases(id)?;
+            place.end_leases(id).map_err(|error| {
+                error.within(format!(
+                    "the token {id} was removed, but what it read is kept from collection for some days"
+                ))
+            })?;
             output.fact(&removed, || format!("removed token {id} ({})", removed.name));
         }
         AccessToken::List => list(&tokens.list()?, output),

@@ -45,10 +45,8 @@ impl Ids {
         let room = distinct + distinct / 2 + DEDUPLICATED_MIN;
         self.ids.try_reserve_exact(room).map_err(|error| {
             let bytes = room * BlockId::LEN;
-            Error::refused(format!(
-                "a collection of {distinct} blocks needs {bytes} bytes of memory: nothing was collected"
-            ))
-            .with_source(error)
+            Error::refused(format!("a collection of {distinct} blocks needs {bytes} bytes of memory"))
+                .with_source(error)
         })?;
         self.room = room;
         Ok(())
@@ -89,9 +87,16 @@ impl Covered {
     }
 }
 
-/// Returns whether a disk can be a root: everything that it needs can be read, and is in packs that stay.
-pub(crate) fn can_be_marked(store: &Store, score: Score) -> bool {
-    Marking::new(store).score(score).is_ok()
+/// Returns whether a disk can be a root: everything that it needs is sound, and in packs that stay.
+///
+/// # Errors
+/// When that cannot be found out, such as for a lack of memory.
+pub(crate) fn can_be_marked(store: &Store, score: Score) -> Result<bool> {
+    match Marking::new(store).score(score) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => Err(error.within(format!("marking {score}, which readers or followers may need"))),
+    }
 }
 
 impl<'a> Marking<'a> {

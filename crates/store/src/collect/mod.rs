@@ -29,4 +29,3 @@ mod survey;
 
 pub use exclusive::ImageCost;
 pub(crate) use mark::can_be_marked;
-pub use roots::MoreRoots;

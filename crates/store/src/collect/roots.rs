@@ -7,11 +7,8 @@ use platter_image::{BlockId, Result, Score};
 
 use crate::catalog::CatalogRoots;
 use crate::place::StorePlace;
-use crate::readers::registered;
+use crate::readers::{MoreRoots, registered};
 use platter_records::Version;
-
-/// Lists further scores whose recipes must stay, such as those below overlays. Called while the catalog is locked.
-pub type MoreRoots<'a> = &'a dyn Fn() -> Result<Vec<Score>>;
 
 /// The roots of marking: what they refer to must stay.
 #[derive(Debug)]

@@ -8,9 +8,10 @@ use platter_image::{BlockId, Error, FrameStore, IoContext, Result};
 
 use super::inspect::Inspection;
 use super::mark::Marking;
-use super::roots::{MoreRoots, Roots};
+use super::roots::Roots;
 use super::survey::{Survey, SurveyedPack};
 use crate::catalog::PackState;
+use crate::readers::MoreRoots;
 use crate::reserve;
 use crate::store::{Store, Writer};
 use platter_pack::{FrameRow, read_row};
@@ -46,7 +47,8 @@ impl Store {
     ///
     /// # Errors
     /// `Refused` when the store was opened for reading, a write has failed, or a collection is under way; `Corrupt` when
-    /// something that is needed cannot be read: then nothing was given up; `Io`.
+    /// something that is needed cannot be read: then nothing was given up; `Io`, also when it cannot be found out whether a leased disk is
+    /// complete.
     pub fn collect(
         &self,
         request: &CollectRequest,
@@ -61,6 +63,10 @@ impl Store {
         self.0.learn_health()?;
         let report = CollectReport::default();
         let held = self.held_for_followers(request.now_unix_ms)?;
+        if !request.dry_run {
+            // Without space for it, some leases end later.
+            let _ = self.place().note_clock_of_leases(request.now_unix_ms);
+        }
         let in_vain = self.leased_in_vain(request.now_unix_ms)?;
         let with_readers = || {
             let mut scores = more()?;

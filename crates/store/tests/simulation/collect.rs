@@ -1,6 +1,8 @@
 //! Collection on a simulated disk: it frees what nothing needs and nothing else, whatever call fails and wherever power fails.
 
-use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Kind};
+use std::collections::BTreeSet;
+
+use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Kind, Score};
 use platter_records::{CollectReport, Follower};
 use platter_store::{CollectRequest, Store, Verdict};
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
@@ -209,42 +211,93 @@ fn a_registered_reader_keeps_what_it_reads() {
     assert!(collect(&store, AT_ONCE).unwrap().deleted.packs > 0);
 }
 
+/// The time this many days after the usual one.
+fn on(day: i64) -> i64 {
+    NO_COPIES.now_unix_ms + day * 24 * 3_600_000
+}
+
+/// Renews the lease of an owner that may read everything.
+fn renew(store: &Store, owner: &str, score: Score, day: i64) -> bool {
+    !store.renew_leases(owner, &BTreeSet::from([score]), &|_| true, on(day)).unwrap().is_empty()
+}
+
+fn has_lease(store: &Store, owner: &str, score: Score, day: i64) -> bool {
+    store.leases_of(owner, on(day)).unwrap().contains(&score)
+}
+
 /// Who reads a disk through an origin has a lease. It outlives the writer, is no use for a disk that was collected before, and ends.
 #[test]
 fn a_lease_keeps_a_forgotten_disk_until_it_ends() {
-    const DAY_MS: i64 = 24 * 3_600_000;
     let machine = machine();
     let a = "a".parse().unwrap();
     let score = {
         let store = Store::open_writer(&machine.place).unwrap();
         let score = publish(&store, "a", &range(0, 40)).unwrap().record.score;
         let reader = Store::open_reader(&machine.place).unwrap();
-        assert!(reader.renew_lease("token", score, NO_COPIES.now_unix_ms).unwrap());
-        assert!(!reader.has_lease("other", score, NO_COPIES.now_unix_ms).unwrap());
+        assert!(renew(&reader, "token", score, 0));
+        assert!(!has_lease(&reader, "other", score, 0));
         store.forget(&a, None).unwrap();
-        assert!(
-            !reader.renew_lease("other", score, NO_COPIES.now_unix_ms).unwrap(),
-            "it was forgotten already"
-        );
+        assert!(!renew(&reader, "other", score, 0), "it was forgotten already");
         score
     };
     let store = Store::open_writer(&machine.place).unwrap();
-    let at = |days: i64| CollectRequest { now_unix_ms: NO_COPIES.now_unix_ms + days * DAY_MS, ..NO_COPIES };
+    let at = |day: i64| CollectRequest { now_unix_ms: on(day), ..NO_COPIES };
     assert_eq!(collect(&store, at(7)).unwrap().given_up.packs, 0);
     // Used again and again, but not for ever.
     for day in [7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 90] {
-        assert!(store.renew_lease("token", score, at(day).now_unix_ms).unwrap());
+        assert!(renew(&store, "token", score, day));
         assert_eq!(collect(&store, at(day)).unwrap().given_up.packs, 0, "day {day}");
     }
     assert!(collect(&store, at(91)).unwrap().given_up.packs > 0);
-    assert!(!store.renew_lease("token", score, at(91).now_unix_ms).unwrap());
+    assert!(!renew(&store, "token", score, 91));
     // Before that, by a clock that was set back: a lease of a disk that is gone keeps nothing, and nothing from being collected.
     publish(&store, "b", &range(100, 140)).unwrap();
     store.forget(&"b".parse().unwrap(), None).unwrap();
-    assert!(store.has_lease("token", score, at(90).now_unix_ms).unwrap());
+    assert!(has_lease(&store, "token", score, 90));
     assert!(collect(&store, at(90)).unwrap().given_up.packs > 0);
     machine.place.end_leases("token").unwrap();
-    assert!(!store.has_lease("token", score, at(90).now_unix_ms).unwrap());
+    assert!(!has_lease(&store, "token", score, 90));
+}
+
+/// If it cannot be found out whether a leased disk, or one that a follower needs, is complete, nothing is given up.
+#[test]
+fn an_unreadable_leased_disk_is_no_garbage() {
+    for is_leased in [true, false] {
+        let machine = machine();
+        {
+            let store = Store::open_writer(&machine.place).unwrap();
+            let score = publish(&store, "a", &range(0, 40)).unwrap().record.score;
+            if is_leased {
+                assert!(renew(&store, "token", score, 0));
+            } else {
+                let (id, name, address) = ("f".repeat(32), "follower".into(), String::new());
+                let seen_unix_ms = NO_COPIES.now_unix_ms;
+                store.register_follower(Follower { id, name, address, number: 0, seen_unix_ms }).unwrap();
+            }
+            store.forget(&"a".parse().unwrap(), None).unwrap();
+        }
+        let full = machine.disk();
+        for call in 1.. {
+            machine.insert(&full.fork());
+            let store = Store::open_writer(&machine.place).unwrap();
+            let fault = Fault { call, kind: FaultKind::Io, persistent: false, only: Some(Operation::Read) };
+            machine.disk().set_fault(Some(fault));
+            let done = collect(&store, NO_COPIES);
+            let hits = machine.disk().fault_hits();
+            machine.disk().set_fault(None);
+            drop(store);
+            let context = format!("read {call} fails: {done:?}");
+            assert!(done.is_err() || done.unwrap().given_up.packs == 0, "{context}");
+            let store = Store::open_writer(&machine.place).unwrap();
+            assert_eq!(collect(&store, NO_COPIES).unwrap().given_up.packs, 0, "{context}");
+            let id = BlockId::of(Kind::Data, &block(7));
+            assert_eq!(store.read_block(Kind::Data, &id).unwrap(), block(7), "{context}");
+            if hits == 0 {
+                assert!(call > 5, "{call}");
+                break;
+            }
+        }
+    }
 }
 
 /// A follower that is behind needs what was forgotten since. What is in the trash already stays there, and does not keep the

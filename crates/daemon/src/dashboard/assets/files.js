@@ -157,6 +157,11 @@ function directory(step, page) {
 }
 
 /** Lets the browser save a file. Its contents are in the browser's memory or temporary files until they are complete. */
+/** A name for a file on the user's machine: without separators, and without characters that hide or turn around what follows. */
+function harmless(name) {
+	return name.replace(/[\p{C}\\/:*?"<>|]/gu, "_");
+}
+
 async function download(where, entry) {
 	const told = byId("download");
 	told.className = "";
@@ -171,7 +176,7 @@ async function download(where, entry) {
 		return;
 	}
 	const url = URL.createObjectURL(attempt.means);
-	element("a", { href: url, download: where.path.at(-1).text }).click();
+	element("a", { href: url, download: harmless(where.path.at(-1).text) }).click();
 	setTimeout(() => URL.revokeObjectURL(url), TAKEN_MS);
 	told.textContent = `Downloaded ${entry.name}, ${bytes(attempt.means.size)}.`;
 }
