@@ -15,7 +15,7 @@ suite_cleanup() {
 
 uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
 pack_bytes() { "$PLATTER" --store "${1:-$STORE}" --quiet --json check | jq .pack_bytes; }
-gc() { platter gc --keep-trash 0 --compact 100 --yes "$@"; }
+gc() { platter gc --keep-trash 0 --compact 100 --yes; }
 
 # Disks that share most of their files, with something new in each.
 file_tree "$WORK/tree" 12 base
