@@ -143,7 +143,7 @@ mod tests {
         let document = document();
         let schema = |name: &str| &document["components"]["schemas"][name];
         let required = |schema: &Value| schema["required"].as_array().unwrap().len();
-        assert_eq!(required(schema("StoreFacts")), 10);
+        assert_eq!(required(schema("StoreFacts")), 11);
         let body = &document["paths"]["/api/v1/clone"]["post"]["requestBody"]["content"]["application/json"];
         assert_eq!(body["schema"]["required"], json!(["from", "to"]));
         assert_eq!(body["schema"]["additionalProperties"], json!(false));
