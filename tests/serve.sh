@@ -359,7 +359,7 @@ LOAD=()
 
 # Other processes on the same store.
 here /api/v1/uploads -X POST -o "$WORK/upload"
-check_exit "$EXIT_FAILED" "while an upload is open, other processes cannot write" platter clone lab/ours lab/other
+check_exit "$EXIT_FAILED" "while an upload is open, other processes cannot write" platter --retry-lock 1s clone lab/ours lab/other
 here "/api/v1/uploads/$(jq -r .id "$WORK/upload")" -X DELETE
 sleep 5
 check "soon after it ended, they can" platter clone lab/ours lab/other

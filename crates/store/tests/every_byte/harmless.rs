@@ -24,6 +24,7 @@ pub(crate) fn kind_of(path: &Path) -> &'static str {
         "standing.json" => "standing.json",
         "followers.json" => "followers.json",
         "leases.json" => "leases.json",
+        "home.json" => "home.json",
         "reserve" | "lock" => "reserve, lock",
         _ => panic!("{text}: a new kind of file needs a rule"),
     }
@@ -102,6 +103,7 @@ impl Reasons {
             "standing.json" => Some("copy of the catalog's row: this check writes it again"),
             "followers.json" => Some("list of followers, which may be deleted"),
             "leases.json" => Some("leases of readers, which may be deleted"),
+            "home.json" => Some("where the store is, which may be deleted"),
             "earlier log" if report.verdict == Verdict::Leaks => {
                 Some("earlier log: the check says that history is missing")
             }
