@@ -26,7 +26,7 @@ use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{
     Beginning, Catalog, Change, PackRow, PackState, PackedChanges, Sources, State, create_new_log,
-    first_name, remove_catalog, remove_journals,
+    first_name, is_replacement, remove_catalog, remove_journals,
 };
 use crate::clock::now_unix_ms;
 use crate::health::{Condition, Health, Observation};
@@ -168,13 +168,14 @@ fn put_in_use(place: &StorePlace) -> Result<()> {
     Catalog::open_writer(place, |_| Ok(())).map(drop)
 }
 
-/// Puts a new change log in place if a crash came after the long one before it was moved away. The new one was complete then.
+/// Puts a new change log in place if a crash came after the long one before it was moved away. The log that an interrupted rebuild left
+/// is not one: its sources are read again.
 fn finish_replacing_log(place: &StorePlace) -> Result<()> {
     let (log, new) = (place.change_log(), place.new_change_log());
     let exists = |path: &std::path::Path| {
         place.vfs().exists(path).context(|| format!("looking for {}", path.display()))
     };
-    if exists(&log)? || !exists(&new)? {
+    if exists(&log)? || !exists(&new)? || !is_replacement(place, &new)? {
         return Ok(());
     }
     place.vfs().rename(&new, &log).context(|| format!("renaming {}", new.display()))?;

@@ -41,7 +41,7 @@ pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
     Beginning, ChangePosition, PackedChanges, State, blocks as change_blocks, create as create_log,
     create_new as create_new_log, damaged_earlier_logs, encode_frames as encode_changes, entry_end,
-    first_position, hash_of_change, read as read_log, read_after, read_all_texts, read_texts,
+    first_position, hash_of_change, is_replacement, read as read_log, read_after, read_all_texts, read_texts,
 };
 pub use log::{ChangeLogContents, read_change_log};
 pub(crate) use old::Sources;

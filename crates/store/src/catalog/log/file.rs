@@ -358,6 +358,16 @@ pub fn read_change_log(file: Box<dyn VfsFile>) -> Result<ChangeLogContents> {
     contents_of(LogFile::of_file(file, Path::new("the change log"))?)
 }
 
+/// Returns whether a file is a whole log that was made to replace a long one, not by a rebuild.
+///
+/// # Errors
+/// `Io`; `Refused` when a newer Platter wrote it.
+pub(crate) fn is_replacement(place: &StorePlace, path: &Path) -> Result<bool> {
+    let contents = read_file(place, path)?;
+    let first = contents.entries.first();
+    Ok(contents.is_whole() && first.is_some_and(|entry| matches!(entry.change.action, Action::Snapshot {})))
+}
+
 fn read_file(place: &StorePlace, path: &Path) -> Result<ChangeLogContents> {
     contents_of(LogFile::open(place, path)?)
 }

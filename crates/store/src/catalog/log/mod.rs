@@ -33,7 +33,7 @@ pub(super) use file::ChangeLog;
 pub use file::read_change_log;
 pub(crate) use file::{
     Beginning, ChangePosition, Head, create, create_new, damaged_earlier_logs, entry_end, first_position,
-    hash_of_change, is_end_damaged, read, read_all_texts, settle,
+    hash_of_change, is_end_damaged, is_replacement, read, read_all_texts, settle,
 };
 pub use format::ChangeLogContents;
 pub(super) use format::{Entry, encode};
