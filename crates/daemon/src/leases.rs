@@ -181,21 +181,19 @@ impl Origin {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use platter_api::Role;
     use platter_image::frame::{Compressor, FrameBuilder};
     use platter_image::page::{Entry, State};
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
     use platter_image::{Domain, Extent, FrameStore, Kind};
-    use platter_records::{FormerAnswers, VersionRecord};
+    use platter_records::VersionRecord;
     use platter_store::{Store, StorePlace};
     use serde_json::json;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::api::files_tests::OneFile;
-    use crate::config::ServeOptions;
+    use crate::api::files_tests::options_of;
 
     /// Publishes a zero disk of this many sectors.
     fn publish(store: &Store, name: &str, sectors: u64) -> Score {
@@ -217,21 +215,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = StorePlace::on_system(folder.path().join("store"));
         Store::init(&store).unwrap();
-        let options = ServeOptions {
-            store,
-            listen: Vec::new(),
-            tls: None,
-            take_over: false,
-            upload_limit: 0,
-            tool_version: "test".into(),
-            cast: None,
-            look_inside: Arc::new(OneFile),
-            list_disks: Arc::new(|_| Ok(Vec::new())),
-            collect_every: None,
-            tell_former: Arc::new(|_, _, _| FormerAnswers::default()),
-            scrub_period: None,
-            overlay_bases: Arc::new(|_| Ok(Vec::new())),
-        };
+        let options = options_of(store);
         (folder, Origin::open(&options, watch::channel(false).1).unwrap())
     }
 

@@ -1,16 +1,19 @@
 //! Tests of the endpoints for files, with a version of one file.
 
+use std::sync::Arc;
+
 use axum::http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, RANGE,
 };
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use platter_api::{DirectoryPage, PartitionEntry, Role};
 use platter_image::{Error, Result};
-use platter_store::Store;
+use platter_records::FormerAnswers;
+use platter_store::{Store, StorePlace};
 use serde_json::Value;
 
 use super::tests::{Room, whole};
-use crate::config::{DOWNLOADS_OF_ONE_MAX, FILE_PART};
+use crate::config::{DOWNLOADS_OF_ONE_MAX, FILE_PART, ServeOptions};
 use crate::files::{FilePlace, LookInside, ReadFile};
 
 /// Bytes of the file: it is sent in three parts.
@@ -18,6 +21,25 @@ const SIZE: u64 = 2 * FILE_PART as u64 + 7;
 
 /// Every version has the file `/a` in partition 1.
 pub(crate) struct OneFile;
+
+/// Options of an origin that listens nowhere, with [`OneFile`] in every version.
+pub(crate) fn options_of(store: StorePlace) -> ServeOptions {
+    ServeOptions {
+        store,
+        listen: Vec::new(),
+        tls: None,
+        take_over: false,
+        upload_limit: 0,
+        tool_version: "test".into(),
+        cast: None,
+        look_inside: Arc::new(OneFile),
+        list_disks: Arc::new(|_| Ok(Vec::new())),
+        collect_every: None,
+        tell_former: Arc::new(|_, _, _| FormerAnswers::default()),
+        scrub_period: None,
+        overlay_bases: Arc::new(|_| Ok(Vec::new())),
+    }
+}
 
 impl LookInside for OneFile {
     fn partitions(&self, _: &Store, _: &FilePlace) -> Result<Vec<PartitionEntry>> {

@@ -23,7 +23,7 @@ use platter_store::{Store, StorePlace};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::files_tests::OneFile;
+use super::files_tests::options_of;
 use super::{Shared, router};
 use crate::access::Entrance;
 use crate::config::ServeOptions;
@@ -115,19 +115,9 @@ impl Room {
             writer.session().unwrap().publish(theirs.draft("other/b")).unwrap();
         }
         let options = ServeOptions {
-            store: place,
-            listen: Vec::new(),
-            tls: None,
-            take_over: false,
             upload_limit: UPLOAD_LIMIT,
-            cast: None,
-            look_inside: Arc::new(OneFile),
             list_disks: Arc::new(edited_disks),
-            collect_every: None,
-            tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),
-            scrub_period: None,
-            overlay_bases: Arc::new(|_| Ok(Vec::new())),
-            tool_version: "test".into(),
+            ..options_of(place)
         };
         let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
         Self { router: router(&origin, Entrance::Token), _folder: folder, origin, ours, theirs }

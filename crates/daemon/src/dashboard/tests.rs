@@ -9,29 +9,14 @@ use platter_store::{Store, StorePlace};
 use tokio::sync::watch;
 
 use super::*;
-use crate::api::files_tests::OneFile;
+use crate::api::files_tests::options_of;
 use crate::api::router;
-use crate::config::ServeOptions;
 
 async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Response {
     let folder = tempfile::tempdir().unwrap();
     let store = StorePlace::on_system(folder.path().join("store"));
     Store::init(&store).unwrap();
-    let options = ServeOptions {
-        store,
-        listen: Vec::new(),
-        tls: None,
-        take_over: false,
-        upload_limit: 0,
-        tool_version: "test".into(),
-        cast: None,
-        look_inside: Arc::new(OneFile),
-        list_disks: Arc::new(|_| Ok(Vec::new())),
-        collect_every: None,
-        tell_former: Arc::new(|_, _, _| platter_records::FormerAnswers::default()),
-        scrub_period: None,
-        overlay_bases: Arc::new(|_| Ok(Vec::new())),
-    };
+    let options = options_of(store);
     let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
     let mut request = Request::builder().uri(path);
     if let Some(tag) = tag {
