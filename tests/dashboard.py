@@ -176,6 +176,19 @@ def check_growth(page):
     check("growth: the diagram has a description", named)
 
 
+def check_costs(page):
+    shown = "document.getElementById('costs').textContent"
+    check("costs are not counted unless asked", "Only here" not in look(page, "rows('catalog-table')")[0], page.evaluate(shown))
+    page.evaluate("document.querySelector('#costs button').click()")
+    check("costs are counted on request", page.wait(f"{shown}.includes('In several images')"), page.evaluate(shown))
+    page.wait("document.querySelector('#catalog-table').tHead.textContent.includes('Only here')")
+    told = {it["image"]: it["exclusive_bytes"] for it in platter("images", "--costs") if "image" in it}
+    rows = {row["Image"]: row["Only here"] for row in look(page, "rows('catalog-table')")}
+    check("they equal those of `platter images --costs`", rows == told and max(told.values()) > 0, rows, told)
+    check("what is up to date has no button", page.evaluate("document.querySelector('#costs button') === null"))
+    check("the trash is shown", "Trash: " in page.evaluate(shown), page.evaluate(shown))
+
+
 def check_disks(page):
     command = [PLATTER, "--store", STORE, "attach", "--write", "--nbd", f"{WORK}/nbd.sock", "lab/debian"]
     deadline = time.monotonic() + 30
@@ -531,6 +544,7 @@ def main():
         check("the page is loaded", page.wait(IS_READ), page.complaints)
         check_catalog(page)
         check_growth(page)
+        check_costs(page)
         check_disks(page)
         check_casts(page)
         check_news(page)

@@ -51,6 +51,7 @@ pub enum Endpoint {
     AddAccessToken,
     RemoveAccessToken,
     Growth,
+    Costs,
     Disks,
     Casts,
     AskForCast,
@@ -80,7 +81,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -123,6 +124,7 @@ impl Endpoint {
         Self::AddAccessToken,
         Self::RemoveAccessToken,
         Self::Growth,
+        Self::Costs,
         Self::Disks,
         Self::Casts,
         Self::AskForCast,
@@ -180,6 +182,7 @@ impl Endpoint {
             Self::AddAccessToken => ("post", "/api/v1/tokens"),
             Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
             Self::Growth => ("get", "/api/v1/growth"),
+            Self::Costs => ("get", "/api/v1/costs"),
             Self::Disks => ("get", "/api/v1/disks"),
             Self::Casts => ("get", "/api/v1/casts"),
             Self::AskForCast => ("post", "/api/v1/casts"),
@@ -218,6 +221,7 @@ impl Endpoint {
             | Self::HoardChanges
             | Self::BootSet
             | Self::Growth
+            | Self::Costs
             | Self::Disks
             | Self::Casts
             | Self::AskForCast => Some(Role::Read),
@@ -257,6 +261,7 @@ impl Endpoint {
             Self::Health | Self::OpenApi => Scope::Nothing,
             Self::Metrics
             | Self::Nodes
+            | Self::Costs
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken

@@ -8,6 +8,7 @@ mod access_token;
 mod cast;
 mod changes;
 mod collect;
+mod costs;
 mod disk;
 mod edit_lock;
 mod endpoint;
@@ -32,6 +33,7 @@ pub use cast::{
 };
 pub use changes::{CHANGES_MAX, ChangesReply};
 pub use collect::CollectRequest;
+pub use costs::CostsReply;
 pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};
 pub use edit_lock::TakeEditLockRequest;
 pub use endpoint::{Endpoint, Scope};

@@ -99,6 +99,14 @@ impl Client {
         self.parsed(self.send(&Method::GET, path, Contents::Nothing, None)?)
     }
 
+    /// As [`Client::get`], for requests that take long.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn get_patiently<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.parsed(self.send(&Method::GET, path, Contents::Nothing, Some(PUBLISH_TIME_MAX))?)
+    }
+
     /// Requests an endless stream. Each read waits for a limited time only.
     ///
     /// # Errors

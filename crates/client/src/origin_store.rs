@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    AskForCastRequest, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest, FenceRequest,
-    ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport, ProtectReport, ProtectRequest,
-    RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest,
-    SignRequest, StandingReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+    AskForCastRequest, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest, CostsReply,
+    FenceRequest, ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport, ProtectReport,
+    ProtectRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport,
+    SetQuotaRequest, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest, UnregisterReply,
+    UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Domain, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
     BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, Follower, History, HoardChanges,
-    HoardSnapshot, ImageName, MissingBlocks, NumberChoice, Quota, QuotaUse, Registered, Resolved, Signature,
-    StoreId, Version, VersionName, VersionQuery, VersionRecord,
+    HoardSnapshot, ImageCosts, ImageName, MissingBlocks, NumberChoice, Quota, QuotaUse, Registered, Resolved,
+    Signature, StoreId, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -404,6 +405,12 @@ impl OriginStore {
     /// As `Store::collect`. The origin keeps what the overlays on its machine stand on.
     pub fn collect(&self, request: &CollectRequest) -> Result<CollectReport> {
         self.client.post_patiently("/api/v1/collect", request)
+    }
+
+    /// As `Store::image_costs`. The origin counts again only if something has changed since.
+    pub fn image_costs(&self) -> Result<ImageCosts> {
+        let reply: CostsReply = self.client.get_patiently("/api/v1/costs?count=true")?;
+        reply.costs.ok_or_else(|| self.protocol_error("sent no costs"))
     }
 
     /// As `Store::rename`. Returns the names before and after.

@@ -60,6 +60,8 @@ pub(crate) const JSON_LENGTH_MAX: usize = 128 << 10;
 pub(crate) const STORE_THREADS: usize = 16;
 /// Most requests that wait for such a thread; further ones get 503.
 pub(crate) const WAITING_MAX: usize = 4096;
+/// Most requests that wait until costs were counted; further ones get 503.
+pub(crate) const COUNTS_WAITING_MAX: usize = 16;
 /// Threads that look into versions. A filesystem that takes long to read delays no other calls of the store.
 pub(crate) const FILES_THREADS: usize = 4;
 /// Most requests that wait for such a thread; further ones get 503.

@@ -18,6 +18,7 @@ mod changes;
 mod clock;
 mod collect;
 mod config;
+mod costs;
 mod dashboard;
 mod disks;
 mod events;

@@ -19,6 +19,7 @@ use crate::config::{
     ACCESS_THREADS, CastOnDemand, EVENTS_KEPT, FILES_THREADS, FILES_WAITING_MAX, ID_SETS_BYTES_MAX,
     KNOWN_VERSIONS_MAX, ListDisks, OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
 };
+use crate::costs::Costs;
 use crate::disks::Disks;
 use crate::events::{EventKind, Events};
 use crate::files::{Downloads, LookInside};
@@ -49,6 +50,7 @@ pub(crate) struct Origin {
     pub(crate) leases: Leases,
     pub(crate) id_sets: IdSets,
     pub(crate) casts: Casts,
+    pub(crate) costs: Costs,
     pub(crate) disks: Disks,
     /// The memory for bodies of requests.
     pub(crate) bodies: Bodies,
@@ -92,6 +94,7 @@ impl Origin {
             leases: Leases::default(),
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
             casts: Casts::default(),
+            costs: Costs::default(),
             disks: Disks::default(),
             bodies: Bodies::new(),
             changed: Notify::new(),

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use platter_fetch::{OpenStore, Opened, StoreLocation};
 use platter_image::{Error, Result, Score};
-use platter_records::{CollectReport, ImageName, VersionName};
-use platter_store::{CollectRequest, ImageCost, RetentionPolicy, RetentionVerdict, Store};
+use platter_records::{CollectReport, ImageCosts, ImageName, VersionName};
+use platter_store::{CollectRequest, RetentionPolicy, RetentionVerdict, Store};
 
 /// Lists the scores on which the overlays in a store's directory stand.
 pub type OverlayBases<'a> = &'a dyn Fn(&Path) -> Result<Vec<Score>>;
@@ -41,13 +41,11 @@ pub fn collect(
 /// What each image costs.
 ///
 /// # Errors
-/// As [`Store::image_costs`]; `Refused` for an origin's store.
-pub fn image_costs(location: &StoreLocation) -> Result<Vec<ImageCost>> {
+/// As [`Store::image_costs`]; the origin's errors.
+pub fn image_costs(location: &StoreLocation) -> Result<ImageCosts> {
     match OpenStore::open_reader(location)?.opened() {
         Opened::Local(store) => store.image_costs(),
-        Opened::Remote(_) => {
-            Err(Error::refused("costs are computed on the machine of the origin, with its --store"))
-        }
+        Opened::Remote(store) => store.origin().image_costs(),
     }
 }
 

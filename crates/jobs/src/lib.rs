@@ -91,14 +91,14 @@ pub use platter_image::{Domain, Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, JoinKey, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,
-    HoardSnapshot, ImageName, Imported, MissingBlocks, NumberChoice, OriginAccess, PackCount, Repairs,
-    Standing, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
+    HoardSnapshot, ImageCosts, ImageName, Imported, MissingBlocks, NumberChoice, OriginAccess, PackCount,
+    Repairs, Standing, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
 };
 pub use platter_signing::{
     SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,
 };
 pub use platter_store::{
-    CheckOptions, CheckReport, CollectRequest, Finding, HealReport, HealedFrom, Home, ImageCost, KnownCheck,
+    CheckOptions, CheckReport, CollectRequest, Finding, HealReport, HealedFrom, Home, KnownCheck,
     RebuildReport, RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, WantedBlock,
     missing_blocks, rebuild,
 };

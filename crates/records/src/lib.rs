@@ -11,6 +11,7 @@ mod edit_lock;
 mod follower;
 mod hoard_member;
 mod identity;
+mod image_cost;
 mod imported;
 mod missing_blocks;
 mod name;
@@ -37,6 +38,7 @@ pub use edit_lock::{
 pub use follower::{FOLLOWERS_MAX, Follower};
 pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot, Registered};
 pub use identity::{PackId, StoreId};
+pub use image_cost::{ImageCost, ImageCosts};
 pub use imported::Imported;
 pub use missing_blocks::MissingBlocks;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};

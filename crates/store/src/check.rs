@@ -238,7 +238,7 @@ impl Store {
         check.report.health = self.health()?;
         check.unlisted(&rows, &files)?;
         let differences = self.catalog()?.differences(self.place())?;
-        for line in differences {
+        for line in differences.into_iter().chain(self.catalog()?.contradiction_of_packs()?) {
             check.damage(line, |_| {});
         }
         check.needs(versions, members, more)?;

@@ -58,7 +58,6 @@ mod suitable;
 
 pub use catalog::{ChangeLogContents, PackState, ReplicatedChange, RowChange, RowKey, read_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
-pub use collect::ImageCost;
 pub use exposure::Exposure;
 pub use followers::FollowLock;
 pub use heal::{HealReport, HealSource, HealedFrom, PieceOnDisk, WantedBlock};

@@ -113,7 +113,9 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     }
     // If one is missing, any other may have its blocks: the catalog may be older than a compaction.
     let are_here = |state: &&State| missing_pack(&state.packs(), &packs).is_none();
-    let known = sources.proven.as_ref().filter(are_here).map(readable_packs);
+    // Nor does a list of packs count that lost one.
+    let lists_all = |state: &&State| state.contradiction_of_packs().is_none();
+    let known = sources.proven.as_ref().filter(are_here).filter(lists_all).map(readable_packs);
     let adopt = Adopt::Needed { known, has_names: sources.proven.is_some() };
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
     let mut found = read_packs(place, store, &needed)?;
@@ -258,6 +260,7 @@ fn make_catalog(
             restore_standing(change, place, &mut found.notes)?;
         }
         raise_numbers(change, &found.records)?;
+        change.write_set_sums()?;
         let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
         let beginning = Beginning { last: sources.last(), by, time_unix_ms, action: Action::Rebuild {} };
         create_new_log(place, &change.state()?, &beginning)

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::schemas::Schemas;
 use crate::{
     AccessToken, AddAccessTokenRequest, AskForCastRequest, BeginUploadReply, CastOffer, CastStatus,
-    ChangesReply, CloneRequest, CollectRequest, DirectoryPage, Endpoint, FenceRequest, ForgetReport,
-    ForgetRequest, Growth, ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken, NodePeersReply,
-    NodeReport, NodesReply, PartitionEntry, ProtectReport, ProtectRequest, PublishReply, PublishRequest,
-    RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest,
-    SignRequest, StandingReply, StoreFacts, StoreKeys, TakeEditLockRequest, UnregisterReply,
+    ChangesReply, CloneRequest, CollectRequest, CostsReply, DirectoryPage, Endpoint, FenceRequest,
+    ForgetReport, ForgetRequest, Growth, ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken,
+    NodePeersReply, NodeReport, NodesReply, PartitionEntry, ProtectReport, ProtectRequest, PublishReply,
+    PublishRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport,
+    SetQuotaRequest, SignRequest, StandingReply, StoreFacts, StoreKeys, TakeEditLockRequest, UnregisterReply,
     UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
@@ -68,6 +68,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::RecordBootSet => "Register a boot set for a version",
         Endpoint::UnregisterBootSet => "Remove boot sets from the hoard",
         Endpoint::Growth => "Growth of the store",
+        Endpoint::Costs => "What each image costs: the bytes that no other image needs",
         Endpoint::Disks => "Live disks of this machine, and disks with local changes",
         Endpoint::Casts => "Casts of the last ten minutes",
         Endpoint::AskForCast => "Cast a version on demand, or join its running cast",
@@ -139,6 +140,11 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
             optional("image", "Only changes of this image", image),
             optional("after", "Only changes with higher numbers", number()),
         ],
+        Endpoint::Costs => vec![optional(
+            "count",
+            "true: count now, unless nothing has changed since the last time, which can take minutes",
+            boolean(),
+        )],
         Endpoint::RemoveAccessToken => vec![path("id", "Its id", text_schema())],
         Endpoint::RemoveFollower => vec![path("id", "The id of its store", of(schema::short_id))],
         Endpoint::HoardChanges => vec![
@@ -248,6 +254,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::RecordBootSet => reply::<Registered>(schemas, 200, "The new revision"),
         Endpoint::UnregisterBootSet => reply::<UnregisterReply>(schemas, 200, "The revision without them"),
         Endpoint::Growth => reply::<Growth>(schemas, 200, "Bytes that versions added, by time and by image"),
+        Endpoint::Costs => reply::<CostsReply>(schemas, 200, "As counted last"),
         Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "Ordered by name"),
         Endpoint::Casts => reply::<Vec<ListedCast>>(schemas, 200, "The newest first"),
         Endpoint::AskForCast => reply::<CastOffer>(schemas, 200, "Where to join, once the sender is ready"),

@@ -9,6 +9,7 @@ mod body;
 mod casts;
 mod changes;
 mod collect;
+mod costs;
 mod disks;
 mod edit_locks;
 mod events;
@@ -153,6 +154,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::AddAccessToken => post(access_tokens::add),
         Endpoint::RemoveAccessToken => delete(access_tokens::remove),
         Endpoint::Growth => get(reading::growth),
+        Endpoint::Costs => get(costs::costs),
         Endpoint::Disks => get(disks::list),
         Endpoint::Casts => get(casts::list),
         Endpoint::AskForCast => post(casts::ask),

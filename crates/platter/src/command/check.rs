@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_daemon::AccessTokens;
 use platter_jobs::{
-    CheckOptions, CheckReport, ErrorKind, Finding, Home, Progress, Severity, Standing, Store, StoreLocation,
-    Verdict,
+    CheckOptions, CheckReport, ErrorKind, Finding, Home, ImageCosts, Progress, Severity, Standing, Store,
+    StoreLocation, Verdict,
 };
 use platter_live::overlay_bases;
 use serde_json::{Value, json};
@@ -18,6 +18,9 @@ use crate::arguments::Check;
 use crate::output::{EXIT_CORRUPT, Output, exit_code};
 use crate::sizes::{bytes, count};
 use crate::terminal::Terminal;
+
+/// So many images are named with what forgetting them would free.
+const COSTS_SHOWN: usize = 5;
 
 pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
     let store = Store::open_reader(store.local("checking a store")?)?;
@@ -59,12 +62,16 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     fact["role"] = json!(standing.summary());
     let home = store.home();
     fact["home"] = json!(home);
+    // Nothing that is damaged can be counted.
+    let costs = if report.locked { None } else { store.image_costs().ok() };
+    fact["costs"] = json!(costs);
     output.fact(&fact, || {
         let mut lines: Vec<String> = home.as_ref().and_then(Home::warning).into_iter().collect();
         if !matches!(standing, Standing::Origin { epoch: 0, .. }) {
             lines.push(standing.summary());
         }
         lines.push(text(&report, options.read_data));
+        lines.extend(costs.as_ref().map(only_here).filter(|line| !line.is_empty()));
         lines.join("\n")
     });
     Ok(match report.verdict {
@@ -73,6 +80,24 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         Verdict::Locked => ExitCode::from(exit_code(ErrorKind::Refused)),
         Verdict::Clean | Verdict::Exposed | Verdict::Leaks => ExitCode::SUCCESS,
     })
+}
+
+/// Which images have most bytes for themselves; empty without images.
+fn only_here(costs: &ImageCosts) -> String {
+    let mut images: Vec<_> = costs.images.iter().map(|cost| (cost.exclusive_bytes, &cost.image)).collect();
+    images.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+    let shown: Vec<String> =
+        images.iter().take(COSTS_SHOWN).map(|(only, image)| format!("{image} {}", bytes(*only))).collect();
+    let more = images.len().saturating_sub(COSTS_SHOWN) as u64;
+    let more = if more > 0 { format!(", and {}", count(more, "more image")) } else { String::new() };
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!(
+            "forgetting an image would free: {}{more} (`platter images --costs`); in several images: {}",
+            shown.join(", "),
+            bytes(costs.shared_bytes)
+        ),
+    }
 }
 
 fn verdict(report: &CheckReport) -> &'static str {

@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{OpenStore, StoreLocation, Version, VersionName, VersionRecord, image_costs};
+use platter_jobs::{
+    ImageCosts, OpenStore, PackCount, StoreLocation, Version, VersionName, VersionRecord, image_costs,
+};
 use serde::Serialize;
 use serde_json::json;
 
 use super::Outcome;
 use crate::arguments::Images;
 use crate::output::{Output, table};
-use crate::sizes::bytes;
+use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &StoreLocation, options: &Images, output: &Output) -> Outcome {
     if options.costs {
@@ -36,19 +38,32 @@ pub(crate) fn run(store: &StoreLocation, options: &Images, output: &Output) -> O
 
 /// Prints what forgetting each image would free.
 fn costs(store: &StoreLocation, output: &Output) -> Outcome {
-    let costs = image_costs(store)?;
+    let ImageCosts { change, one_of, images, shared_bytes, trash } = image_costs(store)?;
     if output.is_json() {
-        costs.iter().for_each(|cost| output.fact(cost, String::new));
+        images.iter().for_each(|cost| output.fact(cost, String::new));
+        let sums =
+            json!({ "change": change, "one_of": one_of, "shared_bytes": shared_bytes, "trash": trash });
+        output.fact(&sums, String::new);
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![["IMAGE", "VERSIONS", "ONLY HERE"].map(String::from).to_vec()];
     rows.extend(
-        costs
+        images
             .iter()
-            .map(|cost| vec![cost.image.clone(), cost.versions.to_string(), bytes(cost.exclusive_bytes)]),
+            .map(|cost| vec![cost.image.to_string(), cost.versions.to_string(), bytes(cost.exclusive_bytes)]),
     );
-    output.fact(&json!(null), || table(&rows));
+    output.fact(&json!(null), || {
+        let estimate =
+            if one_of > 1 { format!("\nestimated from one of {one_of} blocks") } else { String::new() };
+        format!("{}\n{}{estimate}", table(&rows), shared_and_trash(shared_bytes, trash))
+    });
     Ok(ExitCode::SUCCESS)
+}
+
+/// What no image has for itself.
+fn shared_and_trash(shared_bytes: u64, trash: PackCount) -> String {
+    let packs = count(trash.packs as u64, "pack");
+    format!("in several images: {}; trash: {} in {packs}", bytes(shared_bytes), bytes(trash.bytes))
 }
 
 /// A version's record, and whether it is protected.

@@ -8,6 +8,7 @@
 //! holds which edit lock. Each change is also an entry of a log beside it (`log`). Every row has a checksum and every table
 //! a seal (`table`); all of them are verified whenever the catalog is opened. All SQL statements are in this folder.
 
+mod audit;
 mod collect;
 mod edit_lock;
 mod former;
@@ -21,6 +22,7 @@ mod removal;
 mod replica;
 mod row;
 mod schema;
+mod set_sums;
 mod sql;
 mod table;
 #[cfg(test)]

@@ -8,7 +8,8 @@ use platter_image::recipe::{CutPolicy, Root};
 use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Result, Score};
 use platter_vfs::{OpenMode, OsVfs, Vfs};
 
-use super::table::text;
+use super::set_sums::SET_SUMS;
+use super::table::{META, PACKS, text};
 use super::{Catalog, Change, PackState};
 use crate::place::StorePlace;
 use crate::session::Session;
@@ -268,4 +269,126 @@ fn rebuild_refuses_the_catalog_of_a_newer_platter() {
             assert!(!place.unfinished().catalog().exists());
         }
     }
+}
+
+/// A collector with a bug: what it does to the catalog.
+type Bug = fn(&mut Change<'_>) -> Result<()>;
+
+/// Loses the row of a pack.
+fn lose_a_pack(change: &mut Change<'_>) -> Result<()> {
+    let pack = change.state()?.packs()[0];
+    change.does(Action::PackStates { packs: Vec::new() });
+    change.remove(&PACKS, &[text(pack.id)])
+}
+
+/// Lists a pack that nobody added.
+fn list_another_pack(change: &mut Change<'_>) -> Result<()> {
+    change.does(Action::PackStates { packs: Vec::new() });
+    let values = [text("0123456789abcdef0123456789abcdef"), text("live")].into_iter();
+    change.put(&PACKS, values.chain([0, 9000, 1, 1].map(Into::into)).collect())
+}
+
+/// Lists a pack with another length.
+fn change_a_length(change: &mut Change<'_>) -> Result<()> {
+    let pack = change.state()?.packs()[0];
+    change.does(Action::PackStates { packs: Vec::new() });
+    let values = [text(pack.id), text(pack.state.as_str())].into_iter();
+    change.put(&PACKS, values.chain([0, 9000, 1, 1].map(Into::into)).collect())
+}
+
+/// What would lose packs, or list others, is not committed.
+#[test]
+fn a_change_that_loses_or_invents_a_pack_is_not_committed() {
+    let (_folder, _place, store) = new_store();
+    publish(&store, "a", 1).unwrap();
+    let before = store.catalog().unwrap().packs().unwrap();
+    for bug in [lose_a_pack as Bug, list_another_pack, change_a_length] {
+        let mut catalog = store.0.writer().unwrap().catalog();
+        let changed = catalog.change(&Actor::default(), bug);
+        assert_eq!(changed.unwrap_err().kind(), ErrorKind::Bug);
+        assert_eq!(catalog.packs().unwrap(), before);
+    }
+    publish(&store, "a", 2).unwrap();
+}
+
+/// Commits what a bug does, without the audit at the commit.
+fn commit_bug(store: &Store, bug: Bug) {
+    let mut catalog = store.0.writer().unwrap().catalog();
+    let changed = catalog.change(&Actor::default(), |change| {
+        bug(change)?;
+        change.set_sums = None;
+        Ok(())
+    });
+    changed.unwrap();
+}
+
+/// A collection that gives up all it can, and keeps no trash.
+fn collect_all() -> crate::CollectRequest {
+    let (dry_run, is_confirmed) = (false, true);
+    crate::CollectRequest { now_unix_ms: 1, keep_trash_ms: 0, dry_run, is_confirmed, compact_percent: 50 }
+}
+
+fn damages(store: &Store) -> Vec<String> {
+    let report = store.check(crate::CheckOptions::default(), &mut |_| {}).unwrap();
+    let damages = report.findings.into_iter().filter(|finding| finding.severity == crate::Severity::Damage);
+    damages.map(|finding| finding.what).filter(|what| what.contains("set sums")).collect()
+}
+
+/// A check finds a lost or invented pack, a collection deletes nothing then, and a rebuild lists all packs again.
+#[test]
+fn a_lost_or_invented_pack_is_found_before_anything_is_collected() {
+    let request = collect_all();
+    for bug in [lose_a_pack as Bug, list_another_pack, change_a_length] {
+        let (_folder, place, store) = new_store();
+        let kept = publish(&store, "a", 1).unwrap().record.score;
+        let session = store.session().unwrap();
+        session.append(&frame(&[3; 512])).unwrap();
+        session.keep().unwrap();
+        assert_eq!(damages(&store), [""; 0]);
+        commit_bug(&store, bug);
+        assert_eq!(damages(&store).len(), 1, "{:?}", damages(&store));
+        let files = place.list_packs().unwrap();
+        let collected = store.collect(&request, &|| Ok(Vec::new()), &mut |_| {});
+        assert!(collected.is_err());
+        assert_eq!(place.list_packs().unwrap(), files);
+        drop(store);
+        crate::rebuild::rebuild(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        assert_eq!(damages(&store), [""; 0]);
+        assert_eq!(store.catalog().unwrap().packs().unwrap().len(), files.len());
+        assert!(store.read_block(Kind::Page, &kept.0).is_ok());
+        store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
+        assert_eq!(damages(&store), [""; 0]);
+    }
+}
+
+/// A catalog without sums gets them with its first change of packs. Collections and rebuilds keep them right.
+#[test]
+fn set_sums_follow_every_change_of_packs() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1).unwrap();
+    let sums = |store: &Store| super::query::meta(&store.catalog().unwrap().connection, SET_SUMS).unwrap();
+    let without = |change: &mut Change<'_>| {
+        change.does(Action::PackStates { packs: Vec::new() });
+        change.remove(&META, &[text(SET_SUMS)])
+    };
+    store.0.writer().unwrap().catalog().change(&Actor::default(), without).unwrap();
+    assert_eq!((sums(&store), damages(&store)), (None, Vec::new()));
+    let request = collect_all();
+    for number in 2..5 {
+        publish(&store, "a", number).unwrap();
+        let session = store.session().unwrap();
+        session.append(&frame(&[number; 512])).unwrap();
+        session.keep().unwrap();
+        let report = store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
+        assert!(report.given_up.packs > 0, "{report:?}");
+        assert_eq!(damages(&store), [""; 0]);
+    }
+    let before = sums(&store).unwrap();
+    assert_ne!(before[..64], before[65..129], "something was collected");
+    drop(store);
+    OsVfs.remove(&place.catalog()).unwrap();
+    crate::rebuild::rebuild(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    assert_eq!((sums(&store), damages(&store)), (Some(before), Vec::new()));
 }

@@ -4,6 +4,7 @@ use platter_image::{BlockId, Error, ErrorKind, Result};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, Transaction, TransactionBehavior, params_from_iter};
 
+use super::audit::ChangedSums;
 use super::log::{Beginning, Entry, Head, State, create_new};
 use super::query::meta;
 use super::row::{Cell, RowChange};
@@ -40,6 +41,8 @@ pub(crate) struct Change<'a> {
     /// What the change does, for the log's next entry.
     action: Option<Action>,
     time_unix_ms: i64,
+    /// The set sums, once a pack was changed.
+    pub(super) set_sums: Option<ChangedSums>,
 }
 
 impl Catalog {
@@ -60,6 +63,7 @@ impl Catalog {
         let mut under_way = Change::new(&transaction);
         under_way.log = Some(Vec::new());
         let done = change(&mut under_way)?;
+        under_way.write_set_sums()?;
         let rows = under_way.log.take().unwrap_or_default();
         let head = if rows.is_empty() { None } else { Some(under_way.end_entry(&before, by, rows)?) };
         under_way.write_seals()?;
@@ -142,7 +146,8 @@ pub(super) fn compare(connection: &Connection, head: &Head) -> Result<()> {
 
 impl<'a> Change<'a> {
     pub(super) fn new(transaction: &'a Transaction<'a>) -> Self {
-        Self { transaction, seals: Seals::new(), log: None, action: None, time_unix_ms: now_unix_ms() }
+        let (seals, time_unix_ms) = (Seals::new(), now_unix_ms());
+        Self { transaction, seals, log: None, action: None, time_unix_ms, set_sums: None }
     }
 
     /// Completes the log entry of this change. Stores the new head in the catalog and returns it.
@@ -197,6 +202,9 @@ impl<'a> Change<'a> {
 
     /// Lists a pack in that state.
     pub(crate) fn put_pack(&mut self, row: &PackRow) -> Result<()> {
+        let old = self.row(&PACKS, &[text(row.id)])?;
+        let old = old.map(|old| PackRow::parse(&old.values)).transpose()?;
+        self.sum_added(old.as_ref(), row)?;
         let numbers = [row.epoch, row.length, row.frames, row.blocks].map(number);
         self.put(&PACKS, [text(row.id), text(row.state.as_str())].into_iter().chain(numbers).collect())
     }
@@ -315,6 +323,7 @@ impl Change<'_> {
             return Ok(());
         }
         self.remove_row(table, old)?;
+        self.sum_row(table, &values, true)?;
         self.note(table, &values, true);
         let row = Row { checksum: table.checksum(&values), values };
         let marks: Vec<String> = (0..=row.values.len()).map(|number| format!("?{}", number + 1)).collect();
@@ -343,6 +352,7 @@ impl Change<'_> {
 
     fn remove_row(&mut self, table: &'static Table, old: Option<Row>) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
+        self.sum_row(table, &old.values, false)?;
         let sql = format!("DELETE FROM {} {}", table.name, table.where_key());
         let removed = self
             .transaction

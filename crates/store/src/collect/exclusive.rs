@@ -1,42 +1,40 @@
 //! The cost of each image: the bytes of blocks that no other image needs, which forgetting it would free.
+//!
+//! Bounded memory: of a store with many blocks, only a sample is counted, those with certain hashes, and the sums are multiplied.
+//! Hashes are random, so of an image with n counted blocks the error is about 1/√n.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::{BlockId, Result};
-use serde::Serialize;
 
-use super::mark::Marking;
+use super::mark::{Marking, Sample};
 use crate::catalog::PackState;
 use crate::store::Store;
-use platter_collection::merge_owners;
+use platter_collection::{SHARED, merge_owners};
 use platter_pack::{PackDirectory, read_directory};
-use platter_records::ImageName;
+use platter_records::{ImageCost, ImageCosts, ImageName, PackCount, PackId};
 
-/// The cost of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ImageCost {
-    /// The image.
-    pub image: String,
-    /// Number of its versions.
-    pub versions: usize,
-    /// Compressed bytes that no other image needs: about what a collection would free if all its versions were forgotten.
-    pub exclusive_bytes: u64,
-}
+/// Most blocks that are counted; they need about 100 bytes each. A store with more gets a sample.
+const COUNTED_MAX: usize = 1 << 21;
 
 impl Store {
-    /// Returns what each image costs, ordered by name. Walks all recipes. The bytes of a frame are divided equally among its blocks.
+    /// Returns what each image costs. Walks all recipes. The bytes of a frame are divided equally among its blocks.
     ///
     /// # Errors
     /// `Missing` or `Corrupt` when a recipe cannot be read; an error when the catalog cannot be read.
-    pub fn image_costs(&self) -> Result<Vec<ImageCost>> {
-        let versions = self.versions()?;
+    pub fn image_costs(&self) -> Result<ImageCosts> {
+        self.image_costs_of(Sample::of(self.blocks(), COUNTED_MAX))
+    }
+
+    pub(super) fn image_costs_of(&self, sample: Sample) -> Result<ImageCosts> {
+        let change = self.last_change()?;
         let mut images: BTreeMap<ImageName, Vec<_>> = BTreeMap::new();
-        for version in versions {
+        for version in self.versions()? {
             images.entry(version.name.image.clone()).or_default().push(version);
         }
         let mut owners: Vec<(BlockId, u32)> = Vec::new();
         for (number, (image, versions)) in images.iter().enumerate() {
-            let mut marking = Marking::new(self);
+            let mut marking = Marking::sampled(self, sample);
             for version in versions {
                 marking
                     .version(version.record.score, version.record_id)
@@ -44,28 +42,39 @@ impl Store {
             }
             owners = merge_owners(owners, marking.live(), number as u32);
         }
-        let mut bytes = vec![0_u64; images.len()];
+        let (mut bytes, mut shared_bytes) = (vec![0_u64; images.len()], 0);
         let mut counted = vec![false; owners.len()];
         self.visit_directories(&mut |directory| {
             for (row, ids) in directory?.iter() {
                 let share = u64::from(row.packed_length) / ids.len().max(1) as u64;
-                for id in ids {
+                for id in ids.iter().filter(|id| sample.has(id)) {
                     let Ok(at) = owners.binary_search_by_key(id, |(id, _)| *id) else { continue };
-                    if !std::mem::replace(&mut counted[at], true)
-                        && let Some(bytes) = bytes.get_mut(owners[at].1 as usize)
-                    {
-                        *bytes += share;
+                    if std::mem::replace(&mut counted[at], true) {
+                        continue;
+                    }
+                    match owners[at].1 {
+                        SHARED => shared_bytes += share * sample.one_of(),
+                        image => bytes[image as usize] += share * sample.one_of(),
                     }
                 }
             }
             Ok(())
         })?;
-        let costs = images.iter().zip(bytes).map(|((image, versions), exclusive_bytes)| ImageCost {
-            image: image.to_string(),
-            versions: versions.len(),
+        let costs = images.into_iter().zip(bytes).map(|((image, versions), exclusive_bytes)| ImageCost {
+            image,
+            versions: versions.len() as u64,
             exclusive_bytes,
         });
-        Ok(costs.collect())
+        let (images, one_of) = (costs.collect(), sample.one_of());
+        Ok(ImageCosts { change, one_of, images, shared_bytes, trash: self.trash()? })
+    }
+
+    /// Returns the collected packs whose files are kept for now.
+    fn trash(&self) -> Result<PackCount> {
+        let mut trash = PackCount::default();
+        let packs = self.catalog()?.packs()?;
+        packs.iter().filter(|row| row.state == PackState::Dead).for_each(|row| trash.add(row.length));
+        Ok(trash)
     }
 
     /// Calls `visit` with the directory of each live pack: its frames, each with the ids of its blocks. A pack whose directory
@@ -77,13 +86,80 @@ impl Store {
         &self,
         visit: &mut dyn FnMut(Result<PackDirectory>) -> Result<()>,
     ) -> Result<()> {
-        let rows = self.catalog()?.packs()?;
+        let rows = self.catalog()?.packs()?.into_iter();
+        let live: BTreeSet<PackId> =
+            rows.filter(|row| row.state == PackState::Live).map(|row| row.id).collect();
         for (ordinal, pack) in self.0.packs.all().iter().enumerate() {
-            if rows.iter().any(|row| row.id == pack.id && row.state == PackState::Live) {
+            if live.contains(&pack.id) {
                 let file = self.0.packs.file(ordinal as u32);
                 visit(file.and_then(|file| read_directory(&*file, pack.id, self.id())))?;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::frame::{Compressor, FrameBuilder};
+    use platter_image::page::{Entry, State};
+    use platter_image::recipe::{CutPolicy, RecipeBuilder};
+    use platter_image::{Domain, Extent, FrameStore, Kind};
+    use platter_records::VersionRecord;
+
+    use super::*;
+    use crate::place::StorePlace;
+
+    /// Publishes a disk with a block of 512 bytes for each number.
+    fn publish(store: &Store, name: &str, numbers: std::ops::Range<u32>) {
+        let session = store.session().unwrap();
+        let mut compressor = Compressor::new(3).unwrap();
+        let length = 512 * u64::from(numbers.end - numbers.start);
+        let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+        let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
+        let mut recipe = RecipeBuilder::new(length, 512, policy, Domain::SHARED, pages);
+        let mut append = |kind, id, bytes: &[u8]| {
+            if session.lookup_and_pin(&id).unwrap().is_none() {
+                let mut frame = FrameBuilder::new(kind, Domain::SHARED, 1 << 10);
+                frame.push(id, bytes);
+                session.append(&frame.encode(&mut compressor).unwrap()).unwrap();
+            }
+        };
+        for (number, at) in numbers.zip(0..) {
+            let bytes = number.to_le_bytes().repeat(128);
+            let id = BlockId::of(Kind::Data, &bytes);
+            append(Kind::Data, id, &bytes);
+            let state = State::Data { block: id, offset: 0 };
+            recipe.push(Entry { extent: Extent::new(512 * at, 512), state }).unwrap();
+        }
+        let (score, pages) = recipe.finish().unwrap();
+        pages.iter().for_each(|(id, bytes)| append(Kind::Page, *id, bytes));
+        let mut draft = VersionRecord::draft(name.parse().unwrap(), score, 1);
+        draft.disk_length = length;
+        session.publish(draft).unwrap();
+    }
+
+    /// Two images with 1,500 blocks of their own, and 500 that both need.
+    #[test]
+    fn a_sample_estimates_what_each_image_costs() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path());
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        publish(&store, "a", 0..2000);
+        publish(&store, "b", 1500..3500);
+        let all = store.image_costs().unwrap();
+        assert_eq!((all.one_of, all.change, all.images.len()), (1, store.last_change().unwrap(), 2));
+        let near =
+            |found: u64, expected: u64, percent: u64| found.abs_diff(expected) * 100 <= expected * percent;
+        let (own, shared) = (all.images[0].exclusive_bytes, all.shared_bytes);
+        assert!(near(own, all.images[1].exclusive_bytes, 2), "{all:?}");
+        // Pages, too, are needed by one image only.
+        assert!(own > 3 * shared && shared > 0, "{all:?}");
+        let some = store.image_costs_of(Sample::of(store.blocks(), 1000)).unwrap();
+        assert_eq!(some.one_of, 4);
+        assert!(some.images.iter().all(|image| near(image.exclusive_bytes, own, 60)), "{some:?} {all:?}");
+        assert_ne!(some.images, all.images);
+        assert!(near(some.shared_bytes, shared, 35), "{some:?} {all:?}");
     }
 }

@@ -16,6 +16,28 @@ const DEDUPLICATED_MIN: usize = 1 << 20;
 /// many. The index does not.
 const LIVE_MAX: usize = 1 << 28;
 
+/// Which blocks are counted: those whose hashes end in so many zero bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample(u32);
+
+impl Sample {
+    /// A sample of about at most `counted_max` of that many blocks.
+    pub(super) fn of(blocks: usize, counted_max: usize) -> Self {
+        let parts = blocks.div_ceil(counted_max).max(1);
+        Self(parts.next_power_of_two().trailing_zeros().min(32))
+    }
+
+    /// One of so many blocks is counted.
+    pub(super) fn one_of(self) -> u64 {
+        1 << self.0
+    }
+
+    pub(super) fn has(self, id: &BlockId) -> bool {
+        let last = id.0.last_chunk().map_or(0, |last| u64::from_be_bytes(*last));
+        last.is_multiple_of(self.one_of())
+    }
+}
+
 /// A growing set of ids.
 #[derive(Debug, Default)]
 struct Ids {
@@ -69,6 +91,8 @@ pub(super) struct Marking<'a> {
     scores: BTreeSet<Score>,
     /// Version records and boot sets.
     objects: BTreeSet<BlockId>,
+    /// The blocks that are marked. All, if something depends on it.
+    sample: Sample,
 }
 
 /// The roots that were marked.
@@ -107,7 +131,13 @@ impl<'a> Marking<'a> {
             pages: HashSet::new(),
             scores: BTreeSet::new(),
             objects: BTreeSet::new(),
+            sample: Sample::default(),
         }
+    }
+
+    /// A marking of some blocks, for counting them.
+    pub(super) fn sampled(store: &'a Store, sample: Sample) -> Self {
+        Self { sample, ..Self::new(store) }
     }
 
     /// As [`Marking::new`], with memory for all blocks of the store, which is allocated once instead of copied as it grows.
@@ -195,6 +225,9 @@ impl<'a> Marking<'a> {
 
     /// Marks one block. It must be in a pack that stays: in doubt, nothing is collected.
     fn block(&mut self, id: BlockId) -> Result<()> {
+        if !self.sample.has(&id) {
+            return Ok(());
+        }
         if !self.is_kept(&id)? {
             return Err(Error::corrupt(format!(
                 "block {id} is needed but not in the store, so nothing is collected: `platter check` names the versions \

@@ -27,5 +27,4 @@ mod roots;
 mod run;
 mod survey;
 
-pub use exclusive::ImageCost;
 pub(crate) use mark::can_be_marked;

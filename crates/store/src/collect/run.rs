@@ -1,4 +1,5 @@
-//! One collection, step by step.
+//! One collection, step by step. Before it gives up packs or deletes files, the set sums of all packs must be right
+//! (`catalog/audit`).
 
 use std::collections::BTreeSet;
 
@@ -157,6 +158,7 @@ impl Run<'_> {
                 self.empty_trash()?;
                 self.delete_copies()?;
             }
+            self.audit()?;
             let Some(condemned) = self.condemn(&covered, &survey, &chosen)? else { continue };
             let dead = self.give_up(&condemned)?;
             if is_first {
@@ -289,6 +291,7 @@ impl Run<'_> {
     /// Deletes the files of packs that died long enough ago.
     fn empty_trash(&mut self) -> Result<()> {
         let (store, place) = (self.store, self.store.place());
+        self.audit()?;
         let latest = self.request.now_unix_ms.saturating_sub(self.request.keep_trash_ms);
         let packs = self.writer.catalog().packs()?;
         // After a failed sync of its directory and a power failure, a deleted file can be there again.
@@ -330,6 +333,12 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Compares the packs with the sums of what was added and collected.
+    fn audit(&self) -> Result<()> {
+        let contradiction = self.writer.catalog().contradiction_of_packs()?;
+        contradiction.map_or(Ok(()), |what| Err(Error::corrupt(what)))
     }
 
     /// Deletes packs that an interrupted compaction left: no version refers to them, and other packs have all of their blocks.

@@ -16,12 +16,15 @@ const AGAIN_MS_MAX = 5000;
 const LOOK_MS = 5000;
 const LOOK_AT_CAST_MS = 1000;
 const EVENTS_MAX = 100;
+/** Timeout of counting what each image costs: the origin walks all recipes. */
+const COUNT_MS_MAX = 600000;
 
 /** The parts of the data and their paths; an origin may lack some of them. */
 const PARTS = {
 	store: "/api/v1/store",
 	images: "/api/v1/images",
 	growth: "/api/v1/growth",
+	costs: "/api/v1/costs",
 	nodes: "/api/v1/nodes",
 	disks: "/api/v1/disks",
 	casts: "/api/v1/casts",
@@ -29,9 +32,9 @@ const PARTS = {
 };
 /** The parts that an event changes. */
 const CHANGES = {
-	version: ["store", "images", "growth", "hoard"],
-	forget: ["store", "images", "growth", "hoard"],
-	rename: ["images", "growth", "hoard"],
+	version: ["store", "images", "growth", "costs", "hoard"],
+	forget: ["store", "images", "growth", "costs", "hoard"],
+	rename: ["images", "growth", "costs", "hoard"],
 	"edit-lock": ["disks"],
 	cast: ["casts"],
 	hoard: ["hoard", "nodes"],
@@ -39,7 +42,7 @@ const CHANGES = {
 };
 /** The parts that each section needs. Without the first part the section cannot be shown. */
 const MADE_OF = {
-	catalog: ["images", "growth"],
+	catalog: ["images", "growth", "costs"],
 	growth: ["growth"],
 	nodes: ["nodes", "hoard"],
 	disks: ["disks", "nodes"],
@@ -58,6 +61,8 @@ let seesAll = false;
 let lastId = "";
 let gathering = 0;
 let reading = false;
+/** Whether the origin counts what each image costs, and why it did not. */
+const counting = { now: false, why: "" };
 /** The image whose versions are shown. */
 let opened = "";
 /** Aborts all requests under this token; null while there is no token. */
@@ -117,7 +122,10 @@ function contentsOf(id) {
 	const said = (part) => known.get(part)?.means ?? null;
 	switch (id) {
 		case "catalog":
-			return sections.catalog(said("images"), said("growth"), byId("filter").value.trim(), openVersions);
+			return [
+				...sections.catalog(said("images"), said("growth"), said("costs"), byId("filter").value.trim(), openVersions),
+				...sections.costs(said("costs"), counting, countCosts),
+			];
 		case "growth":
 			return sections.growth(said("growth"), bodyOf("growth").clientWidth);
 		case "nodes":
@@ -148,7 +156,7 @@ async function meaningOf(part) {
 		return null;
 	}
 	// Without a request, because the refused ones would appear as errors.
-	return part === "nodes" && !seesAll ? { isHidden: true } : read(PARTS[part]);
+	return (part === "nodes" || part === "costs") && !seesAll ? { isHidden: true } : read(PARTS[part]);
 }
 
 /** Reads a part. Returns whether it has changed. */
@@ -241,6 +249,26 @@ async function openVersions(image) {
 	opened = image;
 	await showVersions().catch(() => {});
 	byId("versions-title")?.focus();
+}
+
+/** Lets the origin count what each image costs. */
+async function countCosts() {
+	const asked = following;
+	Object.assign(counting, { now: true, why: "" });
+	show("catalog");
+	try {
+		await read(`${PARTS.costs}?count=true`, COUNT_MS_MAX);
+	} catch (error) {
+		if (error instanceof AccessError && asked === following) {
+			leave(`The origin does not know this token: ${error.message}.`);
+		}
+		counting.why = error.message;
+	}
+	counting.now = false;
+	if (asked === following && asked !== null) {
+		show("catalog");
+		gather(["costs", "store"]);
+	}
 }
 
 function closeVersions() {

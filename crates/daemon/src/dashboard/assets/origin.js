@@ -47,8 +47,8 @@ async function checked(response) {
 }
 
 /** Requests a path. Returns the JSON reply. */
-export async function read(path) {
-	const response = await ask(path, {}, AbortSignal.timeout(ANSWER_MS_MAX));
+export async function read(path, answerMsMax = ANSWER_MS_MAX) {
+	const response = await ask(path, {}, AbortSignal.timeout(answerMsMax));
 	return (await checked(response)).json();
 }
 

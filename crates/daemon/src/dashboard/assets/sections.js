@@ -51,7 +51,8 @@ const SIZES = [
 ];
 
 /** The newest version of every image. `open` is called with the name of the image whose versions are to be shown. */
-export function catalog(images, growth, wanted, open) {
+export function catalog(images, growth, costsFacts, wanted, open) {
+	const only = new Map((costsFacts?.costs?.images ?? []).map((it) => [it.image, it.exclusive_bytes]));
 	const sums = new Map((growth?.images ?? []).map((it) => [it.image, it]));
 	const shown = images.filter((it) => it.image.includes(wanted));
 	if (images.length === 0) {
@@ -65,9 +66,30 @@ export function catalog(images, growth, wanted, open) {
 		{ title: "Version", kind: "number", cell: (it) => number(it.number) },
 		{ title: "Versions", kind: "number", cell: (it) => number(sums.get(it.image)?.versions ?? "") },
 		...SIZES,
+		...(only.size > 0 ? [{ title: "Only here", kind: "number", cell: (it) => sizeIfKnown(only.get(it.image)) }] : []),
 		{ title: "Note", cell: (it) => it.notes },
 	];
 	return [table("catalog-table", "Images with their newest versions", columns, shown)];
+}
+
+/** When it was counted what each image costs, and a button that calls `count`. Nothing for tokens that do not see it. */
+export function costs(facts, counting, count) {
+	if (facts === null || facts.isHidden) {
+		return [];
+	}
+	const known = facts.costs;
+	const isCurrent = known?.change === facts.last_change;
+	const estimate = known?.one_of > 1 ? ` Estimated from one of ${known.one_of} blocks.` : "";
+	const said = known
+		? `Only here: what forgetting an image would free, as of change ${known.change}${isCurrent ? "" : ", before later changes"}. ` +
+			`In several images: ${bytes(known.shared_bytes)}. Trash: ${bytes(known.trash.bytes)}.${estimate}`
+		: "What forgetting each image would free was not counted since the origin started.";
+	const button = element("button", { type: "button", "data-focus": "count costs" }, known ? "Count again" : "Count it");
+	button.addEventListener("click", count);
+	return [
+		element("p", { id: "costs", class: "quiet" }, said, " ", counting.now ? "The origin is counting." : isCurrent ? "" : button),
+		...(counting.why === "" ? [] : [element("p", { class: "bad" }, `It was not counted: ${counting.why}`)]),
+	];
 }
 
 function opener(image, open) {

@@ -9,6 +9,7 @@ use rusqlite::types::Value;
 use super::{ChangeLogContents, Entry};
 use crate::catalog::pack_row::PackRow;
 use crate::catalog::row::{Cell, RowChange};
+use crate::catalog::set_sums::{SET_SUMS, SetSums};
 use crate::catalog::table::{
     self, Digest, EDIT_LOCKS, FORMER, HOARD, HOARD_REVISIONS, IMAGES, LAST_EDIT_LOCK, META, PACKS, SEALED,
     Table, VERSIONS, is_hoard_key,
@@ -147,9 +148,26 @@ impl State {
         rows.filter_map(|row| PackRow::parse(&Self::values(row)).ok()).collect()
     }
 
-    /// Removes all packs.
+    /// Returns how its packs contradict its set sums. A state without sums cannot.
+    pub(crate) fn contradiction_of_packs(&self) -> Option<String> {
+        let sums = SetSums::from_text(&self.meta(SET_SUMS)?);
+        sums.map_or_else(|error| Some(error.with_causes()), |sums| sums.contradiction(&self.packs()))
+    }
+
+    fn meta(&self, key: &str) -> Option<String> {
+        let (place, _) = place_of(META.name)?;
+        match self.0.get(&(place, vec![Cell::Text(key.to_owned())]))?.get(1)? {
+            Cell::Text(value) => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    /// Removes all packs, and their set sums.
     pub(crate) fn drop_packs(&mut self) {
         self.drop_rows(PACKS.name);
+        if let Some((place, _)) = place_of(META.name) {
+            self.0.remove(&(place, vec![Cell::Text(SET_SUMS.to_owned())]));
+        }
     }
 
     fn drop_rows(&mut self, table: &str) {
