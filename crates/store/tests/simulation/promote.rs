@@ -9,7 +9,7 @@ use platter_store::{
 };
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
-use super::work::{Dice, Machine, add_disk, block, publish};
+use super::work::{Dice, Machine, add_disk, block, draft, publish};
 
 /// The blocks of all versions of these tests.
 const NUMBERS: std::ops::Range<u64> = 0..24;
@@ -71,8 +71,14 @@ fn promote(origin: &Machine, follower: &Machine, epoch: u64) -> Result<()> {
     let by = store.id().to_string();
     let promotion =
         Promotion { by: by.clone(), epoch, id: following.promotion.clone(), ..Promotion::default() };
+    // A session that is under way when the epoch is taken.
+    let late = former.session().ok();
+    let disk = late.as_ref().map(|session| add_disk(session, &[50, 51])).transpose()?;
     if let Some(replaced) = former.standing()?.replaced_by(&promotion)? {
         set(&former, replaced, Action::Replaced { epoch, by })?;
+    }
+    if let (Some(session), Some(disk)) = (late, disk) {
+        assert!(session.publish(draft("late", disk)?).is_err(), "a former origin has published");
     }
     follow(&former, &store)?;
     let standing = Standing::Origin {
