@@ -134,6 +134,7 @@ fn lookup_and_pin(
     let pack = found.into_iter().min_by_key(rank)?;
     match lookup(world.memory[pack]) {
         LookupAnswer::Pin => {}
+        LookupAnswer::Rescue if mutation == Some(Mutation::NoRescue) => {}
         LookupAnswer::Rescue => world.memory[pack] = PackState::Live,
         LookupAnswer::Missing if mutation == Some(Mutation::PinDead) => {}
         LookupAnswer::Missing => return None,
@@ -252,6 +253,8 @@ fn compact(world: &mut World, actor: usize, pack: usize, at: &mut Writing) -> bo
     match *at {
         Writing::Looking { .. } => {
             let is_readable = pack < world.packs && lookup(world.memory[pack]) != LookupAnswer::Missing;
+            // A damaged frame is not copied.
+            let is_readable = is_readable && world.rotten[pack] == 0;
             let own = if is_readable { world.add_pack(world.blocks[pack]) } else { None };
             *at = if own.is_some() { Writing::Committing { own } } else { Writing::Done };
         }
@@ -283,7 +286,8 @@ fn read(
         }
         Reading::Registering => {
             world.registered[reader] = *found;
-            *at = if is_late { Reading::Blocks(*found) } else { Reading::Confirming };
+            let is_confirmed = is_late || mutation == Some(Mutation::NoConfirmation);
+            *at = if is_confirmed { Reading::Blocks(*found) } else { Reading::Confirming };
         }
         Reading::Confirming => {
             *at = match world.versions.contains(found) {

@@ -3,7 +3,7 @@
 use platter_records::PackState;
 
 use super::world::{Mutation, NAMES, PACKS, READERS, Set, Violation, World, members};
-use crate::decide::{may_condemn, may_delete, may_die};
+use crate::decide::{LookupAnswer, lookup, may_condemn, may_delete, may_die};
 
 /// Versions in the catalog, and versions that readers registered.
 const ROOTS: usize = NAMES + READERS;
@@ -17,6 +17,10 @@ pub(super) struct Collector {
     live: Set,
     /// The packs to give up.
     batch: Set,
+    /// The versions when the packs were inspected, and the blocks of them that had a sound copy.
+    seen: [Set; NAMES],
+    inspected: Set,
+    is_proven: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,6 +28,8 @@ enum At {
     #[default]
     Snapshot,
     Choose,
+    /// Deletes what earlier collections gave up.
+    EmptyTrash,
     /// Memory changes under both locks.
     Condemn,
     /// The commit of the same step: lookups can come in between, commits of others cannot.
@@ -43,13 +49,13 @@ impl Collector {
 
     pub(super) fn step(&mut self, world: &mut World, mutation: Option<Mutation>) -> Result<bool, Violation> {
         match self.at {
-            At::Snapshot => {
-                self.marked = roots(world);
-                self.live = self.marked.iter().fold(0, |all, blocks| all | blocks);
-                self.at = At::Choose;
-            }
+            At::Snapshot => self.mark(world, mutation),
             At::Choose => {
                 self.choose(world);
+                self.at = At::EmptyTrash;
+            }
+            At::EmptyTrash => {
+                empty_trash(world);
                 self.at = At::Condemn;
             }
             At::Condemn => self.condemn(world, mutation),
@@ -61,28 +67,38 @@ impl Collector {
                 self.at = At::Inspect;
             }
             At::Inspect => {
-                inspect(world)?;
+                self.inspect(world, mutation)?;
                 if mutation == Some(Mutation::DeleteBeforeDead) {
                     world.files &= !self.batch;
                 }
                 self.at = At::Kill;
             }
-            At::Kill => self.kill(world, mutation),
+            At::Kill => self.kill(world, mutation)?,
             At::Delete => {
-                for pack in members(self.batch) {
-                    if !may_delete(world.rows[pack]) {
-                        continue;
-                    }
-                    world.files &= !(1 << pack);
-                    world.rows[pack] = PackState::Deleted;
-                    world.memory[pack] = PackState::Deleted;
-                    world.known &= !(1 << pack);
+                if mutation == Some(Mutation::DeleteUndead) {
+                    world.files &= !self.batch;
                 }
+                empty_trash(world);
                 self.at = At::Done;
             }
             At::Done => return Ok(true),
         }
         Ok(false)
+    }
+
+    /// In doubt nothing is collected: something that is needed is in no pack that stays.
+    fn mark(&mut self, world: &mut World, mutation: Option<Mutation>) {
+        if mutation == Some(Mutation::TrashBeforeMark) {
+            empty_trash(world);
+        }
+        self.marked = roots(world);
+        let needed = self.marked.iter().fold(0, |all, blocks| all | blocks);
+        let is_kept = |pack: &usize| {
+            world.rows[*pack] != PackState::Open && lookup(world.memory[*pack]) != LookupAnswer::Missing
+        };
+        let here = members(world.known).filter(is_kept).fold(0, |all, pack| all | world.blocks[pack]);
+        self.live = needed & !world.unmarked;
+        self.at = if needed & !here == 0 { At::Choose } else { At::Done };
     }
 
     /// Chooses what to give up, without a lock: packs whose live blocks are all in other packs that stay.
@@ -113,7 +129,8 @@ impl Collector {
             let are_copied =
                 needs & !world.copies_beside(batch) == 0 || mutation == Some(Mutation::NoCopyCheck);
             let is_pinned = world.is_pinned(pack) && mutation != Some(Mutation::CondemnPinned);
-            if may_condemn(world.memory[pack], is_pinned, are_copied) {
+            let is_forced = mutation == Some(Mutation::CondemnDead) && !is_pinned && are_copied;
+            if may_condemn(world.memory[pack], is_pinned, are_copied) || is_forced {
                 world.memory[pack] = PackState::Condemned;
             } else {
                 batch &= !(1 << pack);
@@ -135,28 +152,62 @@ impl Collector {
         self.at = At::CommitCondemned;
     }
 
-    fn kill(&mut self, world: &mut World, mutation: Option<Mutation>) {
+    /// The second proof: every block of every root has a sound copy in a live pack. Otherwise, nothing is given up.
+    fn inspect(&mut self, world: &mut World, mutation: Option<Mutation>) -> Result<(), Violation> {
+        let needed = world.versions.iter().fold(0, |all, blocks| all | blocks);
+        let held = world.registered.iter().fold(needed, |all, blocks| all | blocks);
+        let condemned = members(self.batch).fold(0, |all, pack| all | world.blocks[pack]);
+        let is_missing = needed & condemned & !world.copies_beside(0) != 0;
+        if is_missing && world.unmarked == 0 {
+            return Err(Violation("the inspector found that a condemned pack is needed".into()));
+        }
+        (self.seen, self.inspected) = (world.versions, needed & world.sound());
+        let live =
+            |pack: &usize| world.memory[*pack] == PackState::Live && world.rows[*pack] != PackState::Open;
+        let copies = members(world.known).filter(live).fold(0, |all, pack| {
+            let rotten = if mutation == Some(Mutation::TrustCopies) { 0 } else { world.rotten[pack] };
+            all | world.blocks[pack] & !rotten
+        });
+        // What condemning overlooks of readers is found here, too.
+        let is_left_out = matches!(mutation, Some(Mutation::NoInspection | Mutation::NoLateReaders));
+        self.is_proven = true;
+        if held & condemned & !copies != 0 && !is_left_out {
+            self.is_proven = false;
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, world: &mut World, mutation: Option<Mutation>) -> Result<(), Violation> {
         for pack in members(self.batch) {
-            let is_forced = mutation == Some(Mutation::KillPinned);
-            if may_die(world.memory[pack], world.is_pinned(pack)) || is_forced {
+            let is_forced = mutation == Some(Mutation::KillRescued) && !world.is_pinned(pack);
+            if self.is_proven && may_die(world.memory[pack], world.is_pinned(pack)) || is_forced {
                 world.memory[pack] = PackState::Dead;
                 world.rows[pack] = PackState::Dead;
-            } else if world.memory[pack] == PackState::Live {
+            } else if matches!(world.memory[pack], PackState::Live | PackState::Condemned) {
+                world.memory[pack] = PackState::Live;
                 world.rows[pack] = PackState::Live;
             }
         }
+        let same = world.versions.iter().filter(|blocks| self.seen.contains(blocks));
+        let needed = same.fold(0, |all, blocks| all | blocks);
+        if needed & self.inspected & !world.sound() != 0 {
+            return Err(Violation("the last sound copy of a block was given up".into()));
+        }
         self.at = At::Delete;
+        Ok(())
     }
 }
 
-/// The second proof: every block of every version has a copy in a live pack.
-fn inspect(world: &World) -> Result<(), Violation> {
-    let needed = world.versions.iter().fold(0, |all, blocks| all | blocks);
-    let here = world.copies_beside(0);
-    if needed & !here != 0 {
-        return Err(Violation(format!("the inspector found that {:#b} is needed", needed & !here)));
+/// Deletes the files of dead packs.
+fn empty_trash(world: &mut World) {
+    for pack in members(world.known) {
+        if may_delete(world.rows[pack]) {
+            world.files &= !(1 << pack);
+            world.rows[pack] = PackState::Deleted;
+            world.memory[pack] = PackState::Deleted;
+            world.known &= !(1 << pack);
+        }
     }
-    Ok(())
 }
 
 /// The versions that must not lose a block: those in the catalog, then those that readers registered.

@@ -3,11 +3,14 @@
 //! left; after each step, every block of every version must be in a pack that stays, and every reader must find its blocks.
 //!
 //! The decisions are the functions of [`super::decide`], which the store calls too. To show that the model can fail, each
-//! recheck is left out in turn ([`Mutation`]): schedules that break a promise are then found at once.
+//! recheck is left out in turn ([`Mutation`]): schedules that break a promise are then found at once. Some worlds start with an
+//! error that a recheck must stop: a marking that misses a block, a damaged copy, a block that only the trash has.
 
 mod actor;
 mod collector;
 mod world;
+
+use platter_records::PackState;
 
 use actor::{Actor, Cloning, Reading, Writing, step};
 use collector::Collector;
@@ -62,13 +65,45 @@ fn world(dice: &mut Dice) -> World {
     }));
     let pack = dice.below(packs.len());
     actors.push(Actor::Compactor { pack, at: Writing::Looking { left: 0, own: None } });
-    World::new(&packs, versions, actors, dice.below(2) as u8)
+    let mut world = World::new(&packs, versions, actors, dice.below(2) as u8);
+    match dice.below(8) {
+        0 => rot(&mut world, dice),
+        1 => misplace(&mut world, dice),
+        _ => {}
+    }
+    world
+}
+
+/// Damages one of several copies of a block. Nobody forgets or captures anything else: a new version may rely on what is damaged,
+/// which is no fault of a collector.
+fn rot(world: &mut World, dice: &mut Dice) {
+    let pack = dice.below(world.packs);
+    let elsewhere = world.copies_beside(1 << pack);
+    world.rotten[pack] = world.blocks[pack] & elsewhere;
+    world.actors.retain(|actor| {
+        !matches!(actor, Actor::Writer { .. } | Actor::Forgetter { .. } | Actor::Cloner { .. })
+    });
+}
+
+/// Moves a block that a version needs to a pack that is dead already.
+fn misplace(world: &mut World, dice: &mut Dice) {
+    let block = 1 << dice.below(3);
+    world.blocks.iter_mut().for_each(|blocks| *blocks &= !block);
+    let Some(pack) = world.add_pack(block) else { return };
+    (world.rows[pack], world.memory[pack]) = (PackState::Dead, PackState::Dead);
+    world.misplaced = block;
 }
 
 /// Runs the schedule of a seed.
 fn run(seed: u64, mutation: Option<Mutation>) -> Result<(), Violation> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 7);
     let mut world = world(&mut dice);
+    // The inspection has nothing to find while the marking is right.
+    if seed % 8 == 3 || mutation == Some(Mutation::NoInspection) {
+        world.unmarked = 1 << dice.below(3);
+        // The store has one collector at a time. Two that both err can give up both copies that they saw.
+        world.actors.remove(1);
+    }
     let mut idle = 0;
     for _ in 0..STEPS_MAX {
         if world.crashes_left > 0 && dice.below(40) == 0 {

@@ -24,8 +24,12 @@ pub(super) enum Mutation {
     NoDelta,
     /// Condemning does not check again that the other copies of live blocks are in live packs.
     NoCopyCheck,
-    /// Condemned packs become dead although they are pinned or were rescued.
-    KillPinned,
+    /// Condemning takes packs that are already dead.
+    CondemnDead,
+    /// Condemned packs become dead although they were rescued meanwhile.
+    KillRescued,
+    /// A lookup pins a condemned pack, but does not return it to live.
+    NoRescue,
     /// A lookup pins a dead pack.
     PinDead,
     /// A clone is published without looking whether its version still exists.
@@ -34,26 +38,43 @@ pub(super) enum Mutation {
     UnpinBeforeCommit,
     /// The files are deleted before the catalog says that they are dead.
     DeleteBeforeDead,
+    /// The files of all chosen packs are deleted, whatever the catalog says.
+    DeleteUndead,
+    /// The trash is emptied before the marking, which finds that something in it is needed.
+    TrashBeforeMark,
+    /// Nothing inspects the condemned packs. Shown with a marking that misses a block.
+    NoInspection,
+    /// The inspection does not read the other copies.
+    TrustCopies,
     /// Packs that an interrupted collection condemned become dead without being marked again.
     TrustOldCondemned,
     /// A reader looks for its version before it registers.
     RegisterLate,
-    /// Condemning does not look for readers that registered since the snapshot.
+    /// A reader does not look for its version after it registered.
+    NoConfirmation,
+    /// Condemning does not look for readers that registered since the snapshot, nor does the inspection.
     NoLateReaders,
 }
 
 impl Mutation {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::CondemnPinned,
         Self::NoDelta,
         Self::NoCopyCheck,
-        Self::KillPinned,
+        Self::CondemnDead,
+        Self::KillRescued,
+        Self::NoRescue,
         Self::PinDead,
         Self::CloneUnchecked,
         Self::UnpinBeforeCommit,
         Self::DeleteBeforeDead,
+        Self::DeleteUndead,
+        Self::TrashBeforeMark,
+        Self::NoInspection,
+        Self::TrustCopies,
         Self::TrustOldCondemned,
         Self::RegisterLate,
+        Self::NoConfirmation,
         Self::NoLateReaders,
     ];
 }
@@ -64,6 +85,12 @@ pub(super) struct World {
     pub(super) rows: [PackState; PACKS],
     /// The blocks of each pack.
     pub(super) blocks: [Set; PACKS],
+    /// The blocks of each pack that are damaged, which nobody has noticed.
+    pub(super) rotten: [Set; PACKS],
+    /// Blocks of versions that only a dead pack has, by an error of the past.
+    pub(super) misplaced: Set,
+    /// The marking of collectors has an error: it misses these blocks.
+    pub(super) unmarked: Set,
     /// The packs whose files exist, in place or in the trash.
     pub(super) files: Set,
     /// The blocks of each image's version; 0: there is none.
@@ -97,6 +124,9 @@ impl World {
         let mut world = Self {
             rows: [PackState::Open; PACKS],
             blocks: [0; PACKS],
+            rotten: [0; PACKS],
+            misplaced: 0,
+            unmarked: 0,
             files: 0,
             versions,
             registered: [0; READERS],
@@ -143,6 +173,15 @@ impl World {
         members(self.known).filter(live).fold(0, |all, pack| all | self.blocks[pack])
     }
 
+    /// The blocks of which a pack that stays has a sound copy.
+    pub(super) fn sound(&self) -> Set {
+        let stays = |pack: &usize| {
+            self.files & (1 << pack) != 0
+                && matches!(self.rows[*pack], PackState::Live | PackState::Condemned)
+        };
+        (0..self.packs).filter(stays).fold(0, |all, pack| all | self.blocks[pack] & !self.rotten[pack])
+    }
+
     /// The process dies and starts again: what was only in memory is gone. A version whose record was durable is completed.
     pub(super) fn crash(&mut self) {
         self.crashes_left -= 1;
@@ -168,7 +207,8 @@ impl World {
                 let holds = |pack: usize| {
                     self.blocks[pack] & (1 << block) != 0
                         && self.files & (1 << pack) != 0
-                        && matches!(self.rows[pack], PackState::Live | PackState::Condemned)
+                        && (matches!(self.rows[pack], PackState::Live | PackState::Condemned)
+                            || self.misplaced & (1 << block) != 0)
                 };
                 if !(0..self.packs).any(holds) {
                     return Err(Violation(format!("block {block} of a version is in no pack that stays")));

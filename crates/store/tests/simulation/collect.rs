@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Kind, Score};
+use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::{BlockId, Domain, ErrorKind, FrameSource, FrameStore, Kind, Score};
 use platter_records::{CollectReport, Follower};
 use platter_store::{CollectRequest, Store, Verdict};
+use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
 use super::work::{Dice, Machine, Model, add_disk, block, draft, publish, verify, work};
@@ -471,6 +473,84 @@ fn garbage(seed: u64) -> (Machine, Model) {
     store.forget(&name, None).unwrap();
     model.published.push((version, range(0, 25)));
     (machine, model)
+}
+
+/// While a collection runs, a second one is refused, and nothing is deleted twice.
+#[test]
+fn a_second_collection_at_once_is_refused() {
+    let machine = machine();
+    let store = Store::open_writer(&machine.place).unwrap();
+    let kept = publish(&store, "a", &range(0, 20)).unwrap();
+    publish(&store, "b", &range(20, 60)).unwrap();
+    store.forget(&"b".parse().unwrap(), None).unwrap();
+    let refused = std::cell::Cell::new(0);
+    let roots = || {
+        let error = collect(&store, AT_ONCE).unwrap_err();
+        assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("is under way"), "{error}");
+        refused.set(refused.get() + 1);
+        Ok(Vec::new())
+    };
+    let report = store.collect(&AT_ONCE, &roots, &mut |_| {}).unwrap();
+    assert!(refused.get() > 1 && report.failed.is_empty(), "{report:?}");
+    assert_eq!(report.deleted.packs, report.given_up.packs, "{report:?}");
+    assert_eq!(collect(&store, AT_ONCE).unwrap().deleted.packs, 0);
+    drop(store);
+    verify(&machine, &Model { published: vec![(kept, range(0, 20))], ..Model::default() }, "collected once");
+}
+
+/// Blocks that are several times in one pack and in many packs are collected and compacted like others.
+#[test]
+fn repeated_blocks_survive() {
+    let machine = machine();
+    let store = Store::open_writer(&machine.place).unwrap();
+    let repeat = |numbers: &[u64]| {
+        let session = store.session().unwrap();
+        for number in numbers.iter().chain(numbers) {
+            let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
+            frame.push(BlockId::of(Kind::Data, &block(*number)), &block(*number));
+            session.append(&frame.encode(&mut Compressor::new(1).unwrap()).unwrap()).unwrap();
+        }
+        session.keep().unwrap();
+    };
+    repeat(&range(0, 6));
+    publish(&store, "b", &range(0, 40)).unwrap();
+    repeat(&range(3, 9));
+    repeat(&range(0, 12));
+    let before = pack_bytes(&machine);
+    // Some blocks are only in packs that are hardly needed.
+    let numbers = [range(2, 11), range(30, 32)].concat();
+    let kept = publish(&store, "a", &numbers).unwrap();
+    store.forget(&"b".parse().unwrap(), None).unwrap();
+    let report = collect(&store, AT_ONCE).unwrap();
+    assert!(report.failed.is_empty() && report.deleted.packs > 0 && report.copied_bytes > 0, "{report:?}");
+    let after = pack_bytes(&machine);
+    assert!(after < before / 2, "{before} and {after} bytes");
+    for request in [NO_COPIES, AT_ONCE] {
+        assert!(collect(&store, request).unwrap().failed.is_empty());
+    }
+    drop(store);
+    verify(&machine, &Model { published: vec![(kept, numbers)], ..Model::default() }, "repeated");
+}
+
+/// A rebuilt store is collected and compacted like the one that it was.
+#[test]
+fn a_rebuilt_store_is_compacted() {
+    for lost in [&["catalog.sqlite", "catalog.sqlite-journal"][..], &["changes.log"], &[]] {
+        let (machine, model) = garbage(8);
+        for file in lost {
+            // SQLite does not always leave a journal.
+            let _ = machine.disk().remove(&machine.place.dir().join(file));
+        }
+        platter_store::rebuild(&machine.place).unwrap();
+        {
+            let store = Store::open_writer(&machine.place).unwrap();
+            let report = collect(&store, AT_ONCE).unwrap();
+            assert!(report.failed.is_empty() && report.copied_bytes > 0, "{lost:?}: {report:?}");
+            let again = collect(&store, CollectRequest { compact_percent: 50, ..AT_ONCE }).unwrap();
+            assert_eq!((again.given_up.packs, again.deleted.packs), (0, 0), "{lost:?}: {again:?}");
+        }
+        verify(&machine, &model, &format!("compacted after a rebuild, {lost:?} lost"));
+    }
 }
 
 /// Runs collections until one succeeds; the first one is interrupted at `call` and a second one at `again`.

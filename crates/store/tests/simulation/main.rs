@@ -13,6 +13,8 @@ mod forged;
 mod heal;
 mod heal_from;
 mod index;
+mod lending;
+mod promote;
 mod rebuild;
 mod replica;
 mod scrub;
