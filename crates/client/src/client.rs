@@ -29,6 +29,8 @@ const LIST_LENGTH_MAX: u64 = 64 << 20;
 const CONNECTIONS_KEPT: usize = 16;
 /// An idle connection that is older is not reused: the other side may be closing it.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(10);
+/// Said when the response to a change is missing.
+const MAY_BE_DONE: &str = "the change may still be carried out (`platter log NAME` tells)";
 /// Pause between two attempts: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -49,6 +51,8 @@ pub(super) struct Client {
 enum Contents<'a> {
     Nothing,
     Json(&'a [u8]),
+    /// A JSON object that asks for a change of the store's log.
+    Change(&'a [u8]),
     Bytes(&'a [u8]),
 }
 
@@ -134,6 +138,28 @@ impl Client {
         self.parsed(self.send(&Method::POST, path, Contents::Json(&body), None)?)
     }
 
+    /// As [`Client::post`], for changes that the log of the store shows.
+    ///
+    /// # Errors
+    /// As [`Client::get`]. If the response did not arrive, the error says that the change may still be carried out.
+    pub(super) fn change<T: DeserializeOwned>(&self, path: &str, object: &impl Serialize) -> Result<T> {
+        let body = to_json(object)?;
+        self.parsed(self.send(&Method::POST, path, Contents::Change(&body), None)?)
+    }
+
+    /// As [`Client::change`], for requests that take long.
+    ///
+    /// # Errors
+    /// As [`Client::change`].
+    pub(super) fn change_patiently<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        object: &impl Serialize,
+    ) -> Result<T> {
+        let body = to_json(object)?;
+        self.parsed(self.send(&Method::POST, path, Contents::Change(&body), Some(PUBLISH_TIME_MAX))?)
+    }
+
     /// As [`Client::post`], for requests that take long.
     ///
     /// # Errors
@@ -196,9 +222,9 @@ impl Client {
         }
         let sent = match contents {
             Contents::Nothing => self.agent.run(request.body(()).map_err(bug)?),
-            Contents::Json(bytes) | Contents::Bytes(bytes) => {
-                let is_json = matches!(contents, Contents::Json(_));
-                let media = if is_json { "application/json" } else { "application/octet-stream" };
+            Contents::Json(bytes) | Contents::Change(bytes) | Contents::Bytes(bytes) => {
+                let is_bytes = matches!(contents, Contents::Bytes(_));
+                let media = if is_bytes { "application/octet-stream" } else { "application/json" };
                 let request = request.header(header::CONTENT_TYPE, media).body(bytes).map_err(bug)?;
                 let request = match patience {
                     None => request,
@@ -212,7 +238,15 @@ impl Client {
                 self.agent.run(request)
             }
         };
-        sent.map_err(|error| self.failed(error))
+        sent.map_err(|error| {
+            // Errors of connecting are of another kind.
+            let may_have_arrived = matches!(error, ureq::Error::Timeout(_) | ureq::Error::Io(_));
+            let error = self.failed(error);
+            match contents {
+                Contents::Change(_) if may_have_arrived => error.within(MAY_BE_DONE),
+                _ => error,
+            }
+        })
     }
 
     /// Sends a request. Returns a successful response.
@@ -403,6 +437,34 @@ mod tests {
             let started = Instant::now();
             assert!(client.get::<Vec<u32>>("/api/v1/images").is_err());
             assert!(started.elapsed() < SILENCE_MAX * 5, "{:?} after {head:?}", started.elapsed());
+        }
+    }
+
+    /// A server that ends may have read a request.
+    #[test]
+    fn a_change_without_a_response_may_still_be_carried_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || {
+            // Closed at once, then never answered.
+            for _ in 0..2 {
+                let _ = listener.accept().unwrap().0.read(&mut [0; 4096]);
+            }
+            let (mut silent, _) = listener.accept().unwrap();
+            let _ = silent.read_to_end(&mut Vec::new());
+        });
+        let address = ServerAddress::Unix(path.clone());
+        let options = ServerOptions { address, token: None, trust: platter_transport::Trust::System };
+        let client = Client::open(&options).unwrap();
+        let change = || client.change::<u32>("/api/v1/rename", &0).unwrap_err();
+        let (read, closed, silent) = (client.get::<u32>("/").unwrap_err(), change(), change());
+        server.join().unwrap();
+        std::fs::remove_file(path).unwrap();
+        let stopped = change();
+        for (error, may_be_done) in [(read, false), (closed, true), (silent, true), (stopped, false)] {
+            assert_eq!(error.kind(), ErrorKind::Transient);
+            assert_eq!(error.with_causes().contains("may still be carried out"), may_be_done, "{error:?}");
         }
     }
 

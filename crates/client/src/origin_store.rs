@@ -312,7 +312,7 @@ impl OriginStore {
     /// As `Store::take_edit_lock`, and with `steal` as `Store::steal_edit_lock`.
     pub fn take_edit_lock(&self, image: &ImageName, holder: &str, steal: bool) -> Result<EditLock> {
         let request = TakeEditLockRequest { image: image.clone(), holder: holder.to_owned(), steal };
-        let edit_lock: EditLock = self.client.post("/api/v1/edit-locks", &request)?;
+        let edit_lock: EditLock = self.client.change("/api/v1/edit-locks", &request)?;
         if edit_lock.image == *image {
             Ok(edit_lock)
         } else {
@@ -343,7 +343,7 @@ impl OriginStore {
             tool_version: Some(tool_version.to_owned()),
         };
         let before = self.newest(to)?.map_or(0, |version| version.name.number);
-        let record: VersionRecord = match self.client.post("/api/v1/clone", &request) {
+        let record: VersionRecord = match self.client.change("/api/v1/clone", &request) {
             // Perhaps only the response was lost.
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let newest = self.newest_after_loss(to).ok().flatten();
@@ -365,14 +365,14 @@ impl OriginStore {
     /// As `Store::forget`.
     pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
         let request = ForgetRequest { image: image.clone(), number };
-        let answer: ForgetReport = self.client.post("/api/v1/forget", &request)?;
+        let answer: ForgetReport = self.client.change("/api/v1/forget", &request)?;
         Ok(answer.forgotten)
     }
 
     /// As `Store::protect`.
     pub fn protect(&self, image: &ImageName, number: Option<u64>, protect: bool) -> Result<Vec<VersionName>> {
         let request = ProtectRequest { image: image.clone(), number, protect };
-        let answer: ProtectReport = self.client.post("/api/v1/protect", &request)?;
+        let answer: ProtectReport = self.client.change("/api/v1/protect", &request)?;
         self.version_names(&answer.changed)
     }
 
@@ -390,7 +390,7 @@ impl OriginStore {
     /// As `Store::set_quota`.
     pub fn set_quota(&self, prefix: &ImageName, limit_bytes: Option<u64>) -> Result<Option<Quota>> {
         let request = SetQuotaRequest { prefix: prefix.clone(), limit_bytes };
-        let answer: SetQuotaReport = self.client.post("/api/v1/quotas", &request)?;
+        let answer: SetQuotaReport = self.client.change("/api/v1/quotas", &request)?;
         Ok(answer.before)
     }
 
@@ -416,7 +416,7 @@ impl OriginStore {
     /// As `Store::rename`. Returns the names before and after.
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
         let request = RenameRequest { from: from.clone(), to: to.clone() };
-        let answer: RenameReport = self.client.post("/api/v1/rename", &request)?;
+        let answer: RenameReport = self.client.change("/api/v1/rename", &request)?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
     }
 
@@ -424,7 +424,7 @@ impl OriginStore {
     pub fn sign(&self, name: &VersionName, signature: &Signature) -> Result<Version> {
         let (image, number) = (name.image.clone(), name.number);
         let request = SignRequest { image, number, signature: signature.clone() };
-        let record: VersionRecord = self.client.post("/api/v1/sign", &request)?;
+        let record: VersionRecord = self.client.change("/api/v1/sign", &request)?;
         version_of(&record)
     }
 

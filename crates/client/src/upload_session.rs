@@ -117,7 +117,7 @@ impl UploadSession {
             None => self.newest(record)?.map_or(0, |version| version.name.number),
         };
         let request = Publish { record, expect };
-        let published = self.client.post_patiently(&format!("{}/publish", self.path), &request);
+        let published = self.client.change_patiently(&format!("{}/publish", self.path), &request);
         let published: Result<Published> = self.noted(published);
         match published {
             Ok(published) => {
@@ -162,7 +162,7 @@ impl UploadSession {
     pub fn import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
         self.finish()?;
         let request = ImportRequest { record: record.clone(), restore, ask: false };
-        let imported = self.client.post_patiently(&format!("{}/import", self.path), &request);
+        let imported = self.client.change_patiently(&format!("{}/import", self.path), &request);
         let imported: ImportReply = self.noted(imported).inspect_err(|error| {
             if error.kind() == ErrorKind::Transient {
                 self.end();

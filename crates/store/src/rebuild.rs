@@ -54,7 +54,7 @@ pub struct RebuildReport {
     pub versions: Vec<VersionName>,
     /// Versions that the old catalog did not have; `None` if it could not be read.
     pub reappeared: Option<Vec<VersionName>>,
-    /// Versions that the old catalog had and the new one does not have.
+    /// Versions that the old catalog had and the new one does not have, not even as forgotten or renamed.
     pub lost: Vec<VersionName>,
     /// Edit locks that were held and are lost; `None` if unknown.
     pub edit_locks_lost: Option<Vec<EditLock>>,
@@ -427,6 +427,9 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         .old
         .is_sound
         .then(|| sources.old.state.versions().into_iter().map(|version| version.name).collect::<Vec<_>>());
+    // Forgotten or renamed since.
+    let former = opened.catalog()?.former()?.into_iter().map(|version| version.name);
+    let known: Vec<VersionName> = versions.iter().cloned().chain(former).collect();
     let kept = opened.edit_locks()?;
     let is_kept = |edit_lock: &EditLock| {
         kept.iter().any(|kept| kept.image == edit_lock.image && kept.number == edit_lock.number)
@@ -442,7 +445,7 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         packs: found.sealed.len(),
         packs_taken_over: opened.salvaged().map_or(0, |salvaged| salvaged.packs),
         reappeared: old.as_ref().map(|old| difference(&versions, old)),
-        lost: old.as_ref().map_or_else(Vec::new, |old| difference(old, &versions)),
+        lost: old.as_ref().map_or_else(Vec::new, |old| difference(old, &known)),
         versions,
         edit_locks_lost,
         boot_sets: opened.catalog()?.hoard_members()?.len(),

@@ -177,6 +177,29 @@ fn a_refused_rename_changes_nothing() {
     store.rename(&name("a"), &name("c")).unwrap();
 }
 
+/// The log is newer than the catalog: what it says was forgotten or renamed is not lost.
+#[test]
+fn a_rebuild_with_an_older_catalog_calls_nothing_lost_that_was_forgotten_or_renamed() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1);
+    publish(&store, "b", 2);
+    drop(store);
+    let catalog = place.dir().join("catalog.sqlite");
+    let older = fs::read(&catalog).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    store.rename(&name("a"), &name("c")).unwrap();
+    store.forget(&name("b"), None).unwrap();
+    drop(store);
+    fs::write(&catalog, older).unwrap();
+    for end in ["wal", "shm"] {
+        let _ = fs::remove_file(place.dir().join(format!("catalog.sqlite-{end}")));
+    }
+    let report = rebuild(&place).unwrap();
+    let found: Vec<String> = report.versions.iter().map(ToString::to_string).collect();
+    assert_eq!((found, &report.lost), (vec!["c@1".to_owned()], &Vec::new()), "{report:?}");
+    assert_eq!(report.reappeared, Some(vec![VersionName { image: name("c"), number: 1 }]));
+}
+
 /// An image can return to its first name, and no number is ever used for two disks.
 #[test]
 fn names_can_be_reused_but_numbers_cannot() {
