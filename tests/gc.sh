@@ -8,9 +8,11 @@ case ${PLATTER_SIZE:-quick} in full) cycles=200 versions=16 ;; *) cycles=12 vers
 
 SERVER=
 READER=
+UNDELETABLE=
 suite_cleanup() {
 	local pid
 	for pid in $SERVER $READER $ORIGIN; do kill -9 "$pid" 2>/dev/null; done
+	[ -z "$UNDELETABLE" ] || chattr -i "$UNDELETABLE"
 }
 
 uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
@@ -227,6 +229,35 @@ check "collections in intervals wait for confirmation, and say so" until_true 30
 check "a confirmed one" afar gc --yes
 check "ends that" needs_confirmation 0
 stop_origin TERM
+STORE=$WORK/store
+
+# A pack of the trash that cannot be deleted, not even by root.
+STORE=$WORK/undeletable
+platter init >/dev/null
+next_disk undeletable
+platter capture "$WORK/disk-undeletable" lab/undeletable >/dev/null
+platter forget lab/undeletable --all >/dev/null
+platter gc --yes >/dev/null
+UNDELETABLE=$(find "$STORE/packs" -name '*.pack' | head -n 1)
+failures() { curl -s --unix-socket "$SOCKET" http://platter/metrics | sed -n 's/^platter_collections_failed_total //p'; }
+if [ "$(id -u)" = 0 ] && chattr +i "$UNDELETABLE"; then
+	check_exit "$EXIT_FAILED" "a collection that cannot delete a pack fails" platter gc --keep-trash 0 --yes
+	check_said "and names it" "FAILED .*${UNDELETABLE##*/}"
+	check "an origin has it in its trash" start_origin
+	check "before its collections, none has failed" test "$(failures)" = 0
+	check_exit "$EXIT_FAILED" "its collection fails, too" afar gc --keep-trash 0 --yes
+	check_said "and names the pack" "FAILED .*${UNDELETABLE##*/}"
+	check "it counts that" test "$(failures)" = 1
+	chattr -i "$UNDELETABLE"
+	check "then the pack can be deleted" afar gc --keep-trash 0 --yes
+	check "and is" test ! -e "$UNDELETABLE"
+	check "which is no failure" test "$(failures)" = 1
+	stop_origin TERM
+	check "the store checks clean after that" platter check --read-data
+else
+	skip "a file that cannot be deleted needs root and chattr +i"
+fi
+UNDELETABLE=
 STORE=$WORK/store
 
 # SIGKILL at random moments: nothing is lost, and the next run frees what the killed ones did not.
