@@ -139,9 +139,14 @@ collects() {
 		done
 		check "$name: version $version is captured" platter capture "$WORK/changing" changing
 	done
+	check "$name: one version is protected" platter protect changing@1
+	check "$name: and the image locked" platter lock take changing
 	dd if=/dev/zero of="$MNT/ballast" bs=1M status=none 2>/dev/null || true
 	dd if=/dev/zero of="$MNT/ballast" bs=512 oflag=append conv=notrunc status=none 2>/dev/null || true
 	check "$name: nothing is free" test "$(df --output=avail "$MNT" | tail -n 1)" -le 4
+	check "$name: protection ends" platter unprotect changing@1
+	check "$name: the lock is stolen" platter lock steal changing
+	check "$name: and released" platter lock release changing
 	check "$name: three versions are forgotten" platter forget changing --keep-last 1
 	check "$name: gc succeeds" platter gc --yes --keep-trash 0
 	check "$name: and freed space" test "$(df -k --output=avail "$MNT" | tail -n 1)" -gt 4000

@@ -98,6 +98,10 @@ check "quota, too" platter quota set lab 1T
 check "gc, too" platter gc --keep-trash 0 --yes
 check "a server of another store at that socket gets nothing" another_store
 check_exit "$EXIT_FAILED" "with --retry-lock, a command waits" platter --retry-lock 1s rename lab/disk-1 lab/other
+check_said "and says that it can go through the server" '--retry-lock TIME; .*--server'
+check_exit "$EXIT_FAILED" "what an origin does not do waits, too" platter --retry-lock 1s discard-interrupted
+check_said "and says how to wait longer" '--retry-lock TIME'
+check "but not that it could go through the server" sh -c '! grep -q -- --server "$1"' - "$LOG"
 check "all of them did so while the origin was writing" is_held
 kill -CONT "$SLOW"
 check "the slow client finishes" wait "$SLOW"

@@ -34,12 +34,36 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
             ));
         }
         let place = StorePlace::on_system(dir).with_actor(local_actor()).with_lock_wait(arguments.retry_lock);
+        let place = place.with_lock_advice(lock_advice(&arguments.command));
         return Ok(place.with_index_memory(u64::from(arguments.index_memory) << 20).into());
     };
     if arguments.retry_lock.is_some() {
         return Err(Error::refused("--retry-lock: an origin waits for the lock of its store by itself"));
     }
     Ok(server_at(&address, server)?.into())
+}
+
+/// What helps a command whose store is being written, besides waiting.
+fn lock_advice(command: &Command) -> &'static str {
+    match command {
+        // They refuse --retry-lock.
+        Command::Serve(_) | Command::Node(_) => "",
+        // An origin does the same for them.
+        Command::Capture(_)
+        | Command::Clone(_)
+        | Command::Rename(_)
+        | Command::Protect(_)
+        | Command::Unprotect(_)
+        | Command::Quota(_)
+        | Command::Forget(_)
+        | Command::Sign(_)
+        | Command::Lock(_)
+        | Command::Pull(_)
+        | Command::Gc(_) => {
+            ", or repeat the command with --retry-lock TIME; if it is a server, name its address with --server"
+        }
+        _ => ", or repeat the command with --retry-lock TIME",
+    }
 }
 
 /// The origin at an address, with the token and the trust that the arguments name.

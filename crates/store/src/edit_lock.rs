@@ -60,7 +60,7 @@ impl Store {
     /// As [`Store::take_edit_lock`], except that a held edit lock is no error.
     pub fn steal_edit_lock(&self, image: &ImageName, holder: &str, time_unix_ms: i64) -> Result<EditLock> {
         check_text("holder", holder, 1, HOLDER_LENGTH_MAX)?;
-        self.change_catalog(|change| change.grant_edit_lock(image, holder, time_unix_ms))
+        self.change_catalog_on_full_disk(|change| change.grant_edit_lock(image, holder, time_unix_ms))
     }
 
     /// Records which overlay holds the edits. The overlay's name contains the edit lock's number, so it is set after taking the
@@ -71,7 +71,7 @@ impl Store {
     /// [`Store::take_edit_lock`].
     pub fn set_overlay(&self, edit_lock: &EditLock, overlay: &str) -> Result<EditLock> {
         check_text("overlay", overlay, 0, OVERLAY_LENGTH_MAX)?;
-        self.change_held(edit_lock, |change| {
+        self.change_held(edit_lock, false, |change| {
             change.set_overlay(&edit_lock.image, overlay)?;
             change.does(Action::SetOverlay { image: edit_lock.image.clone(), lock: edit_lock.number });
             Ok(EditLock { overlay: overlay.to_owned(), ..edit_lock.clone() })
@@ -83,7 +83,7 @@ impl Store {
     /// # Errors
     /// `Refused` when the edit lock is no longer current; `Transient`, `Io` as [`Store::take_edit_lock`].
     pub fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
-        self.change_held(edit_lock, |change| {
+        self.change_held(edit_lock, true, |change| {
             change.does(Action::ReleaseLock { image: edit_lock.image.clone(), lock: edit_lock.number });
             change.remove_edit_lock(&edit_lock.image)
         })
@@ -99,13 +99,14 @@ impl Store {
         edit_lock_refusal(image, number, held.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Runs `change` if `edit_lock` is still the image's current edit lock.
+    /// Runs `change` if `edit_lock` is still the image's current edit lock, `on_full_disk` with the space of the reserve.
     fn change_held<T>(
         &self,
         edit_lock: &EditLock,
+        on_full_disk: bool,
         change: impl FnOnce(&mut Change<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.change_catalog(|catalog| {
+        self.change_names(on_full_disk, |catalog| {
             let held = catalog.edit_lock(&edit_lock.image)?;
             match edit_lock_refusal(&edit_lock.image, Some(edit_lock.number), held.as_ref()) {
                 Some(refusal) => Ok(Err(refusal)),
@@ -124,7 +125,7 @@ impl Store {
     }
 
     /// As [`Store::change_catalog`], with the space of the reserve if the disk is full. Only for changes after which a collection
-    /// can free space.
+    /// can free space, or versions can be forgotten.
     pub(crate) fn change_catalog_on_full_disk<T>(
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
@@ -132,7 +133,8 @@ impl Store {
         self.change_names(true, change)
     }
 
-    fn change_names<T>(
+    /// As [`Store::change_catalog`]; with `frees_space`, as [`Store::change_catalog_on_full_disk`].
+    pub(crate) fn change_names<T>(
         &self,
         frees_space: bool,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,

@@ -37,6 +37,7 @@ pub struct StorePlace {
     pack_length_target: u64,
     index_limits: IndexLimits,
     lock_wait: Option<Duration>,
+    lock_advice: &'static str,
     long_log: u64,
     catalog: CatalogFiles,
     actor: Arc<Actor>,
@@ -127,6 +128,7 @@ impl StorePlace {
             pack_length_target: PACK_LENGTH_TARGET,
             index_limits,
             lock_wait: None,
+            lock_advice: "",
             long_log: LONG_LOG,
             catalog,
             actor,
@@ -187,6 +189,17 @@ impl StorePlace {
     /// How long to wait for another process that writes the store, if that was set.
     pub fn lock_wait(&self) -> Option<Duration> {
         self.lock_wait
+    }
+
+    /// Ends the message that another process writes the store: what else than waiting helps.
+    #[must_use]
+    pub fn with_lock_advice(mut self, advice: &'static str) -> Self {
+        self.lock_advice = advice;
+        self
+    }
+
+    pub(crate) fn lock_advice(&self) -> &'static str {
+        self.lock_advice
     }
 
     /// Whether a process holds the writer lock now; false if that cannot be found out.

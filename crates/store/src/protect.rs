@@ -13,7 +13,7 @@ impl Store {
     /// `Missing` when there is no such version; `Transient` when another process holds the writer's lock for more than a few
     /// seconds; `Io`.
     pub fn protect(&self, image: &ImageName, number: Option<u64>, protect: bool) -> Result<Vec<VersionName>> {
-        self.change_catalog(|change| {
+        self.change_names(!protect, |change| {
             let mut versions: Vec<Version> = change.versions_below(image)?;
             versions.retain(|version| version.name.image == *image);
             versions.retain(|version| number.is_none_or(|number| version.name.number == number));

@@ -718,12 +718,13 @@ pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
     }
     let Some(lock) = taken else {
         return Err(Error::transient(format!(
-            "{} is being written by {}: wait for it to finish, or repeat the command with --retry-lock TIME; if it is a server, use --server unix:{}/serve.sock",
+            "{} is being written by {}: wait for it to finish{}",
             place.dir().display(),
             lock_holder(place),
-            place.dir().display()
+            place.lock_advice()
         )));
     };
+    refuse_shared(place)?;
     // Always as long, so that the file is not truncated: ext4 then begins to write it to the device when it is closed.
     let text = format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1);
     match lock.write_all_at(text.as_bytes(), 0) {
@@ -732,6 +733,20 @@ pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
         written => written.context(|| format!("writing {}", path.display()))?,
     }
     Ok(lock)
+}
+
+/// Refuses to write a store that shares its catalog or log with a copy by hard links: each would list packs that only the other has.
+fn refuse_shared(place: &StorePlace) -> Result<()> {
+    for path in [place.catalog(), place.change_log()] {
+        if place.vfs().links(&path).is_ok_and(|links| links > 1) {
+            return Err(Error::refused(format!(
+                "{path} has several names: this store was copied with hard links, and a change would damage the copy; remove the copy, \
+                 or give each its own file: cp -p {path} {path}.own && mv {path}.own {path}",
+                path = path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn lock_holder(place: &StorePlace) -> String {

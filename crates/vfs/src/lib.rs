@@ -153,6 +153,15 @@ pub trait Vfs: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Returns how many names a file has, in all directories.
+    ///
+    /// # Errors
+    /// System errors.
+    fn links(&self, path: &Path) -> io::Result<u64> {
+        let _ = path;
+        Ok(1)
+    }
+
     /// Returns where a directory is; `None` if that is unknown. A copy of it, or the directory after it was moved, is elsewhere.
     ///
     /// # Errors

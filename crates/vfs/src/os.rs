@@ -96,6 +96,10 @@ impl Vfs for OsVfs {
         path.metadata().map(|metadata| Some((metadata.dev(), metadata.ino())))
     }
 
+    fn links(&self, path: &Path) -> io::Result<u64> {
+        path.metadata().map(|metadata| metadata.nlink())
+    }
+
     fn location(&self, dir: &Path) -> io::Result<Option<Location>> {
         let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default().trim().to_owned();
         let path = dir.canonicalize()?.to_string_lossy().into_owned();
