@@ -108,6 +108,12 @@ SOUND=$STORE
 STORE=$WORK/aside
 healed "an origin" "unix:$SOCKET"
 rm -rf "$STORE"
+cp -a "$WORK/sound" "$STORE"
+find "$STORE/packs" -name '*.pack' -delete
+check "a store without packs is healed from an origin, pages too" platter heal --from "unix:$SOCKET"
+check_said "and is whole again" 'whole again: .*lab/image@1'
+for n in 1 2 3; do check "version $n reads back" equal "lab/image@$n"; done
+rm -rf "$STORE"
 cp -a "$WORK/damaged" "$STORE"
 healed "the cache of a node" "$WORK/cache"
 STORE=$SOUND

@@ -88,6 +88,10 @@ impl OtherStore {
         let store = &self.store;
         let source =
             self.sources.entry(score).or_insert_with(|| store.source(score, SourceOptions::default()));
+        // Over the network a lease asks for data blocks only.
+        if kind == Kind::Page {
+            return source.page(id).map(Some);
+        }
         let Some(lease) = source.lease(id)? else { return Ok(None) };
         let mut stored = Vec::new();
         source.read_leased(&lease, &mut stored)?;
