@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::config::Config;
 use ureq::http::{self, Method, StatusCode, header};
-use ureq::{Agent, Body};
+use ureq::{Agent, AsSendBody, Body};
 
 use super::address::{ServerAddress, ServerOptions};
 use super::connection::{NoResolver, OriginConnector};
@@ -221,21 +221,11 @@ impl Client {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let sent = match contents {
-            Contents::Nothing => self.agent.run(request.body(()).map_err(bug)?),
+            Contents::Nothing => self.run(request.body(()).map_err(bug)?, patience),
             Contents::Json(bytes) | Contents::Change(bytes) | Contents::Bytes(bytes) => {
                 let is_bytes = matches!(contents, Contents::Bytes(_));
                 let media = if is_bytes { "application/octet-stream" } else { "application/json" };
-                let request = request.header(header::CONTENT_TYPE, media).body(bytes).map_err(bug)?;
-                let request = match patience {
-                    None => request,
-                    Some(patience) => self
-                        .agent
-                        .configure_request(request)
-                        .timeout_per_read(Some(patience))
-                        .timeout_recv_response(Some(patience))
-                        .build(),
-                };
-                self.agent.run(request)
+                self.run(request.header(header::CONTENT_TYPE, media).body(bytes).map_err(bug)?, patience)
             }
         };
         sent.map_err(|error| {
@@ -247,6 +237,17 @@ impl Client {
                 _ => error,
             }
         })
+    }
+
+    /// Runs a request, and waits so long for its response.
+    fn run(
+        &self,
+        request: http::Request<impl AsSendBody>,
+        patience: Option<Duration>,
+    ) -> std::result::Result<http::Response<Body>, ureq::Error> {
+        let Some(patience) = patience else { return self.agent.run(request) };
+        let request = self.agent.configure_request(request);
+        self.agent.run(request.timeout_per_read(Some(patience)).timeout_recv_response(Some(patience)).build())
     }
 
     /// Sends a request. Returns a successful response.

@@ -125,7 +125,7 @@ impl Store {
     }
 
     /// As [`Store::change_catalog`], with the space of the reserve if the disk is full. Only for changes after which a collection
-    /// can free space, or versions can be forgotten.
+    /// can free space, or after which versions can be forgotten.
     pub(crate) fn change_catalog_on_full_disk<T>(
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,

@@ -66,7 +66,7 @@ pub(crate) fn note(place: &StorePlace) {
     }
 }
 
-pub(crate) fn read(place: &StorePlace) -> Option<Home> {
+fn read(place: &StorePlace) -> Option<Home> {
     let bytes = read_whole(place.vfs(), &place.dir().join(FILE), FILE_LENGTH_MAX).ok()??;
     serde_json::from_slice(&bytes).ok()
 }

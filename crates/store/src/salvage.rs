@@ -24,7 +24,6 @@ use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{Change, PackRow, PackState, PackedChanges};
 use crate::check::Severity;
-use crate::home;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
@@ -201,26 +200,14 @@ pub(crate) fn newer_in(
         return Ok(Some((Severity::Damage, older(pack, change, head))));
     }
     let mut names = found.records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name());
-    let any = names.clone().next();
     let newer = names.find(|name| name.number > last.get(&name.image).copied().unwrap_or(0));
-    let what = match (newer, any) {
-        (Some(version), _) => format!(
+    Ok(newer.map(|version| {
+        let what = format!(
             "not in the catalog, but it has {version}: if no command is writing, run one that writes, such as `platter gc`; \
              if {version} is still missing then, catalog and log are older copies, and `platter rebuild` brings it back"
-        ),
-        (None, Some(version)) if was_copied(store.place()) => format!(
-            "not in the catalog, but it has a {version}, which was not published, or only by the store that was in this directory \
-             before another one was copied over it: `platter discard-interrupted` keeps it"
-        ),
-        _ => return Ok(None),
-    };
-    Ok(Some((Severity::Leak, what)))
-}
-
-/// Whether the directory was copied or moved. Its catalog may then be that of a copy, and records that the catalog does not know may be
-/// those of versions that only the original had.
-fn was_copied(place: &StorePlace) -> bool {
-    home::read(place).is_some_and(|home| home.former.is_some())
+        );
+        (Severity::Leak, what)
+    }))
 }
 
 /// Returns the changes that unlisted packs have.
@@ -604,12 +591,8 @@ impl Store {
         }
         refuse_if_older(catalog.head()?.number(), &found)?;
         let mut discarded = Discarded::default();
-        let was_copied = was_copied(place);
         for UnlistedPack { pack, records, .. } in found {
-            let has_version = |records: &Records| {
-                (was_copied && !records.is_empty()) || may_be_finished(records, &last, &edit_locks)
-            };
-            if records.iter().any(|(_, records)| has_version(records)) {
+            if records.iter().any(|(_, records)| may_be_finished(records, &last, &edit_locks)) {
                 discarded.kept += 1;
                 continue;
             }

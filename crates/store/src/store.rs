@@ -737,12 +737,14 @@ pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
 
 /// Refuses to write a store that shares its catalog or log with a copy by hard links: each would list packs that only the other has.
 fn refuse_shared(place: &StorePlace) -> Result<()> {
-    for path in [place.catalog(), place.change_log()] {
+    let mut journal = place.catalog().into_os_string();
+    journal.push("-journal");
+    for path in [place.catalog(), journal.into(), place.change_log()] {
         if place.vfs().links(&path).is_ok_and(|links| links > 1) {
             return Err(Error::refused(format!(
-                "{path} has several names: this store was copied with hard links, and a change would damage the copy; remove the copy, \
-                 or give each its own file: cp -p {path} {path}.own && mv {path}.own {path}",
-                path = path.display()
+                "{} has several names: the store was copied with hard links, and a change of one would damage the other: \
+                 replace one of them by a copy of it that `cp -a` made",
+                path.display()
             )));
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use platter_disk::Source as Disk;
-use platter_fetch::{IdleCache, OpenStore, SourceOptions, StoreLocation};
+use platter_fetch::{IdleCache, OpenStore, Opened, SourceOptions, StoreLocation};
 use platter_image::frame::FrameDecoder;
 use platter_image::{BlockId, DiskRead, Domain, Error, ErrorKind, IoContext, Kind, Result, SECTOR, Score};
 use platter_store::{HealSource, Hoard, StorePlace, WantedBlock};
@@ -89,7 +89,7 @@ impl OtherStore {
         let source =
             self.sources.entry(score).or_insert_with(|| store.source(score, SourceOptions::default()));
         // Over the network a lease asks for data blocks only.
-        if kind == Kind::Page {
+        if kind == Kind::Page && matches!(store.opened(), Opened::Remote(_)) {
             return source.page(id).map(Some);
         }
         let Some(lease) = source.lease(id)? else { return Ok(None) };

@@ -21,6 +21,8 @@ use crate::terminal::Terminal;
 
 /// So many images are named with what forgetting them would free.
 const COSTS_SHOWN: usize = 5;
+/// A check of a store with more versions does not count what forgetting images would free.
+const COSTS_VERSIONS_MAX: usize = 1000;
 
 pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
     let store = Store::open_reader(store.local("checking a store")?)?;
@@ -62,8 +64,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     fact["role"] = json!(standing.summary());
     let home = store.home();
     fact["home"] = json!(home);
-    // Nothing that is damaged can be counted.
-    let costs = if report.locked { None } else { store.image_costs().ok() };
+    // Counting reads the recipe of each image again, and damaged ones cannot be counted.
+    let is_short = report.versions <= COSTS_VERSIONS_MAX;
+    let costs = if report.locked || !is_short { None } else { store.image_costs().ok() };
     fact["costs"] = json!(costs);
     output.fact(&fact, || {
         let mut lines: Vec<String> = home.as_ref().and_then(Home::warning).into_iter().collect();

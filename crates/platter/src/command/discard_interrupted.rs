@@ -28,10 +28,7 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
         );
         match discarded.kept {
             0 => removed,
-            kept => format!(
-                "{removed}; kept {} with versions: the next capture publishes them, unless another store was copied over this one",
-                packs(kept)
-            ),
+            kept => format!("{removed}; kept {}: the next capture publishes the version in it", packs(kept)),
         }
     });
     Ok(ExitCode::SUCCESS)

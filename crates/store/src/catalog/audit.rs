@@ -42,7 +42,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Takes over a row of the table that is written, or removed. The row is still, or already, in the table.
+    /// Takes over a row of the table that is written, or removed. The table has not changed yet.
     pub(super) fn sum_row(&mut self, table: &Table, values: &[Value], is_put: bool) -> Result<()> {
         if table.name != PACKS.name {
             return Ok(());

@@ -3,16 +3,16 @@
 //! Bounded memory: of a store with many blocks, only a sample is counted, those with certain hashes, and the sums are multiplied.
 //! Hashes are random, so of an image with n counted blocks the error is about 1/√n.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use platter_image::{BlockId, Result};
+use platter_image::{Error, Result, Score};
 
 use super::mark::{Marking, Sample};
 use crate::catalog::PackState;
 use crate::store::Store;
 use platter_collection::{SHARED, merge_owners};
 use platter_pack::{PackDirectory, read_directory};
-use platter_records::{ImageCost, ImageCosts, ImageName, PackCount, PackId};
+use platter_records::{ImageCost, ImageCosts, ImageName, PackCount, PackId, Version};
 
 /// Most blocks that are counted; they need about 100 bytes each. A store with more gets a sample.
 const COUNTED_MAX: usize = 1 << 21;
@@ -32,15 +32,26 @@ impl Store {
         for version in self.versions()? {
             images.entry(version.name.image.clone()).or_default().push(version);
         }
-        let mut owners: Vec<(BlockId, u32)> = Vec::new();
-        for (number, (image, versions)) in images.iter().enumerate() {
+        // What several images have as a whole is walked once.
+        let mut users: HashMap<Score, BTreeSet<&ImageName>> = HashMap::new();
+        for version in images.values().flatten() {
+            users.entry(version.record.score).or_default().insert(&version.name.image);
+        }
+        let walk = |versions: &mut dyn Iterator<Item = &Version>| {
             let mut marking = Marking::sampled(self, sample);
             for version in versions {
                 marking
                     .version(version.record.score, version.record_id)
-                    .map_err(|error| error.within(format!("walking {}@{}", image, version.name.number)))?;
+                    .map_err(|error| error.within(format!("walking {}", version.name)))?;
             }
-            owners = merge_owners(owners, marking.live(), number as u32);
+            Ok::<_, Error>(marking)
+        };
+        let is_shared = |version: &&Version| users[&version.record.score].len() > 1;
+        let mut shared = walk(&mut images.values().flatten().filter(is_shared))?;
+        let mut owners = merge_owners(Vec::new(), shared.live(), SHARED);
+        for (number, versions) in images.values().enumerate() {
+            let mut own = walk(&mut versions.iter().filter(|version| !is_shared(version)))?;
+            owners = merge_owners(owners, own.live(), number as u32);
         }
         let (mut bytes, mut shared_bytes) = (vec![0_u64; images.len()], 0);
         let mut counted = vec![false; owners.len()];
@@ -104,7 +115,7 @@ mod tests {
     use platter_image::frame::{Compressor, FrameBuilder};
     use platter_image::page::{Entry, State};
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
-    use platter_image::{Domain, Extent, FrameStore, Kind};
+    use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
     use platter_records::VersionRecord;
 
     use super::*;
