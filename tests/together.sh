@@ -104,7 +104,8 @@ check_said "and says how to wait longer" '--retry-lock TIME'
 check "but not that it could go through the server" sh -c '! grep -q -- --server "$1"' - "$LOG"
 check "all of them did so while the origin was writing" is_held
 kill -CONT "$SLOW"
-check "the slow client finishes" wait "$SLOW"
+slow_finishes() { wait "$SLOW" || { cat "$WORK/slow.log"; return 1; }; }
+check "the slow client finishes" slow_finishes
 check "the log says that they came through the origin" \
 	sh -c "'$PLATTER' --store '$STORE' --json log | jq -s -e '[.[] | select(.action == \"publish\") | .from] | .[0] == \"local\" and all(.[1:][]; . != \"local\")'"
 stop_origin TERM
