@@ -85,9 +85,10 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     })
 }
 
-/// Which images have most bytes for themselves; empty without images.
+/// Which images have most bytes for themselves; empty if none has any.
 fn only_here(costs: &ImageCosts) -> String {
-    let mut images: Vec<_> = costs.images.iter().map(|cost| (cost.exclusive_bytes, &cost.image)).collect();
+    let all = costs.images.iter().map(|cost| (cost.exclusive_bytes, &cost.image));
+    let mut images: Vec<_> = all.filter(|(only, _)| *only > 0).collect();
     images.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
     let shown: Vec<String> =
         images.iter().take(COSTS_SHOWN).map(|(only, image)| format!("{image} {}", bytes(*only))).collect();
