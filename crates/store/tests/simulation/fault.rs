@@ -118,17 +118,17 @@ fn without_space_a_change_happens_or_fails() {
         Store::init(&machine.place).unwrap();
         let store = Store::open_writer(&machine.place).unwrap();
         publish(&store, "a", &[1, 2, 3]).unwrap();
-        let (name, holder) = ("a".parse().unwrap(), "h".repeat(200));
-        store.take_edit_lock(&name, "first", 1).unwrap();
+        let (name, overlay) = ("a".parse().unwrap(), "o".repeat(200));
+        let edit_lock = store.take_edit_lock(&name, "first", 1).unwrap();
         machine.disk().set_capacity(machine.disk().used() + (room << 8));
-        let result = store.steal_edit_lock(&name, &holder, 2);
+        let result = store.set_overlay(&edit_lock, &overlay);
         machine.disk().set_capacity(u64::MAX);
-        let holds = |store: &Store| store.edit_lock(&name).unwrap().map(|edit_lock| edit_lock.holder);
-        let expected = if result.is_ok() { holder.as_str() } else { "first" };
-        assert_eq!(holds(&store).as_deref(), Some(expected), "room for {room} times 256 bytes: {result:?}");
+        let held = |store: &Store| store.edit_lock(&name).unwrap().map(|edit_lock| edit_lock.overlay);
+        let expected = if result.is_ok() { overlay.as_str() } else { "" };
+        assert_eq!(held(&store).as_deref(), Some(expected), "room for {room} times 256 bytes: {result:?}");
         drop(store);
         let store = Store::open_writer(&machine.place).unwrap();
-        assert_eq!(holds(&store).as_deref(), Some(expected), "room for {room} times 256 bytes: {result:?}");
+        assert_eq!(held(&store).as_deref(), Some(expected), "room for {room} times 256 bytes: {result:?}");
         store.release_edit_lock(&store.edit_lock(&name).unwrap().unwrap()).unwrap();
         *(if result.is_ok() { &mut done } else { &mut failed }) += 1;
     }
