@@ -134,8 +134,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(super) fn post<T: DeserializeOwned>(&self, path: &str, object: &impl Serialize) -> Result<T> {
-        let body = to_json(object)?;
-        self.parsed(self.send(&Method::POST, path, Contents::Json(&body), None)?)
+        self.parsed(self.send(&Method::POST, path, Contents::Json(&to_json(object)?), None)?)
     }
 
     /// As [`Client::post`], for changes that the log of the store shows.
@@ -143,8 +142,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`]. If the response did not arrive, the error says that the change may still be carried out.
     pub(super) fn change<T: DeserializeOwned>(&self, path: &str, object: &impl Serialize) -> Result<T> {
-        let body = to_json(object)?;
-        self.parsed(self.send(&Method::POST, path, Contents::Change(&body), None)?)
+        self.parsed(self.send(&Method::POST, path, Contents::Change(&to_json(object)?), None)?)
     }
 
     /// As [`Client::change`], for requests that take long.
@@ -156,8 +154,12 @@ impl Client {
         path: &str,
         object: &impl Serialize,
     ) -> Result<T> {
-        let body = to_json(object)?;
-        self.parsed(self.send(&Method::POST, path, Contents::Change(&body), Some(PUBLISH_TIME_MAX))?)
+        self.parsed(self.send(
+            &Method::POST,
+            path,
+            Contents::Change(&to_json(object)?),
+            Some(PUBLISH_TIME_MAX),
+        )?)
     }
 
     /// As [`Client::post`], for requests that take long.
@@ -169,8 +171,12 @@ impl Client {
         path: &str,
         object: &impl Serialize,
     ) -> Result<T> {
-        let body = to_json(object)?;
-        self.parsed(self.send(&Method::POST, path, Contents::Json(&body), Some(PUBLISH_TIME_MAX))?)
+        self.parsed(self.send(
+            &Method::POST,
+            path,
+            Contents::Json(&to_json(object)?),
+            Some(PUBLISH_TIME_MAX),
+        )?)
     }
 
     /// Sends bytes. Returns a response of at most `answer_max` bytes.

@@ -1,8 +1,8 @@
 //! Reads a segment: lookups by id, and all entries in order.
 //!
 //! Fences, the first id of each page, are in memory after the first lookup. If a segment has many pages, only every 2^n-th fence is
-//! kept, and a lookup reads up to n pages more. The filter is loaded once the pages that were read without it took about as long as
-//! it takes; so a command that asks little loads little. Both have checksums. A damaged page, fence or filter makes the lookup fail.
+//! kept, and a lookup reads up to n pages more. The filter is loaded when reading pages without it has taken about as long as
+//! loading it takes; so a command that asks little loads little. Both have checksums. A damaged page, fence or filter makes the lookup fail.
 
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
