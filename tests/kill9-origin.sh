@@ -173,7 +173,7 @@ stop_origin TERM
 # A follower that is behind would keep what was forgotten since.
 check "the follower is no longer registered" platter copies --remove "$(platter_json copies | jq -r '.followers[0].id')"
 check "interrupted uploads are discarded" platter discard-interrupted
-check "a collection frees what kills left behind" platter gc --keep-trash 0 --compact 100 --yes
+check "a collection frees what kills left behind" platter gc --keep-trash 0 --compact 100 --end-leases --yes
 check "another one finds nothing" sh -c "'$PLATTER' --store '$STORE' --quiet --json gc --keep-trash 0 --yes | jq -e '.given_up.packs == 0 and .failed == []'"
 "$PLATTER" --store "$WORK/memory/fresh" --quiet init >/dev/null
 for image in "${!score[@]}"; do platter push "$image" "$WORK/memory/fresh" >"$LOG" 2>&1 || not_ok "$image can be copied"; done

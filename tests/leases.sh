@@ -145,8 +145,14 @@ cp "$WORK/leases" "$STORE/leases.json"
 check "with a copy of the list, a collection works" collect
 check "and the disk is read" same "$(uri lab/damaged)" "$WORK/disk"
 end_served
-rm "$STORE/leases.json"
-check "without leases, the disk is freed" freed
+check "a dry run tells what is kept for readers" platter gc --keep-trash 0 --dry-run
+check_said "and how it can be freed" 'in the last 7 days: 1 forgotten disk; --end-leases gives them up now'
+check "leases can be ended by a dry run only in its report" platter gc --keep-trash 0 --dry-run --end-leases
+check_said "which no longer counts them" 'would give up 12.6 MB'
+check "the disk is still kept" kept
+check "leases that are ended free the disk" afar gc --keep-trash 0 --end-leases --yes
+check_said "all of it" 'deleted 12.6 MB in 1 pack'
+check "no lease is left" jq -e '.leases | length == 0' "$STORE/leases.json"
 stop_origin TERM
 check "the store is sound" platter check --read-data
 finish

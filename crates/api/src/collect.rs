@@ -14,6 +14,13 @@ pub struct CollectRequest {
     #[serde(default = "compact_percent")]
     #[schemars(range(max = 100))]
     pub compact_percent: u64,
+    /// Packs that get smaller by compressing their frames at this zstd level are rewritten, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 19))]
+    pub recompress: Option<i32>,
+    /// Give up forgotten disks although clients read them lately.
+    #[serde(default)]
+    pub end_leases: bool,
     /// Only report.
     #[serde(default)]
     pub dry_run: bool,
@@ -35,6 +42,8 @@ impl Default for CollectRequest {
         Self {
             keep_trash_s: keep_trash_s(),
             compact_percent: compact_percent(),
+            recompress: None,
+            end_leases: false,
             dry_run: false,
             confirmed: false,
         }

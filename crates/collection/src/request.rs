@@ -13,6 +13,10 @@ pub struct CollectRequest {
     pub is_confirmed: bool,
     /// Packs of which less than this share is needed are rewritten, in percent; 0: none.
     pub compact_percent: u64,
+    /// Packs that get smaller by compressing their frames at this zstd level are rewritten, too.
+    pub recompress: Option<i32>,
+    /// Give up forgotten disks although clients of the origin read them lately.
+    pub end_leases: bool,
 }
 
 impl CollectRequest {

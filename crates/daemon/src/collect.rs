@@ -1,13 +1,13 @@
 //! Garbage collection of the served store, beside uploads and readers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use platter_api::CollectRequest;
 use platter_image::Result;
 use platter_records::CollectReport;
 
 use crate::clock::unix_ms;
+use crate::config::Collections;
 use crate::origin::Origin;
 use crate::serve_event::{OnEvent, ServeEvent};
 
@@ -27,7 +27,12 @@ impl Origin {
             dry_run: request.dry_run,
             is_confirmed: request.confirmed,
             compact_percent: request.compact_percent.min(100),
+            recompress: request.recompress,
+            end_leases: request.end_leases,
         };
+        if request.end_leases && !request.dry_run {
+            self.leases.end_unwritten();
+        }
         let bases = || {
             let mut scores = (self.overlay_bases)(&writer)?;
             scores.extend(self.leases.unwritten());
@@ -54,15 +59,16 @@ impl Origin {
 }
 
 /// Collects garbage in intervals, until the origin ends. What needs a person is told as a note.
-pub(crate) async fn keep_collecting(origin: Arc<Origin>, every: Duration, on_event: OnEvent) {
+pub(crate) async fn keep_collecting(origin: Arc<Origin>, collections: Collections, on_event: OnEvent) {
     let mut ending = origin.ending.clone();
     while !*ending.borrow() {
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
+            () = tokio::time::sleep(collections.every) => {}
             _ = ending.changed() => continue,
         }
         let shared = Arc::clone(&origin);
-        let collected = origin.pool.run(move || shared.collect(&CollectRequest::default())).await;
+        let request = CollectRequest { recompress: collections.recompress, ..CollectRequest::default() };
+        let collected = origin.pool.run(move || shared.collect(&request)).await;
         let note = match collected {
             Ok(report) if report.needs_confirmation => {
                 "garbage collection would give up more than 30 % of all bytes: `platter gc` asks for confirmation".into()

@@ -215,14 +215,23 @@ pub struct ServeOptions {
     pub look_inside: Arc<dyn LookInside>,
     /// Casts versions on demand. `None`: such requests are refused.
     pub cast: Option<CastOnDemand>,
-    /// Collect garbage in these intervals.
-    pub collect_every: Option<Duration>,
+    /// Collect garbage in intervals.
+    pub collections: Option<Collections>,
     /// Read every pack back once in this period.
     pub scrub_period: Option<Duration>,
     /// For garbage collection.
     pub overlay_bases: OverlayBases,
     /// For the stores that this one has replaced.
     pub tell_former: TellFormer,
+}
+
+/// Scheduled garbage collections.
+#[derive(Clone, Copy, Debug)]
+pub struct Collections {
+    /// Time between two of them.
+    pub every: Duration,
+    /// The zstd level at which frames that it makes smaller are compressed again.
+    pub recompress: Option<i32>,
 }
 
 #[cfg(test)]

@@ -77,6 +77,11 @@ impl Leases {
         }
     }
 
+    /// Forgets the uses that could not be noted.
+    pub(crate) fn end_unwritten(&self) {
+        self.unwritten.lock().clear();
+    }
+
     /// Returns the disks whose use could not be noted lately.
     pub(crate) fn unwritten(&self) -> Vec<Score> {
         let mut unwritten = self.unwritten.lock();

@@ -46,7 +46,7 @@ mod writer;
 
 pub use access::AccessTokens;
 pub use config::{
-    CastOnDemand, ListDisks, ListenAddress, OverlayBases, ServeOptions, TellFormer, TellOfCast,
+    CastOnDemand, Collections, ListDisks, ListenAddress, OverlayBases, ServeOptions, TellFormer, TellOfCast,
     UPLOAD_LIMIT_DEFAULT,
 };
 pub use files::{FilePlace, LookInside, ReadFile};

@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use platter_api::CastStatus;
 use platter_image::{Error, ErrorKind, Result, Score};
@@ -16,8 +15,8 @@ use crate::access::{AccessTokens, Principal};
 use crate::bodies::Bodies;
 use crate::casts::{Casts, state_word};
 use crate::config::{
-    ACCESS_THREADS, CastOnDemand, EVENTS_KEPT, FILES_THREADS, FILES_WAITING_MAX, ID_SETS_BYTES_MAX,
-    KNOWN_VERSIONS_MAX, ListDisks, OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
+    ACCESS_THREADS, CastOnDemand, Collections, EVENTS_KEPT, FILES_THREADS, FILES_WAITING_MAX,
+    ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks, OverlayBases, STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::costs::Costs;
 use crate::disks::Disks;
@@ -66,7 +65,7 @@ pub(crate) struct Origin {
     pub(crate) downloads: Downloads,
     pub(crate) cast: Option<CastOnDemand>,
     pub(crate) overlay_bases: OverlayBases,
-    pub(crate) collect_every: Option<Duration>,
+    pub(crate) collections: Option<Collections>,
     /// Held while the list of followers is changed.
     pub(crate) following: Mutex<()>,
 }
@@ -106,7 +105,7 @@ impl Origin {
             downloads: Downloads::default(),
             cast: options.cast.clone(),
             overlay_bases: options.overlay_bases.clone(),
-            collect_every: options.collect_every,
+            collections: options.collections,
             following: Mutex::default(),
         })
     }

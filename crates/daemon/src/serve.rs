@@ -108,8 +108,8 @@ impl Server {
         let accepting = self.accept(&sockets, tls.as_ref())?;
         let control = sockets.control.as_ref().map(Listener::of).transpose()?;
         let watching = tokio::spawn(keep_watch(Arc::clone(&self.origin)));
-        if let Some(every) = self.origin.collect_every {
-            tokio::spawn(keep_collecting(Arc::clone(&self.origin), every, self.on_event.clone()));
+        if let Some(collections) = self.origin.collections {
+            tokio::spawn(keep_collecting(Arc::clone(&self.origin), collections, self.on_event.clone()));
         }
         let held: Held = Arc::new(Mutex::new(Some(sockets)));
         let places = addresses.iter().map(ListenAddress::place).collect();

@@ -28,6 +28,8 @@ pub fn collect(
             return store.origin().collect(&platter_api::CollectRequest {
                 keep_trash_s: u64::try_from(request.keep_trash_ms / 1000).unwrap_or(0),
                 compact_percent: request.compact_percent,
+                recompress: request.recompress,
+                end_leases: request.end_leases,
                 dry_run: request.dry_run,
                 confirmed: request.is_confirmed,
             });

@@ -43,6 +43,9 @@ pub struct CollectReport {
     pub deleted: PackCount,
     /// The dead packs whose files are kept for now.
     pub trash: PackCount,
+    /// The disks that no version has any more, but that stay for clients of the origin that read them lately.
+    #[serde(default)]
+    pub leased: usize,
     /// Nothing was given up: the run would give up so much that it has to be confirmed.
     pub needs_confirmation: bool,
     /// The files that could not be deleted, one message each. The next run tries again.

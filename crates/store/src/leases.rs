@@ -193,23 +193,29 @@ impl Store {
         Ok(live.filter_map(|lease| BlockId::from_hex(&lease.score).map(Score)).collect())
     }
 
-    /// Returns the leased disks that no collection can keep, because they lack something already: collected before, or damaged.
+    /// Returns the leased disks that no version has any more.
     ///
     /// # Errors
-    /// When that cannot be found out.
-    pub(crate) fn leased_in_vain(&self, now_unix_ms: i64) -> Result<Vec<Score>> {
-        let mut leased = self.leased(now_unix_ms)?;
-        leased.sort_unstable();
-        leased.dedup();
-        let mut in_vain = Vec::new();
-        for score in leased {
-            let is_named = self.catalog()?.oldest_of(score)?.is_some();
-            if !is_named && !can_be_marked(self, score)? {
-                in_vain.push(score);
+    /// When it cannot be found out whether one of them can be kept.
+    pub(crate) fn leased_only(&self, now_unix_ms: i64) -> Result<LeasedOnly> {
+        let mut only = LeasedOnly::default();
+        for score in self.leased(now_unix_ms)?.into_iter().collect::<BTreeSet<_>>() {
+            if self.catalog()?.oldest_of(score)?.is_none() {
+                let is_whole = can_be_marked(self, score)?;
+                if is_whole { &mut only.kept } else { &mut only.in_vain }.insert(score);
             }
         }
-        Ok(in_vain)
+        Ok(only)
     }
+}
+
+/// Leased disks that no version has any more.
+#[derive(Debug, Default)]
+pub(crate) struct LeasedOnly {
+    /// They are in the store because of their leases.
+    pub(crate) kept: BTreeSet<Score>,
+    /// No collection can keep them, because they lack something already: collected before, or damaged.
+    pub(crate) in_vain: BTreeSet<Score>,
 }
 
 impl StorePlace {
@@ -223,6 +229,21 @@ impl StorePlace {
         let before = leases.len();
         leases.retain(|lease| lease.owner != owner);
         if leases.len() < before { replace_file(self, &leases) } else { Ok(()) }
+    }
+
+    /// Ends the leases of these disks.
+    ///
+    /// # Errors
+    /// As [`StorePlace::end_leases`].
+    pub(crate) fn end_leases_of_disks(&self, disks: &BTreeSet<Score>) -> Result<()> {
+        if disks.is_empty() {
+            return Ok(());
+        }
+        let _lock = lock(self, LOCK_WAIT)?;
+        let disks: BTreeSet<String> = disks.iter().map(Score::to_string).collect();
+        let mut leases = read(self)?;
+        leases.retain(|lease| !disks.contains(&lease.score));
+        replace_file(self, &leases)
     }
 
     /// Notes which leases have times in the future, so that they end although nobody renews another one.
@@ -436,6 +457,8 @@ mod tests {
             dry_run: false,
             is_confirmed: true,
             compact_percent: 0,
+            recompress: None,
+            end_leases: false,
         };
         let collect = || store.collect(&request, &|| Ok(Vec::new()), &mut |_| {});
         let packs: Vec<PathBuf> = place.list_packs().unwrap().iter().map(|id| place.pack(*id)).collect();

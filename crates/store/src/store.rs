@@ -617,8 +617,8 @@ impl Shared {
         self.packs.read_frame(twin, blocks, stored)
     }
 
-    /// Returns another frame with exactly the blocks of this one, in a pack that is not given up. Compaction moves frames verbatim,
-    /// so such a frame has the same bytes.
+    /// Returns another frame with exactly the blocks of this one, in a pack that is not given up. Compaction moves frames verbatim
+    /// or makes them shorter, so such a frame of the same length has the same bytes.
     fn twin_of(&self, address: FrameAddress) -> Result<Option<FrameAddress>> {
         let Some(ids) = self.with_ids(address, <[BlockId]>::to_vec)? else { return Ok(None) };
         for id in &ids {

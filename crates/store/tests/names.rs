@@ -277,6 +277,8 @@ fn collect_all() -> CollectRequest {
         dry_run: false,
         is_confirmed: true,
         compact_percent: 100,
+        recompress: None,
+        end_leases: false,
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn options_of(store: StorePlace) -> ServeOptions {
         cast: None,
         look_inside: Arc::new(OneFile),
         list_disks: Arc::new(|_| Ok(Vec::new())),
-        collect_every: None,
+        collections: None,
         tell_former: Arc::new(|_, _, _| FormerAnswers::default()),
         scrub_period: None,
         overlay_bases: Arc::new(|_| Ok(Vec::new())),

@@ -68,8 +68,15 @@ fn versions_keep_everything_and_travel_once() {
     store.forget(&image, None).unwrap();
     let now_unix_ms = 1 << 50;
     let (keep_trash_ms, compact_percent) = (0, 0);
-    let request =
-        CollectRequest { now_unix_ms, keep_trash_ms, dry_run: false, is_confirmed: true, compact_percent };
+    let request = CollectRequest {
+        now_unix_ms,
+        keep_trash_ms,
+        dry_run: false,
+        is_confirmed: true,
+        compact_percent,
+        recompress: None,
+        end_leases: false,
+    };
     store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
     drop(store);
     let again = copy(&lab.place, &bare, "lab/a");

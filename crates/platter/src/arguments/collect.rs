@@ -15,6 +15,13 @@ pub(crate) struct Gc {
     /// Rewrite packs of which less than this percentage is needed; 0 rewrites none
     #[arg(long, value_name = "PERCENT", default_value_t = CollectRequest::COMPACT_PERCENT, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub(crate) compact: u64,
+    /// Also rewrite packs that get smaller at this zstd level, such as 9 (19 is the smallest, and takes the longest). A sample of
+    /// each pack is compressed to find out
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) recompress: Option<i32>,
+    /// Also give up forgotten disks that clients of the origin read in the last 7 days; those that still read them then fail
+    #[arg(long)]
+    pub(crate) end_leases: bool,
     /// Only report what would be given up
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -29,6 +29,9 @@ pub(crate) struct Serve {
     /// Collect garbage in these intervals, such as 24h, as by `platter gc`
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) gc: Option<Duration>,
+    /// Then also rewrite packs that get smaller at this zstd level, as by `platter gc --recompress`
+    #[arg(long, value_name = "LEVEL", requires = "gc", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) recompress: Option<i32>,
     /// Read every block back once in this period, such as 30d, at low priority; damaged frames go into quarantine
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) scrub: Option<Duration>,

@@ -23,6 +23,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Gc, output: &Output) -> Outco
         dry_run: options.dry_run,
         is_confirmed: options.yes,
         compact_percent: options.compact,
+        recompress: options.recompress,
+        end_leases: options.end_leases,
     };
     let mut report = run_once(store, &request, output)?;
     if report.needs_confirmation && !options.dry_run {
@@ -90,6 +92,12 @@ fn text(report: &CollectReport, is_dry: bool) -> String {
             lines.push(format!("no space to compact {}: run gc again with more", packs(report.waiting)));
         }
         lines.push(format!("deleted {}", packs(report.deleted)));
+    }
+    if report.leased > 0 {
+        lines.push(format!(
+            "kept for clients that read them in the last 7 days: {}; --end-leases gives them up now",
+            count(report.leased as u64, "forgotten disk")
+        ));
     }
     lines.push(format!("trash: {}", packs(report.trash)));
     lines.extend(report.failed.iter().map(|failed| format!("FAILED {failed}")));

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use platter_daemon::{AccessTokens, CastOnDemand, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
+use platter_daemon::{
+    AccessTokens, CastOnDemand, Collections, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve,
+};
 use platter_jobs::{
     CastDesk, CastDeskOptions, Domain, Error, Home, Store, StoreLocation, StorePlace, tell_former,
 };
@@ -39,7 +41,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         list_disks: Arc::new(served_disks),
         cast,
         look_inside: Arc::new(ServedFiles::new()?),
-        collect_every: options.gc,
+        collections: options.gc.map(|every| Collections { every, recompress: options.recompress }),
         scrub_period: options.scrub,
         overlay_bases: Arc::new(|store: &Store| overlay_bases(store.place().dir())),
         tell_former: Arc::new(tell_former),

@@ -325,7 +325,15 @@ fn commit_bug(store: &Store, bug: Bug) {
 /// A collection that gives up all it can, and keeps no trash.
 fn collect_all() -> crate::CollectRequest {
     let (dry_run, is_confirmed) = (false, true);
-    crate::CollectRequest { now_unix_ms: 1, keep_trash_ms: 0, dry_run, is_confirmed, compact_percent: 50 }
+    crate::CollectRequest {
+        now_unix_ms: 1,
+        keep_trash_ms: 0,
+        dry_run,
+        is_confirmed,
+        compact_percent: 50,
+        recompress: None,
+        end_leases: false,
+    }
 }
 
 fn damages(store: &Store) -> Vec<String> {

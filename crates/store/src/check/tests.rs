@@ -87,6 +87,8 @@ fn what_a_forgotten_version_had_is_checked_below_an_overlay() {
         dry_run: false,
         is_confirmed: true,
         compact_percent: 20,
+        recompress: None,
+        end_leases: false,
     };
     let kept = store.collect(&request, &bases, &mut |_| {}).unwrap();
     assert!(kept.given_up.packs == 0 && check(&store).verdict < Verdict::Leaks, "{kept:?}");

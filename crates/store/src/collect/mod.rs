@@ -20,6 +20,7 @@
 //! Dead packs stay where they are for a while, the trash, because readers in other processes may have planned their frames. No
 //! decision above depends on a clock.
 
+mod copying;
 mod exclusive;
 mod inspect;
 mod mark;

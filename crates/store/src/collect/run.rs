@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use platter_collection::{Candidate, CollectRequest, choose, may_condemn, may_delete, may_die, what_fits};
-use platter_image::frame::{EncodedFrame, Verify};
+use platter_image::frame::packed_length;
 use platter_image::{BlockId, Error, FrameStore, IoContext, Result};
 
+use super::copying::{BATCH, Copying};
 use super::inspect::Inspection;
 use super::mark::Marking;
 use super::roots::Roots;
@@ -15,13 +16,15 @@ use crate::catalog::PackState;
 use crate::readers::MoreRoots;
 use crate::reserve;
 use crate::store::{Store, Writer};
-use platter_pack::{FrameRow, read_row};
+use platter_pack::FrameRow;
 use platter_records::{CollectReport, PackChange, PackCount, PackId};
 
 /// How often to mark again because versions were published meanwhile.
 const ROUNDS_MAX: usize = 32;
 /// Compaction leaves this many bytes free for records and the catalog: enough for some hundred packs.
 const LEFT_FREE: u64 = 64 << 10;
+/// Frames that are compressed again are published after about as many bytes, so that an interruption loses little work.
+const ROUND: u64 = 1 << 30;
 
 /// A collection under way.
 struct Run<'a> {
@@ -30,6 +33,7 @@ struct Run<'a> {
     request: &'a CollectRequest,
     more: MoreRoots<'a>,
     tell: &'a mut dyn FnMut(&str),
+    copying: Copying<'a>,
     report: CollectReport,
 }
 
@@ -62,21 +66,31 @@ impl Store {
         };
         writer.check()?;
         self.0.learn_health()?;
-        let report = CollectReport::default();
         let held = self.held_for_followers(request.now_unix_ms)?;
         if !request.dry_run {
             // Without space for it, some leases end later.
             let _ = self.place().note_clock_of_leases(request.now_unix_ms);
         }
-        let in_vain = self.leased_in_vain(request.now_unix_ms)?;
+        let leased = self.leased_only(request.now_unix_ms)?;
+        let mut dropped = leased.in_vain;
+        let mut report = CollectReport::default();
+        if request.end_leases {
+            if !request.dry_run {
+                self.place().end_leases_of_disks(&leased.kept)?;
+            }
+            dropped.extend(leased.kept);
+        } else {
+            report.leased = leased.kept.len();
+        }
         let with_readers = || {
             let mut scores = more()?;
             scores.extend(held.iter().copied());
             let leased = self.leased(request.now_unix_ms)?.into_iter();
-            scores.extend(leased.filter(|score| !in_vain.contains(score)));
+            scores.extend(leased.filter(|score| !dropped.contains(score)));
             Ok(scores)
         };
-        let mut run = Run { store: self, writer, request, more: &with_readers, tell, report };
+        let copying = Copying::new(self, request.recompress)?;
+        let mut run = Run { store: self, writer, request, more: &with_readers, tell, copying, report };
         if request.dry_run {
             run.pass(None)?;
         } else {
@@ -108,7 +122,14 @@ impl Run<'_> {
         self.empty_trash()?;
         // Each round can free the space that the next one needs.
         loop {
-            let chosen = what_fits(&waiting, self.space_for_copies()?);
+            let mut chosen = what_fits(&waiting, self.space_for_copies()?);
+            if self.request.recompress.is_some() {
+                let mut bytes = 0;
+                chosen.retain(|pack| {
+                    bytes += pack.needed;
+                    bytes - pack.needed < ROUND
+                });
+            }
             if chosen.is_empty() {
                 break;
             }
@@ -145,7 +166,7 @@ impl Run<'_> {
             let survey = Survey::new(store, marking.live(), &packs, emptied.unwrap_or(&nothing))?;
             let unneeded = |pack: &&SurveyedPack| pack.needed == 0;
             let chosen: Vec<&SurveyedPack> = survey.packs.iter().filter(unneeded).collect();
-            let partly = if is_first { self.partly_needed(&survey) } else { Vec::new() };
+            let partly = if is_first { self.partly_needed(&survey)? } else { Vec::new() };
             if is_first {
                 self.describe(&survey, &chosen, &partly);
                 let share_max = self.report.before.bytes / 100 * CollectRequest::BRAKE_PERCENT;
@@ -366,20 +387,28 @@ impl Run<'_> {
     }
 
     /// Chooses packs to compact.
-    fn partly_needed(&self, survey: &Survey<'_>) -> Vec<Candidate> {
-        let partly = survey.packs.iter().filter(|pack| pack.needed > 0 && !pack.has_bad);
+    fn partly_needed(&mut self, survey: &Survey<'_>) -> Result<Vec<Candidate>> {
+        let partly = survey.packs.iter().enumerate().filter(|(_, pack)| pack.needed > 0 && !pack.has_bad);
         let candidate = |pack: &SurveyedPack| Candidate {
             id: pack.id,
             length: pack.length,
             bytes: pack.bytes,
             needed: pack.needed,
         };
-        let candidates: Vec<Candidate> = partly.map(candidate).collect();
-        choose(&candidates, self.request.compact_percent, self.store.place().pack_length_target())
+        let candidates: Vec<Candidate> = partly.clone().map(|(_, pack)| candidate(pack)).collect();
+        let full_length = self.store.place().pack_length_target();
+        let mut chosen = choose(&candidates, self.request.compact_percent, full_length);
+        for (at, pack) in partly {
+            let pack = candidate(pack);
+            if !chosen.contains(&pack) && self.copying.is_worth_it(survey, at)? {
+                chosen.push(pack);
+            }
+        }
+        Ok(chosen)
     }
 
-    /// Copies the needed frames of packs to new packs, as they are, and publishes these. The next pass finds that the old ones
-    /// are not needed any more.
+    /// Copies the needed frames of packs to new packs and publishes these. The next pass finds that the old ones are not needed
+    /// any more.
     fn compact(&mut self, packs: &BTreeSet<PackId>) -> Result<()> {
         (self.tell)("compacting");
         let store = self.store;
@@ -389,23 +418,17 @@ impl Run<'_> {
         marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
         let survey = Survey::new(store, marking.live(), &rows, &BTreeSet::new())?;
         let session = store.upkeep_session()?;
-        let mut stored = Vec::new();
         for (at, pack) in survey.packs.iter().enumerate().filter(|(_, pack)| packs.contains(&pack.id)) {
             self.report.compacted.add(pack.length);
             let (file, directory) = (store.0.packs.file(pack.ordinal)?, survey.directory(at)?);
             let is_sound = |row: &FrameRow| !store.0.is_bad(row.address(pack.ordinal));
-            for (row, ids) in directory.iter().filter(|(row, ids)| survey.is_needed(at, ids) && is_sound(row))
-            {
-                read_row(&*file, row, ids, &mut stored)?;
-                let header = store.0.decoders.with(|decoder| Ok(decoder.decode(&stored, Verify::Hashes)?.0));
-                let header = header.map_err(|error| error.within(format!("compacting pack {}", pack.id)))?;
-                session.append(&EncodedFrame {
-                    kind: row.kind,
-                    stored: std::mem::take(&mut stored),
-                    blocks: header.blocks,
-                    raw_length: row.raw_length,
-                })?;
-                self.report.copied_bytes += u64::from(row.packed_length);
+            let needed = directory.iter().filter(|(row, ids)| survey.is_needed(at, ids) && is_sound(row));
+            for batch in needed.collect::<Vec<_>>().chunks(BATCH) {
+                let frames = self.copying.read(&*file, batch);
+                for frame in frames.map_err(|error| error.within(format!("compacting pack {}", pack.id)))? {
+                    session.append(&frame)?;
+                    self.report.copied_bytes += packed_length(frame.stored.len(), frame.blocks.len()) as u64;
+                }
             }
         }
         session.keep()

@@ -210,6 +210,8 @@ impl Maker {
             dry_run: false,
             is_confirmed: true,
             compact_percent: 0,
+            recompress: None,
+            end_leases: false,
         };
         let report = store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
         drop((report, store));

@@ -18,6 +18,8 @@ const AT_ONCE: CollectRequest = CollectRequest {
     dry_run: false,
     is_confirmed: true,
     compact_percent: 100,
+    recompress: None,
+    end_leases: false,
 };
 
 /// The same without compaction.
@@ -559,6 +561,7 @@ fn interrupted_twice(kind: FaultKind, persistent: bool, profile: CrashProfile, s
     let disk = machine.disk();
     let mut dice = Dice(seed);
     let mut call = 1;
+    let request = CollectRequest { recompress: seed.is_multiple_of(2).then_some(19), ..AT_ONCE };
     loop {
         machine.insert(&disk.fork());
         let context = format!("seed {seed}, {kind:?} at call {call}, persistent {persistent}, {profile:?}");
@@ -568,7 +571,7 @@ fn interrupted_twice(kind: FaultKind, persistent: bool, profile: CrashProfile, s
                 panic!("{context}: it cannot be opened")
             };
             machine.disk().set_fault(Some(Fault { call: at, kind, persistent, only: None }));
-            let _ = collect(&store, AT_ONCE);
+            let _ = collect(&store, request);
             hits = machine.disk().fault_hits().max(hits);
             drop(store);
             machine.disk().crash(profile, seed ^ call);
@@ -577,7 +580,7 @@ fn interrupted_twice(kind: FaultKind, persistent: bool, profile: CrashProfile, s
         {
             let store =
                 Store::open_writer(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-            let report = collect(&store, AT_ONCE).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+            let report = collect(&store, request).unwrap_or_else(|error| panic!("{context}: {error:?}"));
             assert_eq!((report.failed.len(), report.trash.packs), (0, 0), "{context}: {report:?}");
             let again = collect(&store, CollectRequest { compact_percent: 50, ..AT_ONCE }).unwrap();
             assert_eq!(again.given_up.packs, 0, "{context}: everything reclaimable was reclaimed: {again:?}");

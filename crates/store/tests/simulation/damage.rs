@@ -225,6 +225,8 @@ fn what_no_version_needs_is_no_damage() {
         dry_run: false,
         is_confirmed: true,
         compact_percent: 100,
+        recompress: None,
+        end_leases: false,
     };
     store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
     drop(store);

@@ -16,6 +16,8 @@ const EVERYTHING_NOW: CollectRequest = CollectRequest {
     dry_run: false,
     is_confirmed: true,
     compact_percent: 100,
+    recompress: None,
+    end_leases: false,
 };
 
 fn range(first: u64, last: u64) -> Vec<u64> {

@@ -509,6 +509,8 @@ fn what_a_compaction_wrote_is_not_discarded_with_older_copies() {
             dry_run: false,
             is_confirmed: true,
             compact_percent: 100,
+            recompress: None,
+            end_leases: false,
         };
         let store = Store::open_writer(&place).unwrap();
         let report = store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap();
