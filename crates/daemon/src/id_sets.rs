@@ -9,7 +9,7 @@ use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, Kind, Result, Score};
 
-/// Most pages of a recipe that are walked: a dense disk of 16 TiB. A hostile recipe can refer to one page very often.
+/// Most pages of a recipe that are walked: a dense disk of 16 TiB. A hostile recipe can have very many pages, which compress well.
 const PAGES_MAX: usize = 1 << 20;
 /// Most entries of a recipe that are walked.
 const ENTRIES_MAX: usize = 1 << 28;
@@ -33,9 +33,17 @@ impl IdSet {
         walk(recipe, &mut |kind, id| {
             let ids = set.ids_mut(kind);
             // Pieces of one block are consecutive.
-            if ids.last() != Some(id) {
-                ids.push(*id);
+            if ids.last() == Some(id) {
+                return Ok(());
             }
+            // A hostile recipe can name few blocks very often.
+            if ids.len() == ids.capacity() {
+                ids.sort_unstable();
+                ids.dedup();
+                let is_still_full = ids.len() > ids.capacity() / 2;
+                ids.reserve(if is_still_full { ids.capacity() } else { 1 });
+            }
+            ids.push(*id);
             Ok(())
         })?;
         for ids in [&mut set.data, &mut set.pages] {

@@ -71,7 +71,7 @@ impl Leases {
             let key = (owner.to_owned(), *score);
             if is_written {
                 unwritten.remove(&key);
-            } else if unwritten.len() < NOTED_MAX {
+            } else if unwritten.contains_key(&key) || unwritten.len() < NOTED_MAX {
                 unwritten.insert(key, now);
             }
         }
@@ -117,7 +117,7 @@ impl Origin {
     }
 
     /// Returns whether an access token still exists; for an empty id, the unix socket.
-    fn is_admitted(&self, id: &str) -> bool {
+    pub(crate) fn is_admitted(&self, id: &str) -> bool {
         id.is_empty() || self.access.list().is_ok_and(|tokens| tokens.iter().any(|token| token.id == id))
     }
 

@@ -76,7 +76,7 @@ impl Drop for Beginning<'_> {
 pub(crate) struct Upload {
     id: String,
     owner: String,
-    /// Held by nobody else.
+    /// Promises hold it weakly, so it ends with the upload.
     activity: Arc<Activity>,
     /// `None` after publishing.
     session: RwLock<Option<Session>>,
@@ -323,7 +323,7 @@ impl Uploads {
         if done.is_err() && is_usable(&upload.writer) {
             return Ok(done?);
         }
-        // The session is over, whether it was published or failed; its data belongs to the store.
+        // The session is over: it was published, or the store accepts no more writes.
         drop(held.take());
         upload.activity.end();
         let bytes = upload.bytes.swap(0, Ordering::Relaxed);
@@ -464,15 +464,18 @@ impl Upload {
     pub(crate) fn is_waiting(&self) -> Result<bool> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
-        let (mut awaited, mut pins) = (lock(&self.awaited), lock(&self.pins));
+        // In the order in which `need` locks them.
+        let (mut pins, mut awaited) = (lock(&self.pins), lock(&self.awaited));
         let (mut arrived, now) = (HashSet::new(), Instant::now());
         for id in awaited.iter() {
+            // A block arrives before its promise ends. So one that is neither there nor promised is not sent by anybody.
+            let is_promised = self.promises.is_promised(id, now);
             match session.lookup_and_pin(id)? {
                 Some(pin) => {
                     pins.insert(pin);
                     arrived.insert(*id);
                 }
-                None if self.promises.is_promised(id, now) => break,
+                None if is_promised => break,
                 None => return Ok(false),
             }
         }

@@ -46,10 +46,10 @@ impl Domain {
         domain
     }
 
-    /// Parses 32 hexadecimal digits.
+    /// Parses 32 lower-case hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
-        if digits.len() != 32 {
+        if digits.len() != 32 || digits.iter().any(u8::is_ascii_uppercase) {
             return None;
         }
         let mut domain = Self::SHARED;
@@ -366,5 +366,6 @@ mod tests {
         assert!(domain.is_open());
         assert_eq!(Domain::from_hex(&domain.to_string()), Some(domain));
         assert_eq!(Domain::from_hex("0"), None);
+        assert_eq!(Domain::from_hex(&domain.to_string().to_uppercase()), None, "one text for each domain");
     }
 }

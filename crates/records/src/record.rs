@@ -316,14 +316,18 @@ impl VersionRecord {
     pub fn from_json(text: &str) -> Result<Self> {
         let record: Self = serde_json::from_str(text)
             .map_err(|error| Error::corrupt("version record: invalid JSON").with_source(error))?;
-        let origin = record.cloned_from.as_ref().map(|origin| origin.number);
-        let before = record.renamed_from.as_ref().map(|before| before.number);
-        for number in [Some(record.number), origin, before, record.edit_lock].into_iter().flatten() {
-            if number == 0 || number > i64::MAX as u64 {
-                return Err(Error::corrupt(format!("version record: invalid number {number}")));
-            }
+        match record.invalid_number() {
+            Some(number) => Err(Error::corrupt(format!("version record: invalid number {number}"))),
+            None => Ok(record),
         }
-        Ok(record)
+    }
+
+    /// Returns a number of a version or an edit lock that no stored record may have.
+    pub fn invalid_number(&self) -> Option<u64> {
+        let origin = self.cloned_from.as_ref().map(|origin| origin.number);
+        let before = self.renamed_from.as_ref().map(|before| before.number);
+        let mut numbers = [Some(self.number), origin, before, self.edit_lock].into_iter().flatten();
+        numbers.find(|number| *number == 0 || *number > i64::MAX as u64)
     }
 }
 

@@ -36,7 +36,13 @@ impl Session {
     /// is being edited; the session is then unchanged. After any other error the store accepts no more writes until it is opened
     /// again.
     pub fn import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
-        if record.number == 0 || record.number.max(record.edit_lock.unwrap_or(0)) > NUMBER_MAX {
+        if let Some(number) = record.invalid_number() {
+            return Err(Error::refused(format!(
+                "{}: its record has the invalid number {number}",
+                record.name()
+            )));
+        }
+        if record.number.max(record.edit_lock.unwrap_or(0)) > NUMBER_MAX {
             return Err(Error::refused(format!("{}: its numbers are too high", record.name())));
         }
         let sizes = [
@@ -61,7 +67,11 @@ impl Session {
                     Err(refusal) => return Ok(Err(refusal)),
                 };
                 match imported {
-                    Imported::SignaturesAdded => add_signatures(change, &version)?,
+                    Imported::SignaturesAdded => {
+                        if let Err(refusal) = add_signatures(change, &version)? {
+                            return Ok(Err(refusal));
+                        }
+                    }
                     Imported::Added => {
                         if let Some(refusal) = check.refusal(change)? {
                             return Ok(Err(refusal));
@@ -120,12 +130,15 @@ fn lacking(here: &VersionRecord, other: &VersionRecord) -> Vec<platter_records::
     new.take(SIGNATURES_MAX.saturating_sub(here.signatures.len())).cloned().collect()
 }
 
-fn add_signatures(change: &mut Change<'_>, other: &Version) -> Result<()> {
-    let Some(mut version) = version_named(change, &other.name)? else { return Ok(()) };
+/// An inner error means refused, before anything changed.
+fn add_signatures(change: &mut Change<'_>, other: &Version) -> Result<Result<()>> {
+    let Some(mut version) = version_named(change, &other.name)? else { return Ok(Ok(())) };
     let new = lacking(&version.record, &other.record);
     version.record.signatures.extend(new);
-    version.record.encode()?;
+    if let Err(refusal) = version.record.encode() {
+        return Ok(Err(refusal));
+    }
     change.replace_record(&version)?;
     change.does(Action::Sign { version: other.name.clone() });
-    Ok(())
+    Ok(Ok(()))
 }

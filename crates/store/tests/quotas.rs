@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use disks::{Parts, add_disk};
 use platter_image::{BlockId, ErrorKind, Score};
-use platter_records::{ImageName, Imported, VersionRecord};
+use platter_records::{ImageName, Imported, Signature, StoreId, VersionName, VersionRecord};
 use platter_store::{Session, Store, StorePlace, rebuild};
 
 const PREFIXES: [&str; 3] = ["lab", "lab/a", "x"];
@@ -196,4 +196,32 @@ fn an_import_is_decided_before_it_is_counted() {
     assert!(refusal.contains("quota of lab"), "{refusal}");
     store.set_quota(&name("lab"), None).unwrap();
     assert_eq!(import(&forgotten, true).unwrap(), Imported::Added);
+}
+
+/// What no catalog can read again is not written, and a signature without room ends no other session.
+#[test]
+fn an_impossible_import_is_refused_and_the_store_stays_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    let (score, length, _) = add_disk(&session, &[1]);
+    let mut long = draft(&name("lab/a"), score, length);
+    long.notes = "n".repeat(64_000);
+    let here = session.publish(long).unwrap().record;
+    let import = |record: &VersionRecord| store.session().unwrap().import(record, false);
+    for number in [0, 1 << 63] {
+        let before = VersionName { image: name("lab/b"), number };
+        let bad = VersionRecord { number: 7, renamed_from: Some(before), ..here.clone() };
+        let refusal = import(&bad).unwrap_err().to_string();
+        assert!(refusal.contains("invalid number"), "{refusal}");
+    }
+    let signature = Signature { store: StoreId([7; 16]), text: "s".repeat(1_000) };
+    let signed = VersionRecord { signatures: vec![signature; 3], ..here.clone() };
+    let refusal = import(&signed).unwrap_err().to_string();
+    assert!(refusal.contains("shorten labels and notes"), "{refusal}");
+    assert_eq!(import(&here).unwrap(), Imported::Present, "other sessions go on");
+    drop(store);
+    assert_eq!(Store::open_writer(&place).unwrap().versions().unwrap().len(), 1);
 }

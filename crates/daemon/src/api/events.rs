@@ -2,6 +2,7 @@
 //! left off.
 
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -31,6 +32,8 @@ struct Listening {
     /// The last event that the client has; `None` when it has missed some.
     known: Option<u64>,
     said_hello: bool,
+    /// When it was last looked whether the access token still exists.
+    admitted: Instant,
 }
 
 pub(super) async fn events(
@@ -47,6 +50,7 @@ pub(super) async fn events(
             None => Some(origin.events.newest()),
         },
         said_hello: false,
+        admitted: Instant::now(),
         origin,
         asker,
     };
@@ -62,11 +66,17 @@ pub(super) async fn events(
 }
 
 impl Listening {
-    /// Waits for the next text; `None` when the origin ends.
+    /// Waits for the next text; `None` when the origin ends, or when the access token was removed.
     async fn next_text(&mut self) -> Option<String> {
         loop {
             if *self.ending.borrow() {
                 return None;
+            }
+            if self.admitted.elapsed() >= EVENTS_PAUSE {
+                self.admitted = Instant::now();
+                if !self.origin.is_admitted(&self.asker.who.id) {
+                    return None;
+                }
             }
             if let Some(text) = self.text_now() {
                 return Some(text);

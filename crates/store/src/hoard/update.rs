@@ -33,9 +33,10 @@ const PACK_LENGTH: u64 = 64 << 20;
 const LEVEL: i32 = 3;
 /// Maximum number of decoded source frames that an update keeps, mostly 128 KiB each: boots return to them.
 const DECODED_FRAMES_MAX: usize = 64;
-/// A source frame is kept unchanged if it holds at least this many bytes of blocks and all of them are needed soon, that is,
+/// A source frame is kept unchanged if it holds at least this many bytes of blocks, and the boot needs all of them soon.
 const RAW_LENGTH_KEPT_MIN: u32 = (RAW_LENGTH_DEFAULT / 2) as u32;
-/// within this many blocks of the boot. Frames of sources have their own order, but a boot reads the hoard in boot order.
+/// A boot needs blocks soon that are within this many of its blocks. Frames of sources have their own order, but a boot reads the
+/// hoard in boot order.
 const NEAR: usize = 64;
 
 /// Totals of what was added.
