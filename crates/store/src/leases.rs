@@ -473,11 +473,11 @@ mod tests {
         // Not a file: opening it fails as if the system lacked something.
         packs.iter().for_each(|path| place.vfs().create_dir(path).unwrap());
         store.0.packs.close(0);
-        assert_eq!(store.leased_in_vain(NOW).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(store.leased_only(NOW).unwrap_err().kind(), ErrorKind::Io);
         assert_eq!(collect().unwrap_err().kind(), ErrorKind::Io);
         swap("", ".other");
         swap(".kept", "");
-        assert_eq!(store.leased_in_vain(NOW).unwrap(), []);
+        assert!(store.leased_only(NOW).unwrap().in_vain.is_empty());
         assert_eq!(collect().unwrap().given_up.packs, 0);
         assert!(!store.read_block(Kind::Page, &score.0).unwrap().is_empty());
     }
