@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# tests/encrypted-serve.sh: an encrypted store behind an origin, and its casts. Clients, nodes and receivers have no secret of the store.
+# tests/encrypted-serve.sh: an encrypted store behind an origin, and its casts. Clients, nodes that share, and receivers have no secret of the store.
 # A marker of the disks is in no file of store, nodes and hoards, and not on the wire.
 . "$(dirname "$0")/lib.sh"
 
-SERVER='' node='' sender='' dump=''
+SERVER='' node='' sender='' dump='' peers=''
 suite_cleanup() {
 	local process
-	for process in "$SERVER" "$node" "$sender" "$dump" "$ORIGIN"; do [ -z "$process" ] || kill -9 "$process" 2>/dev/null; done
+	for process in "$SERVER" "$node" "$sender" "$dump" $peers "$ORIGIN"; do [ -z "$process" ] || kill -9 "$process" 2>/dev/null; done
 }
 
 MARKER="the plaintext marker of seed $SEED"
@@ -172,6 +172,60 @@ check "from the cache" test "$(sent)" = "$before"
 kill "$node"
 wait "$node" 2>/dev/null || :
 node=
+
+# Two nodes that share, and what travels between them.
+PEER_PORT=$((12000 + SRANDOM % 7000))
+start_peer() { # 1|2
+	env -u PLATTER_UNLOCK_FILE setsid "$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/peer-$1" --name "peer-$1" --peers "127.0.0.1:$((PEER_PORT + $1))" \
+		>>"$WORK/peer-$1.log" 2>&1 </dev/null &
+	peers+=" $!"
+	until_true 60 "$PLATTER" disks --node "$WORK/peer-$1" || { cat "$WORK/peer-$1.log"; return 1; }
+}
+counter() { curl -s --unix-socket "$SOCKET" http://platter/api/v1/nodes | jq --arg name "peer-$1" --arg counter "$2" '.nodes[] | select(.name == $name) | .counters[$counter]'; }
+meets() { [ "$(counter "$1" peers_connected)" -ge 1 ]; }
+peer_reads() { qemu-img compare -f raw -F raw "$2" "nbd+unix:///lab/read?socket=$WORK/peer-$1/nbd.sock"; }
+if need_root "reading what peers send"; then
+	python3 - "$PEER_PORT" "$WORK/peer-wire" <<'WIRE' &
+import socket, struct, sys
+ports = {int(sys.argv[1]) + peer for peer in (1, 2)}
+wire = open(sys.argv[2], "wb", buffering=0)
+link = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+link.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+link.bind(("lo", 0x0800))
+while True:
+    packet, address = link.recvfrom(1 << 16)
+    at = (packet[0] & 15) * 4
+    # Each packet of the loopback interface is seen twice: as sent, and as received.
+    if packet[9] == socket.IPPROTO_TCP and address[2] != socket.PACKET_OUTGOING:
+        if ports & set(struct.unpack_from(">HH", packet, at)):
+            wire.write(packet[at + (packet[at + 12] >> 4) * 4:])
+WIRE
+	dump=$!
+	until_true 60 test -e "$WORK/peer-wire"
+fi
+for i in 1 2; do check "sharing node $i starts" start_peer "$i"; done
+for i in 1 2; do check "node $i is connected with the other" until_true 60 meets "$i"; done
+for i in 1 2; do check "node $i attaches a disk" "$PLATTER" attach lab/read --node "$WORK/peer-$i"; done
+check "the first reads it right" peer_reads 1 "$WORK/disk"
+before=$(sent)
+check "the second reads it right, too" peer_reads 2 "$WORK/disk"
+check "and has most of it from the first" test $(($(sent) - before)) -lt 1000000
+for i in 1 2; do
+	check "the cache of node $i has the data" test "$(du -sb "$WORK/peer-$i" | cut -f 1)" -gt 2000000
+	check "the marker is in no file of node $i" no_marker "$WORK/peer-$i"
+done
+if [ -n "$dump" ]; then
+	kill "$dump"
+	wait "$dump" 2>/dev/null || :
+	dump=
+	check "the data was seen between them" test "$(stat -c %s "$WORK/peer-wire")" -gt 1000000
+	check "without the marker" no_marker "$WORK/peer-wire"
+fi
+for process in $peers; do
+	kill "$process"
+	wait "$process" 2>/dev/null || :
+done
+peers=
 stop_origin TERM
 check "the store is sound" platter check --read-data
 

@@ -4,6 +4,9 @@
 # `discard-interrupted`.
 . "$(dirname "$0")/lib.sh"
 
+SERVER=
+suite_cleanup() { [ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null; }
+
 need_root "a small file system of its own" || { finish; exit 0; }
 file_tree "$WORK/tree" 8 small
 ext4_image "$WORK/small" 32 "$WORK/tree"
@@ -123,6 +126,13 @@ commits_at() {
 	unmount_volume
 }
 
+# fill: leaves no free byte on the volume
+fill() {
+	dd if=/dev/zero of="$MNT/ballast" bs=1M status=none 2>/dev/null || true
+	dd if=/dev/zero of="$MNT/ballast" bs=512 oflag=append conv=notrunc status=none 2>/dev/null || true
+	test "$(df --output=avail "$MNT" | tail -n 1)" -le 4
+}
+
 case ${PLATTER_SIZE:-quick} in
 full) kills=(3000 11000 18500) levels=$(seq 0 4 64; seq 80 40 2400; seq 3000 1000 12000) commit_levels=$(seq 0 140) ;;
 *) kills=(18500) levels="0 40 200 1600" commit_levels="0 10 14 18 22 35 50" ;;
@@ -141,9 +151,7 @@ collects() {
 	done
 	check "$name: one version is protected" platter protect changing@1
 	check "$name: and the image locked" platter lock take changing
-	dd if=/dev/zero of="$MNT/ballast" bs=1M status=none 2>/dev/null || true
-	dd if=/dev/zero of="$MNT/ballast" bs=512 oflag=append conv=notrunc status=none 2>/dev/null || true
-	check "$name: nothing is free" test "$(df --output=avail "$MNT" | tail -n 1)" -le 4
+	check "$name: nothing is free" fill
 	check "$name: protection ends" platter unprotect changing@1
 	check "$name: the lock is stolen" platter lock steal changing
 	check "$name: and released" platter lock release changing
@@ -158,10 +166,29 @@ collects() {
 	unmount_volume
 }
 
+# On a disk without a free byte, the changes of disks that nobody serves are listed and discarded.
+discards() {
+	local name="blocks of $1, full"
+	make_volume 48 "$1"
+	check "$name: a disk is captured" platter capture "$WORK/small" small
+	check "$name: and attached" start_server --nbd "$WORK/nbd.sock" --write small
+	check "$name: and written" qemu-io -f raw -c 'write -P 7 4m 1m' -c 'write -z 8m 64k' "nbd+unix:///small?socket=$WORK/nbd.sock"
+	stop KILL
+	check "$name: nothing is free" fill
+	check "$name: the changes are listed" bash -c '"$@" | tee /dev/stderr | jq -e ".written_bytes == 1114112"' _ "$PLATTER" --store "$STORE" --json disks
+	check "$name: and discarded" platter discard small
+	check_said "$name: it says how much" '1[.]11 MB|1114112'
+	check_exit "$EXIT_MISSING" "$name: once" platter discard small
+	check "$name: no lock is left" test -z "$(platter_json lock list)"
+	check "$name: the store checks clean" platter check --read-data
+	unmount_volume
+}
+
 discarded=0
 for block in 1024 4096; do
 	fills_up "$block"
 	collects "$block"
+	discards "$block"
 	make_volume 60 "$block"
 	check "blocks of $block: 30 MB are captured" platter capture "$WORK/first" first
 	unmount_volume

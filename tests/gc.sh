@@ -107,8 +107,8 @@ check "check tells it too" platter check
 check_said "with its size" 'trash: .*gc'
 check "and what forgetting an image would free" platter check
 check_said "by its name" 'forgetting an image would free: .*lab/.*in several images: [1-9]'
-check "the costs count what each image needs alone" sh -c "'$PLATTER' --store '$STORE' --quiet --json images --costs | jq -es 'map(select(.image).exclusive_bytes) | length > 1 and add > 0'"
-check "and the trash" sh -c "'$PLATTER' --store '$STORE' --quiet --json images --costs | jq -es '.[-1] | .trash.packs > 0 and .one_of == 1'"
+check "the costs count what each image needs alone" sh -c "'$PLATTER' --store '$STORE' --quiet --json images --costs | jq -e '.images | map(.exclusive_bytes) | length > 1 and add > 0'"
+check "and the trash" sh -c "'$PLATTER' --store '$STORE' --quiet --json images --costs | jq -e '.trash.packs > 0 and .one_of == 1'"
 check "forgotten versions can be brought back from the trash" platter rebuild --resurrect lab/meanwhile@1
 platter export lab/meanwhile "$WORK/again" >/dev/null
 check "as they were" cmp "$WORK/again" "$WORK/kept-lab-meanwhile"
@@ -165,7 +165,7 @@ rm -f "$WORK/again"
 check "an origin starts" start_origin
 next_disk afar
 afar capture "$WORK/disk-1" far/old >/dev/null
-check "an origin counts the costs, too" sh -c "'$PLATTER' --server 'unix:$SOCKET' --quiet --json images --costs | jq -es 'map(select(.image == \"far/old\")) | length == 1'"
+check "an origin counts the costs, too" sh -c "'$PLATTER' --server 'unix:$SOCKET' --quiet --json images --costs | jq -e '.images | map(select(.image == \"far/old\")) | length == 1'"
 afar forget far/old --all >/dev/null
 afar capture "$WORK/disk-afar" far/new >"$WORK/capture.log" 2>&1 &
 capturing=$!

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # tests/scrub.sh: damage is found, kept apart and healed. A server that scrubs finds flipped bytes in packs of a running store,
-# and the quarantine survives its death by SIGKILL. `heal` repairs from another store, an origin, the cache of a node, and the
-# captured disk, never from a holder that has other bytes, and names what stays lost. Protected versions are not forgotten.
+# and the quarantine survives its death by SIGKILL. `heal` repairs from another store, an origin, the cache or the hoard of a node, and
+# the captured disk, never from a holder that has other bytes, and names what stays lost. Protected versions are not forgotten.
 . "$(dirname "$0")/lib.sh"
 
 SCRUBBER=
+SERVER=
+NODE=
 suite_cleanup() {
 	local pid
-	for pid in $SCRUBBER $ORIGIN; do kill -9 "$pid" 2>/dev/null; done
+	for pid in $SCRUBBER $SERVER $NODE $ORIGIN; do kill -9 "$pid" 2>/dev/null; done
 }
 
 facts() { curl -s -m 20 --unix-socket "$WORK/scrub.sock" http://origin/api/v1/store; }
@@ -87,15 +89,18 @@ healed() { # NAME WHERE...
 	shift
 	check "$name: everything is healed" platter heal "${@/#/--from=}"
 	check_said "$name: versions are whole again" 'whole again: .*lab/image@1'
+	case $name in *" of a node") check_said "$name: it is named" "healed .* from ${name% of a node} in $1" ;; esac
 	[ "$name" != "a store that lost a pack" ] || check "$name: the catalog forgets the pack" platter rebuild
 	check "$name: nothing is damaged any more" platter check --read-data
 	for n in 1 2 3; do check "$name: version $n reads back" equal "lab/image@$n"; done
 }
 check_exit "$EXIT_CORRUPT" "without a holder, nothing is healed" platter heal
 check_said "what is lost is named, with its versions" 'LOST +data [0-9a-f]{64}; damages lab/image@1'
+check_said "and that nobody was asked" 'lost: no holder was asked'
 check_exit "$EXIT_REFUSED" "a directory without blocks is refused" platter heal --from "$WORK/tree"
 random 33554432 "no disk of a version" >"$WORK/noise"
 check_exit "$EXIT_CORRUPT" "a disk with other contents heals nothing" platter heal --from "$WORK/noise"
+check_said "and is named" "lost: asked were $WORK/noise;"
 healed "another store" "$WORK/sound"
 again
 healed "the captured disk" "$WORK/disk-3"
@@ -104,8 +109,27 @@ mv "$STORE" "$WORK/aside"
 cp -a "$WORK/sound" "$STORE"
 start_origin
 check "an install through a cache" "$PLATTER" --server "unix:$SOCKET" --quiet install lab/image@3 "$WORK/target" --cache-dir "$WORK/cache"
+for n in 1 2 3; do
+	check "the boot of version $n is recorded" start_server "lab/image@$n" --nbd "$WORK/boot.sock" --record "$WORK/trace-$n"
+	check "which reads everything" qemu-io -r -f raw -c 'read 0 32M' "nbd+unix:///lab/image?socket=$WORK/boot.sock"
+	stop TERM
+	check "it becomes a boot set" afar hoard import "$WORK/trace-$n" "lab/image@$n"
+done
+check "a node gets the hoard" afar hoard sync --cache "$WORK/hoarding"
+"$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/node" --no-hoard >"$WORK/node.log" 2>&1 &
+NODE=$!
+check "another node without the hoard starts" until_true 30 "$PLATTER" disks --node "$WORK/node"
+for n in 1 2 3; do
+	check "it attaches version $n" "$PLATTER" attach "lab/image@$n" --node "$WORK/node"
+	check "and reads it" qemu-img compare -f raw -F raw "$WORK/right-$n" "nbd+unix:///lab/image?socket=$WORK/node/nbd.sock"
+	check "and detaches it" "$PLATTER" detach lab/image --node "$WORK/node"
+done
 SOUND=$STORE
 STORE=$WORK/aside
+check_exit "$EXIT_REFUSED" "the cache of a running node is not used" platter heal --from "$WORK/node"
+kill "$NODE"
+wait "$NODE" 2>/dev/null || true
+NODE=
 healed "an origin" "unix:$SOCKET"
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"
@@ -115,12 +139,18 @@ check_said "and is whole again" 'whole again: .*lab/image@1'
 for n in 1 2 3; do check "version $n reads back" equal "lab/image@$n"; done
 rm -rf "$STORE"
 cp -a "$WORK/damaged" "$STORE"
-healed "the cache of a node" "$WORK/cache"
+healed "the cache of an install" "$WORK/cache"
+for from in "cache $WORK/node" "hoard $WORK/hoarding"; do
+	rm -rf "$STORE"
+	cp -a "$WORK/damaged" "$STORE"
+	healed "the ${from% *} of a node" "${from#* }"
+done
 STORE=$SOUND
 
 # A pack that is gone altogether.
 rm "$STORE/packs/${packs[0]}"
 check_exit "$EXIT_CORRUPT" "a missing pack is damage" platter check
+check_said "and the check says why costs are not counted" 'forgetting an image would free was not counted: .*lab/image'
 healed "a store that lost a pack" "$WORK/noise" "$WORK/damaged" "$WORK/disk-3" "$WORK/sound"
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_image::{Domain, Error, Extent, Extents, Result, Score};
 use platter_records::{EditLock, ImageName};
-use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayHeader, OverlayOptions, WatchPause};
+use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayOptions, WatchPause};
 
 use super::overlays::{Overlays, boot_id};
 use super::place::LivePlace;
@@ -301,47 +301,6 @@ fn detached() -> Error {
 
 fn overlay_options(base_score: Score, edit_lock: u64, domain: Domain) -> Result<OverlayOptions> {
     Ok(OverlayOptions { base_score, domain, edit_lock, boot_id: boot_id()? })
-}
-
-/// Returns what overlays say without the version below them: its score, the disk's length, and the number of changed bytes.
-///
-/// # Errors
-/// `Corrupt`, `Refused`, `Io`.
-pub(super) fn written_above(overlays: &Overlays, edit_lock: u64) -> Result<Option<(Score, u64, u64)>> {
-    let numbers = overlays.numbers()?;
-    let Some(newest) = numbers.last() else { return Ok(None) };
-    let OverlayHeader { base_score, disk_length, domain, .. } = overlays.header(*newest)?;
-    let options = overlay_options(base_score, edit_lock, domain)?;
-    let mut opened = Vec::new();
-    for number in numbers {
-        // Overlays above another version were published.
-        if overlays.header(number)?.base_score == base_score {
-            let base = Arc::new(OutOfReach { length: disk_length });
-            let overlay = Overlay::open(overlays.vfs(), &overlays.path(number), &options, base)?;
-            opened.push((number, Arc::new(overlay)));
-        }
-    }
-    Ok(Some((base_score, disk_length, changed(&opened).total())))
-}
-
-/// Stands for a version that is not read.
-struct OutOfReach {
-    length: u64,
-}
-
-impl BlockDevice for OutOfReach {
-    fn length(&self) -> u64 {
-        self.length
-    }
-
-    fn read(&self, _buffer: &mut [u8], _offset: u64) -> Result<()> {
-        Err(Error::transient("the version below is not opened"))
-    }
-
-    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
-        visit(range, Allocation::Data);
-        Ok(())
-    }
 }
 
 fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Score) -> Result<Layers> {

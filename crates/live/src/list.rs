@@ -2,18 +2,14 @@
 
 use std::path::Path;
 
-use platter_image::{Domain, Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, Result};
 use platter_records::{EditLock, ImageName};
 use platter_store::Store;
-use platter_vdisk::BlockDevice;
 
 use super::control::ServingProcess;
-use super::disk;
 use super::known_locks::KnownLocks;
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
-use super::publish::open_left;
-use super::sources::Sources;
 use platter_api::{DiskStatus, ListedDisk};
 use platter_fetch::OpenStore;
 
@@ -45,10 +41,7 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
             continue;
         }
         let place = overlays::place_of(place, &image, number)?;
-        let known = match away {
-            Some(_) => left_here(place.dir(), &image, number)?,
-            None => left_disk(&place, &store, &image, number)?,
-        };
+        let known = left_here(place.dir(), &image, number)?;
         let holder =
             edit_locks.iter().find(|it| is_lock(it, image.as_str(), number)).map(|it| it.holder.clone());
         let status = match known {
@@ -191,37 +184,14 @@ fn waiting(image: &ImageName, edit_lock: u64, base: String) -> DiskStatus {
 /// Base, length and written bytes of a disk.
 type Known = (String, u64, Option<u64>);
 
-/// Returns the facts of an unserved disk; `None` if a process has it, or it cannot be opened.
-fn left_disk(
-    place: &LivePlace,
-    store: &OpenStore,
-    image: &ImageName,
-    edit_lock: u64,
-) -> Result<Option<Known>> {
-    // Without the key of its store, the version below cannot be opened.
-    if !store.domain().is_ok_and(Domain::is_open) {
-        return left_here(place.dir(), image, edit_lock);
-    }
-    let sources = Sources::for_a_job(store.clone())?;
-    match open_left(place, &sources, image, edit_lock, "") {
-        Ok(disk) => {
-            let (base, written) = disk.state()?;
-            Ok(Some((base.to_string(), disk.length(), Some(written))))
-        }
-        // Damaged, in use, or just removed: the disk is still listed, or will be missing the next time.
-        Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// As [`left_disk`], without opening the version below.
+/// Returns the facts of an unserved disk; `None` if a process has it, or its overlays cannot be read.
 fn left_here(dir: &Path, image: &ImageName, edit_lock: u64) -> Result<Option<Known>> {
     let left = || -> Result<Option<Known>> {
-        let overlays = Overlays::lock(dir, image, edit_lock)?;
-        let written = disk::written_above(&overlays, edit_lock)?;
+        let written = Overlays::lock(dir, image, edit_lock)?.written()?;
         Ok(written.map(|(base, length, bytes)| (base.to_string(), length, Some(bytes))))
     };
     match left() {
+        // Damaged, in use, or just removed: the disk is still listed, or will be missing the next time.
         Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
         left => left,
     }

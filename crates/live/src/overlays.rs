@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use platter_image::{Error, IoContext, Result, Score};
+use platter_image::{Error, Extents, IoContext, Result, Score};
 use platter_records::ImageName;
 use platter_vdisk::{Overlay, OverlayHeader};
 use platter_vfs::{OsVfs, Vfs, VfsFile};
@@ -99,6 +99,7 @@ pub(super) struct Overlays {
     dir: PathBuf,
     /// The common prefix of their names.
     prefix: String,
+    edit_lock: u64,
     /// Held while the disk is open, so that no other process opens it.
     _lock: Box<dyn VfsFile>,
 }
@@ -123,7 +124,7 @@ impl Overlays {
                 "{image} is attached for writing by another process: `platter disks` tells"
             ))
         })?;
-        Ok(Self { vfs, dir, prefix, _lock: taken })
+        Ok(Self { vfs, dir, prefix, edit_lock, _lock: taken })
     }
 
     /// The file system that holds them.
@@ -151,6 +152,26 @@ impl Overlays {
     /// `Missing`, `Corrupt`, `Io`.
     pub(super) fn header(&self, number: u64) -> Result<OverlayHeader> {
         Overlay::header(&self.vfs, &self.path(number))
+    }
+
+    /// Returns what the overlays say without the version below them: its score, the disk's length, and the number of written
+    /// bytes; `None` if there are none. Changes nothing, so it needs no space.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Refused`, `Io`.
+    pub(super) fn written(&self) -> Result<Option<(Score, u64, u64)>> {
+        let numbers = self.numbers()?;
+        let Some(newest) = numbers.last() else { return Ok(None) };
+        let OverlayHeader { base_score, disk_length, .. } = self.header(*newest)?;
+        let (mut written, boot_id) = (Vec::new(), boot_id()?);
+        for number in numbers {
+            // Overlays above another version were published.
+            if self.header(number)?.base_score == base_score {
+                let path = self.path(number);
+                written.extend(Overlay::written(&self.vfs, &path, self.edit_lock, boot_id)?.iter().copied());
+            }
+        }
+        Ok(Some((base_score, disk_length, Extents::from_unsorted(written).total())))
     }
 
     /// Removes the overlay of that number.

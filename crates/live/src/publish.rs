@@ -119,10 +119,14 @@ pub(super) fn discard_from(
         wanted => wanted?,
     };
     check_unserved(place, image, Some(wanted.number()))?;
-    let sources = Sources::for_a_job(store.clone())?;
-    let disk = wanted.open(place, &sources, image)?;
-    let (_, written) = disk.state()?;
-    end_editing(&disk, &sources.store)?;
+    // The overlays are not opened, because that writes: a full disk may have no space for it.
+    let place = overlays::place_of(place, image, wanted.number())?;
+    let overlays = Overlays::lock(place.dir(), image, wanted.number())?;
+    let written = overlays.written()?.map_or(0, |(_, _, bytes)| bytes);
+    overlays.remove_all()?;
+    if let Wanted::Held(edit_lock) = &wanted {
+        release(store, edit_lock)?;
+    }
     Ok(written)
 }
 
@@ -280,14 +284,19 @@ pub(super) fn end_editing(disk: &LiveDisk, store: &OpenStore) -> Result<()> {
     let Some(writing) = disk.writing() else { return Ok(()) };
     disk.detach()?;
     writing.remove_overlays()?;
-    match store.release_edit_lock(&writing.edit_lock) {
+    release(store, &writing.edit_lock)
+}
+
+/// Releases the edit lock of a disk without overlays.
+fn release(store: &OpenStore, edit_lock: &EditLock) -> Result<()> {
+    match store.release_edit_lock(edit_lock) {
         // Somebody has taken it over meanwhile.
         Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Missing) => Ok(()),
         released => released.map_err(|error| {
             error.within(format!(
                 "the changes to {image} are gone, but its edit lock could not be released: run \
                  `platter lock release {image}`",
-                image = writing.image
+                image = edit_lock.image
             ))
         }),
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use platter_encryption::{KEY_FILE_LENGTH_MAX, KeyFile};
 use platter_image::{Domain, Error, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs, create_dirs, remove_if_there};
@@ -41,6 +42,8 @@ pub struct StorePlace {
     long_log: u64,
     catalog: CatalogFiles,
     actor: Arc<Actor>,
+    /// How many in this process use the space of the reserve.
+    borrowers: Arc<Mutex<usize>>,
 }
 
 /// Minimum length in bytes at which a change log is replaced by a shorter one.
@@ -132,6 +135,7 @@ impl StorePlace {
             long_log: LONG_LOG,
             catalog,
             actor,
+            borrowers: Arc::default(),
         }
     }
 
@@ -144,6 +148,10 @@ impl StorePlace {
 
     pub(crate) fn actor(&self) -> &Arc<Actor> {
         &self.actor
+    }
+
+    pub(crate) fn borrowers(&self) -> MutexGuard<'_, usize> {
+        self.borrowers.lock()
     }
 
     /// Returns the same directory with the catalog files that a rebuild writes, instead of those in use.

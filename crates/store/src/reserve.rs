@@ -20,11 +20,15 @@ const LENGTH_MIN: u64 = 64 << 10;
 /// Less free space than this many reserves is scarce.
 const SCARCE: u64 = 4;
 
-/// While this exists, the space of the reserve may be used. Dropping it fills the reserve, also after an earlier process could not.
+/// While this exists, the space of the reserve may be used. Dropping the last one fills the reserve, also after an earlier process
+/// could not.
 pub(crate) struct Lent<'a>(&'a StorePlace);
 
-/// Empties the reserve if space is scarce. The caller holds the writer's lock.
+/// Empties the reserve if space is scarce. The caller holds the writer's lock, so all who use the reserve at the same time are in
+/// this process: a collection, and changes of the catalog beside it.
 pub(crate) fn lend(place: &StorePlace) -> Lent<'_> {
+    let mut borrowers = place.borrowers();
+    *borrowers += 1;
     let free = place.vfs().free_space(place.dir());
     if !free.is_ok_and(|free| free >= SCARCE * length(place)) {
         release(place);
@@ -34,7 +38,11 @@ pub(crate) fn lend(place: &StorePlace) -> Lent<'_> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        set_aside(self.0);
+        let mut borrowers = self.0.borrowers();
+        *borrowers -= 1;
+        if *borrowers == 0 {
+            set_aside(self.0);
+        }
     }
 }
 
@@ -75,4 +83,33 @@ fn write(place: &StorePlace) -> Result<()> {
     }
     file.write_all_at(&bytes, 0).and_then(|()| file.sync()).context(context)?;
     place.sync_dir(place.dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use platter_vfs::Vfs;
+    use platter_vfs::simulated::SimulatedDisk;
+
+    use super::*;
+
+    #[test]
+    fn the_last_borrower_fills_the_reserve() {
+        let disk = SimulatedDisk::new(1);
+        let place = StorePlace::new(Arc::new(disk.clone()), "/store");
+        disk.create_dir(place.dir()).unwrap();
+        set_aside(&place);
+        let bytes = || disk.contents(&place.reserve()).unwrap().len() as u64;
+        assert_eq!(bytes(), length(&place));
+        disk.set_capacity(disk.used());
+        let collection = lend(&place);
+        assert_eq!(bytes(), 0);
+        // A change of the catalog by the same store, which has a copy of the place.
+        let copy = place.clone();
+        drop(lend(&copy));
+        assert_eq!(bytes(), 0, "a collection still uses it");
+        drop(collection);
+        assert_eq!(bytes(), length(&place));
+    }
 }

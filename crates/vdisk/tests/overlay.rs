@@ -83,8 +83,13 @@ fn create(disk: &SimulatedDisk) -> Overlay {
     Overlay::create(disk, Path::new(PATH), &options(0), Arc::new(Pattern)).unwrap()
 }
 
+/// Opens it. What is told without opening it is the same.
 fn open(disk: &SimulatedDisk, boot: u8) -> Overlay {
-    Overlay::open(disk, Path::new(PATH), &options(boot), Arc::new(Pattern)).unwrap()
+    let options = options(boot);
+    let written = Overlay::written(disk, Path::new(PATH), options.edit_lock, options.boot_id).unwrap();
+    let overlay = Overlay::open(disk, Path::new(PATH), &options, Arc::new(Pattern)).unwrap();
+    assert_eq!(written, overlay.dirty());
+    overlay
 }
 
 fn contents(overlay: &Overlay) -> Vec<u8> {

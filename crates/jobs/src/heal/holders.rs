@@ -34,11 +34,12 @@ pub(super) fn open(holder: &Holder, domain: Domain) -> Result<Vec<Box<dyn HealSo
             let mut sources: Vec<Box<dyn HealSource>> = Vec::new();
             let replica = if dir.join("hoard.json").exists() { place } else { hoard_place(dir) };
             if replica.dir().join("hoard.json").exists() {
-                sources
-                    .push(Box::new(OfHoard { hoard: Hoard::open(&replica)?, name: name_of(replica.dir()) }));
+                let name = format!("the hoard in {}", replica.dir().display());
+                sources.push(Box::new(OfHoard { hoard: Hoard::open(&replica)?, name }));
             }
             if dir.join("cache.json").exists() {
-                sources.push(Box::new(OfCache { cache: IdleCache::open(dir)?, name: name_of(dir) }));
+                let name = format!("the cache in {}", dir.display());
+                sources.push(Box::new(OfCache { cache: IdleCache::open(dir)?, name }));
             }
             if sources.is_empty() {
                 let what = "is neither a store, nor the cache of a node, nor a replica of a hoard";

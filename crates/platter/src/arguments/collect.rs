@@ -32,7 +32,7 @@ pub(crate) struct Gc {
 
 #[derive(Args, Debug)]
 pub(crate) struct Images {
-    /// Compute what each image costs: the bytes that no other image needs. Walks all recipes
+    /// Compute what each image costs: the bytes that no other image needs. Walks all recipes. With --json, one object
     #[arg(long)]
     pub(crate) costs: bool,
 }

@@ -64,17 +64,20 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     fact["role"] = json!(standing.summary());
     let home = store.home();
     fact["home"] = json!(home);
-    // Counting reads the recipe of each image again, and damaged ones cannot be counted.
-    let is_short = report.versions <= COSTS_VERSIONS_MAX;
-    let costs = if report.locked || !is_short { None } else { store.image_costs().ok() };
-    fact["costs"] = json!(costs);
+    let costs = costs(&store, &report);
+    fact["costs"] = json!(costs.as_ref().ok());
+    fact["costs_not_counted"] = json!(costs.as_ref().err());
     output.fact(&fact, || {
         let mut lines: Vec<String> = home.as_ref().and_then(Home::warning).into_iter().collect();
         if !matches!(standing, Standing::Origin { epoch: 0, .. }) {
             lines.push(standing.summary());
         }
         lines.push(text(&report, options.read_data));
-        lines.extend(costs.as_ref().map(only_here).filter(|line| !line.is_empty()));
+        lines.push(match &costs {
+            Ok(costs) => only_here(costs),
+            Err(why) => format!("what forgetting an image would free was not counted: {why}"),
+        });
+        lines.retain(|line| !line.is_empty());
         lines.join("\n")
     });
     Ok(match report.verdict {
@@ -83,6 +86,19 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
         Verdict::Locked => ExitCode::from(exit_code(ErrorKind::Refused)),
         Verdict::Clean | Verdict::Exposed | Verdict::Leaks => ExitCode::SUCCESS,
     })
+}
+
+/// Counts what each image costs, or returns why not.
+fn costs(store: &Store, report: &CheckReport) -> Result<ImageCosts, String> {
+    if report.locked {
+        return Err("the store is locked".into());
+    }
+    if report.versions > COSTS_VERSIONS_MAX {
+        let versions = report.versions;
+        return Err(format!("the store has {versions} versions, and `platter images --costs` counts them"));
+    }
+    // Counting reads the recipe of each image again, and damaged ones cannot be counted.
+    store.image_costs().map_err(|error| error.with_causes())
 }
 
 /// Which images have most bytes for themselves; empty if none has any.

@@ -87,9 +87,19 @@ fn text(report: &HealReport) -> String {
         (0, 0) => "nothing is lost, as far as is known: `platter check --read-data` reads everything".into(),
         (healed, 0) => format!("{} healed, nothing is lost", count(healed as u64, "block")),
         (healed, lost) => format!(
-            "{} healed, {lost} lost: name further holders with --from, or capture such a disk again",
-            count(healed as u64, "block")
+            "{} healed, {lost} lost: {}; name further holders with --from, or capture such a disk again",
+            count(healed as u64, "block"),
+            asked(report)
         ),
     });
     lines.join("\n")
+}
+
+/// Who does not have what is lost.
+fn asked(report: &HealReport) -> String {
+    let names: Vec<&str> = report.sources.iter().map(|source| source.source.as_str()).collect();
+    match names.is_empty() {
+        true => "no holder was asked".into(),
+        false => format!("asked were {}", names.join(", ")),
+    }
 }

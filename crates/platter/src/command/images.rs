@@ -38,24 +38,16 @@ pub(crate) fn run(store: &StoreLocation, options: &Images, output: &Output) -> O
 
 /// Prints what forgetting each image would free.
 fn costs(store: &StoreLocation, output: &Output) -> Outcome {
-    let ImageCosts { change, one_of, images, shared_bytes, trash } = image_costs(store)?;
-    if output.is_json() {
-        images.iter().for_each(|cost| output.fact(cost, String::new));
-        let sums =
-            json!({ "change": change, "one_of": one_of, "shared_bytes": shared_bytes, "trash": trash });
-        output.fact(&sums, String::new);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut rows = vec![["IMAGE", "VERSIONS", "ONLY HERE"].map(String::from).to_vec()];
-    rows.extend(
-        images
-            .iter()
-            .map(|cost| vec![cost.image.to_string(), cost.versions.to_string(), bytes(cost.exclusive_bytes)]),
-    );
-    output.fact(&json!(null), || {
+    let costs = image_costs(store)?;
+    output.fact(&costs, || {
+        let ImageCosts { one_of, images, shared_bytes, trash, .. } = &costs;
+        let mut rows = vec![["IMAGE", "VERSIONS", "ONLY HERE"].map(String::from).to_vec()];
+        rows.extend(images.iter().map(|cost| {
+            vec![cost.image.to_string(), cost.versions.to_string(), bytes(cost.exclusive_bytes)]
+        }));
         let estimate =
-            if one_of > 1 { format!("\nestimated from one of {one_of} blocks") } else { String::new() };
-        format!("{}\n{}{estimate}", table(&rows), shared_and_trash(shared_bytes, trash))
+            if *one_of > 1 { format!("\nestimated from one of {one_of} blocks") } else { String::new() };
+        format!("{}\n{}{estimate}", table(&rows), shared_and_trash(*shared_bytes, *trash))
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use platter_image::{Error, Result, Score};
+use platter_image::{BlockId, Error, Result, Score};
 
 use super::mark::{Marking, Sample};
 use crate::catalog::PackState;
@@ -16,25 +16,67 @@ use platter_records::{ImageCost, ImageCosts, ImageName, PackCount, PackId, Versi
 
 /// Most blocks that are counted; they need about 100 bytes each. A store with more gets a sample.
 const COUNTED_MAX: usize = 1 << 21;
+/// How often to count again because versions were forgotten or packs collected meanwhile.
+const COUNTS_MAX: usize = 8;
+
+/// What a count begins with.
+struct Counted {
+    /// Number of the last change.
+    change: u64,
+    versions: Vec<Version>,
+    packs: BTreeSet<PackId>,
+}
+
+impl Counted {
+    fn has_all_of(&self, before: &Self) -> bool {
+        let now: BTreeSet<BlockId> = self.versions.iter().map(|version| version.record_id).collect();
+        before.versions.iter().all(|version| now.contains(&version.record_id))
+            && before.packs.is_subset(&self.packs)
+    }
+}
 
 impl Store {
-    /// Returns what each image costs. Walks all recipes. The bytes of a frame are divided equally among its blocks.
+    /// Returns what each image costs. Walks all recipes, again if something that they need was collected meanwhile. The bytes of a
+    /// frame are divided equally among its blocks.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt` when a recipe cannot be read; an error when the catalog cannot be read.
+    /// `Missing` or `Corrupt` when a recipe cannot be read; `Transient` when the store changes faster than it can be counted; an
+    /// error when the catalog cannot be read.
     pub fn image_costs(&self) -> Result<ImageCosts> {
-        self.image_costs_of(Sample::of(self.blocks(), COUNTED_MAX))
+        self.count_undisturbed(&mut |counted| {
+            self.image_costs_of(counted, Sample::of(self.blocks(), COUNTED_MAX))
+        })
     }
 
-    pub(super) fn image_costs_of(&self, sample: Sample) -> Result<ImageCosts> {
+    /// Counts until everything that the count began with was still there at its end. Otherwise a result may miss what was moved, and
+    /// an error may name a block that nothing needs any more.
+    fn count_undisturbed(&self, count: &mut dyn FnMut(&Counted) -> Result<ImageCosts>) -> Result<ImageCosts> {
+        for _ in 0..COUNTS_MAX {
+            let before = self.to_count()?;
+            let costs = count(&before);
+            if self.to_count()?.has_all_of(&before) {
+                return costs;
+            }
+        }
+        Err(Error::transient(
+            "versions are forgotten and packs collected faster than the costs can be counted: try again later",
+        ))
+    }
+
+    fn to_count(&self) -> Result<Counted> {
         let change = self.last_change()?;
-        let mut images: BTreeMap<ImageName, Vec<_>> = BTreeMap::new();
-        for version in self.versions()? {
+        Ok(Counted { change, versions: self.versions()?, packs: self.live_packs()? })
+    }
+
+    fn image_costs_of(&self, counted: &Counted, sample: Sample) -> Result<ImageCosts> {
+        let change = counted.change;
+        let mut images: BTreeMap<ImageName, Vec<&Version>> = BTreeMap::new();
+        for version in &counted.versions {
             images.entry(version.name.image.clone()).or_default().push(version);
         }
         // What several images have as a whole is walked once.
         let mut users: HashMap<Score, BTreeSet<&ImageName>> = HashMap::new();
-        for version in images.values().flatten() {
+        for version in &counted.versions {
             users.entry(version.record.score).or_default().insert(&version.name.image);
         }
         let walk = |versions: &mut dyn Iterator<Item = &Version>| {
@@ -47,10 +89,10 @@ impl Store {
             Ok::<_, Error>(marking)
         };
         let is_shared = |version: &&Version| users[&version.record.score].len() > 1;
-        let mut shared = walk(&mut images.values().flatten().filter(is_shared))?;
+        let mut shared = walk(&mut counted.versions.iter().filter(is_shared))?;
         let mut owners = merge_owners(Vec::new(), shared.live(), SHARED);
         for (number, versions) in images.values().enumerate() {
-            let mut own = walk(&mut versions.iter().filter(|version| !is_shared(version)))?;
+            let mut own = walk(&mut versions.iter().copied().filter(|version| !is_shared(version)))?;
             owners = merge_owners(owners, own.live(), number as u32);
         }
         let (mut bytes, mut shared_bytes) = (vec![0_u64; images.len()], 0);
@@ -88,6 +130,11 @@ impl Store {
         Ok(trash)
     }
 
+    fn live_packs(&self) -> Result<BTreeSet<PackId>> {
+        let rows = self.catalog()?.packs()?.into_iter();
+        Ok(rows.filter(|row| row.state == PackState::Live).map(|row| row.id).collect())
+    }
+
     /// Calls `visit` with the directory of each live pack: its frames, each with the ids of its blocks. A pack whose directory
     /// cannot be read is an error for `visit`, which decides whether to go on.
     ///
@@ -97,9 +144,7 @@ impl Store {
         &self,
         visit: &mut dyn FnMut(Result<PackDirectory>) -> Result<()>,
     ) -> Result<()> {
-        let rows = self.catalog()?.packs()?.into_iter();
-        let live: BTreeSet<PackId> =
-            rows.filter(|row| row.state == PackState::Live).map(|row| row.id).collect();
+        let live = self.live_packs()?;
         for (ordinal, pack) in self.0.packs.all().iter().enumerate() {
             if live.contains(&pack.id) {
                 let file = self.0.packs.file(ordinal as u32);
@@ -112,10 +157,11 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use platter_collection::CollectRequest;
     use platter_image::frame::{Compressor, FrameBuilder};
     use platter_image::page::{Entry, State};
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
-    use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
+    use platter_image::{Domain, ErrorKind, Extent, FrameStore, Kind};
     use platter_records::VersionRecord;
 
     use super::*;
@@ -150,6 +196,18 @@ mod tests {
         session.publish(draft).unwrap();
     }
 
+    /// Deletes at once what nothing needs.
+    fn collect(store: &Store) {
+        let request = CollectRequest {
+            now_unix_ms: 1_000_000,
+            keep_trash_ms: 0,
+            dry_run: false,
+            is_confirmed: true,
+            compact_percent: 0,
+        };
+        assert!(store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap().deleted.packs > 0);
+    }
+
     /// Two images with 1,500 blocks of their own, and 500 that both need.
     #[test]
     fn a_sample_estimates_what_each_image_costs() {
@@ -167,10 +225,44 @@ mod tests {
         assert!(near(own, all.images[1].exclusive_bytes, 2), "{all:?}");
         // Pages, too, are needed by one image only.
         assert!(own > 3 * shared && shared > 0, "{all:?}");
-        let some = store.image_costs_of(Sample::of(store.blocks(), 1000)).unwrap();
+        let some =
+            store.image_costs_of(&store.to_count().unwrap(), Sample::of(store.blocks(), 1000)).unwrap();
         assert_eq!(some.one_of, 4);
         assert!(some.images.iter().all(|image| near(image.exclusive_bytes, own, 60)), "{some:?} {all:?}");
         assert_ne!(some.images, all.images);
         assert!(near(some.shared_bytes, shared, 35), "{some:?} {all:?}");
+    }
+
+    /// An image is forgotten and collected after a count has listed it.
+    #[test]
+    fn what_is_collected_meanwhile_is_not_said_to_be_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path());
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        publish(&store, "a", 0..50);
+        publish(&store, "b", 50..100);
+        let mut counts = 0;
+        let costs = store.count_undisturbed(&mut |counted| {
+            counts += 1;
+            if counts == 1 {
+                store.forget(&"b".parse().unwrap(), None).unwrap();
+                collect(&store);
+            }
+            let costs = store.image_costs_of(counted, Sample::default());
+            assert_eq!(costs.is_err(), counts == 1, "{costs:?}");
+            costs
+        });
+        let costs = costs.unwrap();
+        assert_eq!((counts, costs.images.len(), costs.change), (2, 1, store.last_change().unwrap()));
+        assert!(costs.images[0].exclusive_bytes > 0);
+        // A store that never comes to rest.
+        let disturbed = store.count_undisturbed(&mut |counted| {
+            let name = "a".parse().unwrap();
+            store.forget(&name, None).unwrap();
+            publish(&store, "a", 200..250);
+            store.image_costs_of(counted, Sample::default())
+        });
+        assert_eq!(disturbed.unwrap_err().kind(), ErrorKind::Transient);
     }
 }

@@ -223,15 +223,15 @@ impl<'a> Marking<'a> {
         Ok(pack.is_some_and(|pack| !pack.is_collected()))
     }
 
-    /// Marks one block. It must be in a pack that stays: in doubt, nothing is collected.
+    /// Marks one block. It must be in a pack that stays.
     fn block(&mut self, id: BlockId) -> Result<()> {
         if !self.sample.has(&id) {
             return Ok(());
         }
         if !self.is_kept(&id)? {
             return Err(Error::corrupt(format!(
-                "block {id} is needed but not in the store, so nothing is collected: `platter check` names the versions \
-                 that need it; capture such a disk again, or forget the version"
+                "block {id} is needed but not in the store: `platter check` names the versions that need it; capture such a \
+                 disk again, or forget the version"
             )));
         }
         self.ids.add(id)

@@ -161,7 +161,8 @@ impl Run<'_> {
             (self.tell)("marking");
             let snapshot = self.writer.catalog().roots()?;
             let packs = snapshot.packs.clone();
-            marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
+            let roots = Roots::of(snapshot, store.place(), self.more)?;
+            marking.add(&roots).map_err(|error| error.within("nothing is collected"))?;
             let covered = marking.covered();
             let survey = Survey::new(store, marking.live(), &packs, emptied.unwrap_or(&nothing))?;
             let unneeded = |pack: &&SurveyedPack| pack.needed == 0;

@@ -77,18 +77,26 @@ impl Log {
     }
 }
 
-/// The block states after replay, and the offset where the log ends.
+/// The block states after replay, and the length of the file.
 pub(super) struct Replayed {
     pub(super) states: States,
-    pub(super) end: u64,
+    pub(super) length: u64,
 }
 
 /// Replays the log that `header` describes. `believe` means that no power cut happened since it was written,
 /// so that even unflushed records are valid.
 ///
 /// # Errors
-/// `Corrupt` when a record is damaged and a valid record after it proves that the log went on; `Io`.
+/// `Corrupt` when the file ends before the log, or a record is damaged and a valid record after it proves that the log went
+/// on; `Io`.
 pub(super) fn replay(file: &dyn VfsFile, header: &OverlayHeader, believe: bool) -> Result<Replayed> {
+    let length = file.length().context(|| "reading an overlay's length".to_owned())?;
+    if header.log_offset > length {
+        return Err(Error::corrupt(format!(
+            "truncated: the log starts at {}, the file has {length} bytes",
+            header.log_offset
+        )));
+    }
     let (records, end) = read_records(file, header)?;
     // A crash tears the end of a log. Only a power cut before a flush can leave a hole before valid records.
     if let Some(found) = find_behind(file, header, (end, records.len() as u64), believe)? {
@@ -117,7 +125,7 @@ pub(super) fn replay(file: &dyn VfsFile, header: &OverlayHeader, believe: bool) 
         states.forget_all_checksums();
     }
     replay_unflushed(file, after, &mut states)?;
-    Ok(Replayed { states, end })
+    Ok(Replayed { states, length })
 }
 
 /// Replays records whose data may not have reached the disk. For each block, the last record whose checksum

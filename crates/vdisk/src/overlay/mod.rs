@@ -178,21 +178,14 @@ impl Overlay {
                 false => "it is not encrypted, but the store is",
             })));
         }
-        let length = file.length().context(|| "reading an overlay's length".to_owned())?;
-        if header.log_offset > length {
-            return Err(within(Error::corrupt(format!(
-                "truncated: the log starts at {}, the file has {length} bytes",
-                header.log_offset
-            ))));
-        }
-        let Replayed { mut states, end } =
+        let Replayed { mut states, length } =
             replay(&*file, &header, header.boot_id == options.boot_id).map_err(within)?;
         if header.boot_id == IN_DOUBT {
             write_back(&*file, &states).map_err(within)?;
         }
         // Write a log of the current state behind the old one. It takes effect when the header points to it.
         let old = header.log_offset;
-        header.log_offset = length.max(end).div_ceil(BLOCK) * BLOCK;
+        header.log_offset = length.div_ceil(BLOCK) * BLOCK;
         header.generation = header
             .generation
             .checked_add(1)
@@ -217,6 +210,22 @@ impl Overlay {
         let file =
             vfs.open(path, OpenMode::Read).context(|| format!("opening the overlay {}", path.display()))?;
         read_header(&*file).map_err(|error| error.within(format!("the overlay {}", path.display())))
+    }
+
+    /// Returns what [`Overlay::dirty`] would return if the overlay were opened. Changes nothing, so it needs no space.
+    ///
+    /// # Errors
+    /// As [`Overlay::open`].
+    pub fn written(vfs: &dyn Vfs, path: &Path, edit_lock: u64, boot_id: [u8; 16]) -> Result<Extents> {
+        let within = |error: Error| error.within(format!("the overlay {}", path.display()));
+        let file =
+            vfs.open(path, OpenMode::Read).context(|| format!("opening the overlay {}", path.display()))?;
+        let header = read_header(&*file).map_err(within)?;
+        if header.edit_lock != edit_lock {
+            return Err(within(Error::refused(format!("it belongs to edit lock {}", header.edit_lock))));
+        }
+        let replayed = replay(&*file, &header, header.boot_id == boot_id).map_err(within)?;
+        Ok(replayed.states.dirty(header.disk_length))
     }
 
     fn new(
