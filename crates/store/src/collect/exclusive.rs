@@ -204,6 +204,8 @@ mod tests {
             dry_run: false,
             is_confirmed: true,
             compact_percent: 0,
+            recompress: None,
+            end_leases: false,
         };
         assert!(store.collect(&request, &|| Ok(Vec::new()), &mut |_| {}).unwrap().deleted.packs > 0);
     }
