@@ -16,6 +16,7 @@ mod hold;
 mod join_key;
 mod pacing;
 pub mod peer;
+mod probe;
 mod random;
 mod receiver;
 mod sender;
@@ -26,6 +27,10 @@ mod wire;
 
 pub use hold::Hold;
 pub use join_key::JoinKey;
+pub use probe::{
+    Arrivals, ProbeCounts, ProbeFinding, ProbeReceiver, ProbeReceiverOptions, ProbeSender,
+    ProbeSenderOptions, ProbeSent, ProbeSeries, ProbeStep, ProbeTarget, ProbeTransmit, ProbedReceiver,
+};
 pub use receiver::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 pub use sender::{
     BATCH_DATAGRAMS_MAX, Destination, ReceiverState, ReceiverStatus, Sender, SenderOptions, SenderProgress,

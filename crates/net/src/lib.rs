@@ -2,14 +2,17 @@
 //!
 //! Contains the options ([`SendOptions`], [`ReceiveOptions`]), the traits that jobs implement
 //! ([`ChunkSource`], [`ChunkSink`]) and the two loops ([`send`], [`receive`]): one network thread each, other
-//! threads for chunk contents, and bounded queues between them. It is a crate of its own to isolate operating
+//! threads for chunk contents, and bounded queues between them; and the two loops of a probe ([`probe_sender`],
+//! [`probe_receiver`]). It is a crate of its own to isolate operating
 //! system calls.
 
 mod batch;
 mod connection;
 mod drive;
+mod joins;
 mod multicast_socket;
 mod options;
+mod probe;
 mod sink;
 mod wake;
 
@@ -20,7 +23,9 @@ pub use options::{
     SendControl, SendEvent, SendOptions, SendSummary, ToldSender,
 };
 pub use platter_cast::{
-    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ReceiverResult, ReceiverState,
-    ReceiverStatus, Segment, SenderProgress, SessionDescription, SinkStage, Wanted,
+    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ProbeCounts, ProbeFinding, ProbeSent,
+    ProbeSeries, ProbedReceiver, ReceiverResult, ReceiverState, ReceiverStatus, Segment, SenderProgress,
+    SessionDescription, SinkStage, Wanted,
 };
+pub use probe::{ProbeEvent, ProbePlace, ProbeReceived, probe_receiver, probe_sender};
 pub use sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};

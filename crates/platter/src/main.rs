@@ -7,6 +7,7 @@ mod file_names;
 mod interruption;
 mod join_key;
 mod output;
+mod probe;
 mod question;
 mod served_files;
 mod server;

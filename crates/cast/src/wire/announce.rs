@@ -181,7 +181,7 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
 }
 
 /// Encodes an address: family 1, port 2, address 4 or 16 bytes.
-fn address_bytes(address: SocketAddr) -> Vec<u8> {
+pub(crate) fn address_bytes(address: SocketAddr) -> Vec<u8> {
     let mut bytes = vec![if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }];
     bytes.extend_from_slice(&address.port().to_le_bytes());
     match address.ip() {
@@ -191,7 +191,8 @@ fn address_bytes(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-fn parse_address(mut reader: Reader<'_>) -> Option<SocketAddr> {
+/// Parses an address, as [`address_bytes`] encodes it.
+pub(crate) fn parse_address(mut reader: Reader<'_>) -> Option<SocketAddr> {
     let family = reader.u8()?;
     let port = reader.u16()?;
     let ip = match family {

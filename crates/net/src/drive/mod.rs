@@ -9,3 +9,4 @@ mod send;
 
 pub use receive::receive;
 pub use send::send;
+pub(crate) use send::{group_of, random_seed};

@@ -1,7 +1,6 @@
 //! The sender's loop.
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,12 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, bounded};
-use platter_admission::{Admission, Limits, Ticket};
 use platter_cast::{Destination, Sender, SenderOptions, SessionDescription, Transmit};
 use platter_image::{Error, IoContext, Result};
 
 use crate::batch::BatchSocket;
-use crate::connection::Connection;
+use crate::joins::{Host, Joins};
 use crate::multicast_socket::{interface_address, sender_socket};
 use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
 use crate::wake::{Bell, Interest, wait};
@@ -27,17 +25,6 @@ const READ_QUEUE: usize = 16;
 const BATCHES_AT_ONCE: usize = 4;
 /// How often the status is reported to the caller.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
-/// Limits for open connections. A connection over which no receiver has joined is a stranger.
-const PLACES: Limits = Limits {
-    strangers_max: 256,
-    strangers_of_one_max: 64,
-    stranger_time: Duration::from_secs(10),
-    known_max: 4096,
-    // Several receivers may run on one machine, in tests.
-    known_of_one_max: 256,
-};
-/// Pause after a failed accept (such as too many open files).
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// The longest sleep, so that a stop request is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// How long connections stay open at the end, so that the last results are acknowledged.
@@ -84,24 +71,24 @@ fn read_chunks(chunks: &dyn ChunkSource, asked: &Queue<u32>, supply: &QueueEnd<S
     }
 }
 
-struct Peer {
-    number: u64,
-    address: IpAddr,
-    connection: Connection,
-    ticket: Ticket,
-    has_joined: bool,
+impl Host for Sender {
+    fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
+        self.handle_message(now, connection, from, message);
+    }
+
+    fn handle_disconnect(&mut self, now: Duration, connection: u64) {
+        self.handle_disconnect(now, connection);
+    }
+
+    fn has_joined(&self, connection: u64) -> bool {
+        self.has_joined(connection)
+    }
 }
 
 struct Driver {
     machine: Sender,
     socket: BatchSocket,
-    listener: TcpListener,
-    peers: Vec<Peer>,
-    next_peer: u64,
-    /// Decides which connections are kept.
-    admission: Admission,
-    /// No connection is accepted before this time.
-    accept_at: Duration,
+    joins: Joins,
     bell: Bell,
     start: Instant,
     transmit: Transmit,
@@ -117,14 +104,14 @@ impl Driver {
         let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
         let interface = interface_address(options.interface.as_deref(), group)?;
         let socket = BatchSocket::new(sender_socket(interface)?)?;
-        let listener = join_listener(interface, options.join_port)?;
-        listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
+        let start = Instant::now();
+        let joins = Joins::listen(interface, options.join_port, start)?;
         let machine_options = SenderOptions {
             seed,
             join_key: options.join_key.clone(),
             rate_bits_per_second: options.rate_bits_per_second,
             group: group.into(),
-            join: listener.local_addr().context(|| "reading the address of a listener".into())?,
+            join: joins.address()?,
             feedback: socket.local_address()?,
             wait_receivers: options.wait_receivers,
             wait: options.wait,
@@ -135,13 +122,9 @@ impl Driver {
         Ok(Self {
             machine: Sender::new(machine_options, description)?,
             socket,
-            listener,
-            peers: Vec::new(),
-            next_peer: 0,
-            admission: Admission::new(PLACES),
-            accept_at: Duration::ZERO,
+            joins,
             bell: Bell::new()?,
-            start: Instant::now(),
+            start,
             transmit: Transmit::new(),
             unsent: None,
             group: group.into(),
@@ -191,56 +174,10 @@ impl Driver {
     }
 
     fn take_feedback(&mut self, now: Duration) -> Result<()> {
-        self.accept(now);
         let machine = &mut self.machine;
         self.socket.receive(|datagram| machine.handle_datagram(now, datagram))?;
-        let (admission, instant) = (&mut self.admission, self.start + now);
-        self.peers.retain_mut(|peer| {
-            let (number, address) = (peer.number, peer.address);
-            let mut keep =
-                peer.connection.read(|message| machine.handle_message(now, number, address, message));
-            if !peer.has_joined && machine.has_joined(peer.number) {
-                peer.has_joined = admission.make_known(peer.ticket).is_ok();
-                keep &= peer.has_joined;
-            }
-            keep = keep && !admission.is_over(peer.ticket, instant) && peer.connection.flush();
-            if !keep {
-                admission.leave(peer.ticket);
-                machine.handle_disconnect(now, peer.number);
-            }
-            keep
-        });
+        self.joins.receive(now, machine);
         Ok(())
-    }
-
-    fn accept(&mut self, now: Duration) {
-        while now >= self.accept_at {
-            let (stream, address) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    self.accept_at = now + ACCEPT_AGAIN;
-                    return;
-                }
-            };
-            let Ok(connection) = Connection::new(stream) else { continue };
-            let entered = self.admission.enter(address.ip().into(), self.start + now);
-            if let Some(displaced) = entered.displaced {
-                self.end(now, |peer| peer.ticket == displaced);
-            }
-            self.next_peer += 1;
-            let (number, ticket) = (self.next_peer, entered.ticket);
-            let address = address.ip();
-            self.peers.push(Peer { number, address, connection, ticket, has_joined: false });
-        }
-    }
-
-    /// Closes the first connection that matches.
-    fn end(&mut self, now: Duration, is_it: impl Fn(&Peer) -> bool) {
-        let Some(position) = self.peers.iter().position(is_it) else { return };
-        let peer = self.peers.swap_remove(position);
-        self.admission.leave(peer.ticket);
-        self.machine.handle_disconnect(now, peer.number);
     }
 
     fn take_chunks(&mut self, supplied: &Queue<Supplied>) -> Result<()> {
@@ -284,31 +221,18 @@ impl Driver {
     }
 
     fn send_messages(&mut self, now: Duration) {
-        while let Some((number, bytes)) = self.machine.poll_message() {
-            let Some(position) = self.peers.iter().position(|peer| peer.number == number) else { continue };
-            if !self.peers[position].connection.write(&bytes) {
-                self.end(now, |peer| peer.number == number);
-            }
+        while let Some((connection, message)) = self.machine.poll_message() {
+            self.joins.send(now, &mut self.machine, connection, &message);
         }
     }
 
     fn wait(&self, time: Duration) -> Result<()> {
-        let mut interests = vec![
-            Interest {
-                descriptor: self.socket.socket.as_fd(),
-                to_read: true,
-                to_write: self.unsent.is_some(),
-            },
-            Interest {
-                descriptor: self.listener.as_fd(),
-                to_read: self.start.elapsed() >= self.accept_at,
-                to_write: false,
-            },
-        ];
-        for peer in &self.peers {
-            let to_write = peer.connection.wants_to_write();
-            interests.push(Interest { descriptor: peer.connection.stream.as_fd(), to_read: true, to_write });
-        }
+        let socket = Interest {
+            descriptor: self.socket.socket.as_fd(),
+            to_read: true,
+            to_write: self.unsent.is_some(),
+        };
+        let interests: Vec<_> = std::iter::once(socket).chain(self.joins.interests()).collect();
         let time = if self.unsent.is_some() { time.max(Duration::from_millis(1)) } else { time };
         wait(&self.bell, &interests, time)
     }
@@ -316,7 +240,7 @@ impl Driver {
     /// Lets the last answers be sent.
     fn farewell(&mut self) -> Result<()> {
         let until = self.start.elapsed() + FAREWELL;
-        while !self.peers.is_empty() && self.start.elapsed() < until {
+        while !self.joins.is_empty() && self.start.elapsed() < until {
             let now = self.start.elapsed();
             self.take_feedback(now)?;
             self.send_messages(now);
@@ -336,16 +260,7 @@ impl Driver {
     }
 }
 
-/// Listens for joins at this port, or at a free one if another cast of this machine uses it.
-fn join_listener(interface: Ipv4Addr, port: u16) -> Result<TcpListener> {
-    match TcpListener::bind((interface, port)) {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => TcpListener::bind((interface, 0)),
-        listening => listening,
-    }
-    .context(|| format!("listening for joins on {interface}:{port}"))
-}
-
-fn random_seed() -> Result<[u8; 32]> {
+pub(crate) fn random_seed() -> Result<[u8; 32]> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed)
         .map_err(std::io::Error::from)
@@ -354,6 +269,6 @@ fn random_seed() -> Result<[u8; 32]> {
 }
 
 /// A group in 239.255/16 (RFC 2365) made from the session's random bytes, on the discovery port.
-fn group_of(seed: &[u8; 32], discovery: SocketAddrV4) -> SocketAddrV4 {
+pub(crate) fn group_of(seed: &[u8; 32], discovery: SocketAddrV4) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(239, 255, seed[0], seed[1]), discovery.port())
 }

@@ -15,8 +15,12 @@ use crate::sizes::{bits_per_second, seconds};
 #[derive(Args, Debug)]
 pub(crate) struct Cast {
     /// NAME (the latest version), NAME@NUMBER, or a score
-    #[arg(required_unless_present = "hoard")]
+    #[arg(required_unless_present_any = ["hoard", "probe"])]
     pub(crate) version: Option<VersionArgument>,
+    /// Cast nothing: test what the network does to multicast on the way to the machines that run `platter receive --probe`, and say
+    /// what to do about it. Takes ten seconds after the last of --receivers has joined, two of them at --rate
+    #[arg(long, conflicts_with_all = ["version", "hoard", "segment", "spool", "linger", "give_up"])]
+    pub(crate) probe: bool,
     /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
@@ -62,8 +66,12 @@ pub(crate) struct Receive {
     /// [NAME] TARGET: the cast to wait for (image name, version or score; without NAME, the first cast heard), and the block
     /// device or file to write. A name alone is refused unless a trusted key signed the version. With :N after it, only
     /// partition N of the disk is written, to the start of the target
-    #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
+    #[arg(required_unless_present_any = ["hoard", "probe"], num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
+    /// Receive nothing: take part in the test of the network by `platter cast --probe`, and say what it shows about this machine. As
+    /// root, also looks for an IGMP querier
+    #[arg(long, conflicts_with_all = ["what", "hoard", "buffer", "trust_any", "TargetOptions", "DeltaArguments", "SignatureArguments"])]
+    pub(crate) probe: bool,
     /// Instead of a disk, receive a hoard into this node cache directory; only missing blocks are stored
     #[arg(long, value_name = "DIR", conflicts_with = "what")]
     pub(crate) hoard: Option<PathBuf>,

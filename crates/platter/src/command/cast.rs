@@ -15,6 +15,7 @@ use crate::arguments::Cast;
 use crate::interruption::tell_of;
 use crate::join_key;
 use crate::output::{Output, table};
+use crate::probe;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
@@ -27,21 +28,10 @@ enum Line<'a> {
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Outcome {
-    let join_key =
-        options.key_file.as_deref().map(|file| join_key::read_or_create(file, output)).transpose()?;
-    let network = SendOptions {
-        join_key,
-        interface: options.interface.clone(),
-        group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
-        discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
-        join_port: options.port,
-        rate_bits_per_second: options.rate,
-        wait_receivers: options.receivers,
-        wait: options.wait,
-        linger: options.linger,
-        give_up: options.give_up,
-        ..SendOptions::default()
-    };
+    let network = network(options, output)?;
+    if options.probe {
+        return probe::sender(&network, output);
+    }
     let terminal = Terminal::new(*output);
     let mut told = HashSet::new();
     let mut sent = 0;
@@ -93,6 +83,25 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
     let all_done =
         !report.receivers.is_empty() && report.receivers.iter().all(|receiver| receiver.state == "done");
     Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The options of the sender.
+fn network(options: &Cast, output: &Output) -> Result<SendOptions> {
+    let join_key =
+        options.key_file.as_deref().map(|file| join_key::read_or_create(file, output)).transpose()?;
+    Ok(SendOptions {
+        join_key,
+        interface: options.interface.clone(),
+        group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
+        discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
+        join_port: options.port,
+        rate_bits_per_second: options.rate,
+        wait_receivers: options.receivers,
+        wait: options.wait,
+        linger: options.linger,
+        give_up: options.give_up,
+        ..SendOptions::default()
+    })
 }
 
 /// The directory for a copy of an origin's version, which is removed when the cast is interrupted.

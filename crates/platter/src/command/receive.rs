@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest,
+    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, Wanted,
     hoard_receive, receive,
 };
 
@@ -15,25 +15,18 @@ use super::hoard::synced;
 use crate::arguments::{Receive, ServerArguments};
 use crate::join_key;
 use crate::output::Output;
+use crate::probe;
 use crate::server::server_at;
 use crate::sizes::{bytes, rate};
 use crate::target::{comparison, delta, part, request, table_changes};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) -> Outcome {
-    let defaults = ReceiveOptions::default();
     let (origin, (wanted, partition)) = (origin(options, server)?, options.wanted()?);
-    let network = ReceiveOptions {
-        interface: options.interface.clone(),
-        wanted,
-        join_key: options.key_file.as_deref().map(|file| join_key::read(file, output)).transpose()?,
-        discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
-        sender: options.sender,
-        hello: options.hello.clone().unwrap_or_else(host_name),
-        buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
-        give_up: options.give_up,
-        ..defaults
-    };
+    let network = network(options, wanted, output)?;
+    if options.probe {
+        return probe::receiver(&network, output);
+    }
     if let Some(cache) = &options.hoard {
         let request = HoardReceiveRequest { cache: cache.clone(), network };
         let report = hoard_receive(&request, &Terminal::new(*output))?;
@@ -89,6 +82,22 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
         text + &output.notes(&report.notes)
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// The options of the receiver.
+fn network(options: &Receive, wanted: Wanted, output: &Output) -> platter_jobs::Result<ReceiveOptions> {
+    let defaults = ReceiveOptions::default();
+    Ok(ReceiveOptions {
+        interface: options.interface.clone(),
+        wanted,
+        join_key: options.key_file.as_deref().map(|file| join_key::read(file, output)).transpose()?,
+        discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
+        sender: options.sender,
+        hello: options.hello.clone().unwrap_or_else(host_name),
+        buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
+        give_up: options.give_up,
+        ..defaults
+    })
 }
 
 /// The origin that is asked to cast the version, if the arguments name one.

@@ -75,6 +75,11 @@ fn of_attach(options: &Attach) -> Option<String> {
 
 /// With `--server`.
 fn of_receive(options: &Receive) -> Option<String> {
+    if options.probe {
+        return Some(
+            "--probe asks no origin: leave out --server, and name the sender with --sender if needed".into(),
+        );
+    }
     if options.hoard.is_some() {
         return Some("--hoard receives what `platter cast --hoard` sends: leave out --server".into());
     }

@@ -1,0 +1,181 @@
+//! What counts mean, in plain words, and what to do about it.
+//!
+//! Owns the thresholds.
+
+use std::fmt;
+
+use super::series::{PACKET_BYTES, ProbeCounts, ProbeSent, ProbeSeries};
+
+/// Loss, reordering or duplication up to this share is normal.
+const SHARE_TOLERATED: f64 = 0.01;
+/// The length of a cast's packet.
+const CAST_PACKET_BYTES: u16 = PACKET_BYTES[PACKET_BYTES.len() - 1];
+
+/// Something that an operator should know about the network between sender and receiver.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProbeFinding {
+    /// The receiver joined, and then said nothing.
+    Silent,
+    /// Unicast arrives, but not with the time to live of a cast.
+    Router,
+    /// No UDP datagram arrives, while TCP works.
+    NoUdp,
+    /// Unicast arrives, and no multicast does.
+    NoMulticast,
+    /// Link-local multicast arrives, and other groups do not.
+    GroupFiltered,
+    /// The sender gets no datagrams of the receiver.
+    NoFeedback,
+    /// Only shorter packets than those of a cast arrive, up to this length in bytes.
+    ShortPackets(u16),
+    /// This share is lost even at a tenth of the rate.
+    Lossy(f64),
+    /// At the rate that was sent, only this many bits per second arrive.
+    Overrun(u64),
+    /// This share is overtaken.
+    Reordered(f64),
+    /// This share arrives more than once.
+    Repeated(f64),
+    /// Announcements do not arrive, while other groups do.
+    NotAnnounced,
+    /// Nothing keeps the memberships of switches alive.
+    NoQuerier,
+}
+
+impl ProbeFinding {
+    /// Returns what the counts of a receiver say. Nothing: a cast works.
+    pub fn of(sent: &ProbeSent, counts: Option<&ProbeCounts>) -> Vec<Self> {
+        let Some(counts) = counts else { return vec![Self::Silent] };
+        let heard = |series| counts.of(series).received > 0;
+        let is_cast_heard = heard(ProbeSeries::Slow) || heard(ProbeSeries::Full);
+        let mut findings = Vec::new();
+        if sent.feedback_received == 0 {
+            findings.push(Self::NoFeedback);
+        }
+        if !is_cast_heard && !heard(ProbeSeries::Lengths) {
+            findings.push(match () {
+                () if !heard(ProbeSeries::Unicast) && !heard(ProbeSeries::LinkLocal) => Self::NoUdp,
+                () if heard(ProbeSeries::Unicast) && !heard(ProbeSeries::Neighbour) => Self::Router,
+                () if heard(ProbeSeries::LinkLocal) => Self::GroupFiltered,
+                () => Self::NoMulticast,
+            });
+            return findings;
+        }
+        if counts.packet_bytes_max < CAST_PACKET_BYTES {
+            findings.push(Self::ShortPackets(counts.packet_bytes_max));
+            return findings;
+        }
+        let [slow, full] = [ProbeSeries::Slow, ProbeSeries::Full].map(|series| sent.loss(counts, series));
+        if slow > SHARE_TOLERATED {
+            findings.push(Self::Lossy(slow));
+        } else if full > SHARE_TOLERATED {
+            findings.push(Self::Overrun((sent.bits_per_second as f64 * (1.0 - full)) as u64));
+        }
+        let all = counts.of(ProbeSeries::Full);
+        let share = |part: u32| f64::from(part) / f64::from(all.received.max(1));
+        if share(all.overtaken) > SHARE_TOLERATED {
+            findings.push(Self::Reordered(share(all.overtaken)));
+        }
+        if share(all.repeated) > SHARE_TOLERATED {
+            findings.push(Self::Repeated(share(all.repeated)));
+        }
+        if !heard(ProbeSeries::Announcement) {
+            findings.push(Self::NotAnnounced);
+        }
+        if counts.has_querier == Some(false) {
+            findings.push(Self::NoQuerier);
+        }
+        findings
+    }
+
+    /// Whether a cast cannot reach the receiver.
+    pub fn prevents_casts(&self) -> bool {
+        use ProbeFinding::{GroupFiltered, NoFeedback, NoMulticast, NoUdp, Router, ShortPackets, Silent};
+        matches!(self, Silent | Router | NoUdp | NoMulticast | GroupFiltered | NoFeedback | ShortPackets(_))
+    }
+
+    /// A stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Router => "router",
+            Self::NoUdp => "no_udp",
+            Self::NoMulticast => "no_multicast",
+            Self::GroupFiltered => "group_filtered",
+            Self::NoFeedback => "no_feedback",
+            Self::ShortPackets(_) => "short_packets",
+            Self::Lossy(_) => "lossy",
+            Self::Overrun(_) => "overrun",
+            Self::Reordered(_) => "reordered",
+            Self::Repeated(_) => "repeated",
+            Self::NotAnnounced => "not_announced",
+            Self::NoQuerier => "no_querier",
+        }
+    }
+}
+
+impl fmt::Display for ProbeFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => f.write_str(
+                "the connection ended before the counts arrived. Look at the output of `platter receive --probe` on that machine",
+            ),
+            Self::Router => f.write_str(
+                "a router lies between: unicast arrives, but nothing with a time to live of 1, which all casts have. Cast from a machine in \
+                 the receivers' own network",
+            ),
+            Self::NoUdp => f.write_str(
+                "no UDP datagram arrives, while TCP does: a firewall drops UDP. Allow UDP to this machine, to port 7580 (or --port) of \
+                 224.0.0.0/4",
+            ),
+            Self::NoMulticast => f.write_str(
+                "unicast arrives, but no multicast at all: a firewall of this machine drops it, or the network blocks it (wireless access \
+                 points and virtual switches often do). Allow UDP to 239.255.0.0/16 here, and multicast on the switch or access point",
+            ),
+            Self::GroupFiltered => f.write_str(
+                "the switch passes link-local multicast, but not the group of the cast: that is IGMP snooping which has not learned who \
+                 receives. Turn on an IGMP querier in this VLAN, or turn off IGMP snooping in it. Otherwise a firewall drops 239.255.0.0/16",
+            ),
+            Self::NoFeedback => f.write_str(
+                "the sender gets no UDP datagrams of this machine: a cast would count it as silent. Allow UDP from the receivers on the \
+                 sender, to any port of its address",
+            ),
+            Self::ShortPackets(bytes) => write!(
+                f,
+                "packets of more than {bytes} bytes do not arrive, and a cast has {CAST_PACKET_BYTES}. Set an MTU of 1500 on the sender's \
+                 interface, on every switch, VLAN and tunnel on the way, and on the receiver",
+            ),
+            Self::Lossy(share) => write!(
+                f,
+                "{:.1} % of the datagrams are lost even at a tenth of the rate. A cast repairs that, and is slower. Look for a bad cable, \
+                 a port at 100 Mbit/s or half duplex, wireless links, and a busy machine",
+                share * 100.0
+            ),
+            Self::Overrun(bits) => write!(
+                f,
+                "the network does not take this rate: {} Mbit/s arrive. A cast finds the rate by itself, and is smoother with --rate {}M",
+                bits / 1_000_000,
+                (bits / 1_000_000).max(1)
+            ),
+            Self::Reordered(share) => write!(
+                f,
+                "{:.1} % of the datagrams are overtaken by later ones, as if there were two paths. A cast does not mind",
+                share * 100.0
+            ),
+            Self::Repeated(share) => write!(
+                f,
+                "{:.1} % of the datagrams arrive more than once. A cast does not mind, but look for a loop or a second bridge between the \
+                 switches",
+                share * 100.0
+            ),
+            Self::NotAnnounced => f.write_str(
+                "announcements do not arrive, while the group of the cast does. Name the sender on this machine with --sender ADDRESS:PORT, \
+                 or allow multicast to 239.255.80.76",
+            ),
+            Self::NoQuerier => f.write_str(
+                "no IGMP querier answers in this network. If a switch does IGMP snooping, it forgets its receivers after about four \
+                 minutes, and the cast stops. Turn on an IGMP querier in this VLAN, or turn off IGMP snooping in it",
+            ),
+        }
+    }
+}

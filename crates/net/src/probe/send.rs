@@ -1,0 +1,172 @@
+//! The loop of a probe's sender.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use platter_cast::{ProbeSender, ProbeSenderOptions, ProbeTarget, ProbeTransmit, ProbedReceiver};
+use platter_image::{Error, IoContext, Result};
+
+use super::{LINK_LOCAL, ProbeEvent, ProbePlace, interface};
+use crate::batch::BatchSocket;
+use crate::drive::{group_of, random_seed};
+use crate::joins::{Host, Joins};
+use crate::multicast_socket::{interface_address, sender_socket};
+use crate::options::SendOptions;
+use crate::wake::{Bell, Interest, wait};
+
+impl Host for ProbeSender {
+    fn handle_message(&mut self, _now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
+        self.handle_message(connection, from, message);
+    }
+
+    fn handle_disconnect(&mut self, _now: Duration, connection: u64) {
+        self.handle_disconnect(connection);
+    }
+
+    fn has_joined(&self, connection: u64) -> bool {
+        self.has_joined(connection)
+    }
+}
+
+/// Probes the network to every receiver that joins. Uses interface, addresses, rate, join key and waiting times of the options.
+///
+/// # Errors
+/// `Refused` when there is no such interface; `Missing` when no receiver joined; `Io`.
+pub fn probe_sender(
+    options: &SendOptions,
+    mut on_event: impl FnMut(ProbeEvent),
+) -> Result<Vec<ProbedReceiver>> {
+    let mut driver = Driver::open(options, &mut on_event)?;
+    driver.run(options, &mut on_event)?;
+    let receivers = driver.machine.receivers();
+    if receivers.is_empty() {
+        return Err(Error::missing(format!(
+            "no receiver joined within {} s: start `platter receive --probe` on each machine, with `--sender {}` if it does not hear \
+             this one; allow TCP to that port on this machine",
+            options.wait.as_secs(),
+            driver.joins.address()?
+        )));
+    }
+    Ok(receivers)
+}
+
+struct Driver {
+    machine: ProbeSender,
+    socket: BatchSocket,
+    /// Sends with a time to live of 1.
+    near: BatchSocket,
+    joins: Joins,
+    bell: Bell,
+    start: Instant,
+    discovery: SocketAddrV4,
+    group: SocketAddrV4,
+    /// What is being sent, and how many bytes of it were.
+    unsent: Option<(ProbeTransmit, usize)>,
+    not_sent: Option<String>,
+}
+
+impl Driver {
+    fn open(options: &SendOptions, on_event: &mut dyn FnMut(ProbeEvent)) -> Result<Self> {
+        let seed = random_seed()?;
+        let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
+        let interface = interface_address(options.interface.as_deref(), group)?;
+        let socket = BatchSocket::new(sender_socket(interface)?)?;
+        let near = sender_socket(interface)?;
+        near.set_ttl(1).context(|| "setting the TTL to 1".into())?;
+        let start = Instant::now();
+        let joins = Joins::listen(interface, options.join_port, start)?;
+        let name = interface::name_of(interface);
+        on_event(ProbeEvent::Ready(ProbePlace {
+            interface: name,
+            address: interface,
+            discovery: options.discovery,
+        }));
+        on_event(ProbeEvent::Listening { join: joins.address()?, group: group.into() });
+        let machine = ProbeSender::new(ProbeSenderOptions {
+            seed,
+            join_key: options.join_key.clone(),
+            bits_per_second: options.rate_bits_per_second,
+            group: group.into(),
+            join: joins.address()?,
+            feedback: socket.local_address()?,
+            receivers: options.wait_receivers,
+            wait: options.wait,
+        });
+        Ok(Self {
+            machine,
+            socket,
+            near: BatchSocket::new(near)?,
+            joins,
+            bell: Bell::new()?,
+            start,
+            discovery: options.discovery,
+            group,
+            unsent: None,
+            not_sent: None,
+        })
+    }
+
+    fn run(&mut self, options: &SendOptions, on_event: &mut dyn FnMut(ProbeEvent)) -> Result<()> {
+        let (mut joined, mut has_begun) = (0, false);
+        while !self.machine.is_over() && !options.stop.load(Ordering::Relaxed) {
+            let now = self.start.elapsed();
+            let machine = &mut self.machine;
+            self.socket.receive(|datagram| machine.handle_datagram(datagram))?;
+            self.joins.receive(now, machine);
+            self.send_due(now, on_event);
+            while let Some((connection, message)) = self.machine.poll_message() {
+                self.joins.send(now, &mut self.machine, connection, &message);
+            }
+            if self.machine.joined() != joined && !has_begun {
+                joined = self.machine.joined();
+                on_event(ProbeEvent::Receivers(joined));
+            }
+            if self.machine.has_begun() && !has_begun && joined > 0 {
+                has_begun = true;
+                on_event(ProbeEvent::Begun);
+            }
+            let socket = Interest {
+                descriptor: self.socket.socket.as_fd(),
+                to_read: true,
+                to_write: self.unsent.is_some(),
+            };
+            let interests: Vec<_> = std::iter::once(socket).chain(self.joins.interests()).collect();
+            wait(&self.bell, &interests, self.machine.next_deadline().saturating_sub(self.start.elapsed()))?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is due, as far as the network takes it.
+    fn send_due(&mut self, now: Duration, on_event: &mut dyn FnMut(ProbeEvent)) {
+        loop {
+            let next = self.unsent.take().or_else(|| Some((self.machine.poll_transmit(now)?, 0)));
+            let Some((transmit, from)) = next else { return };
+            let (socket, to) = match transmit.target {
+                ProbeTarget::Discovery => (&self.socket, self.discovery.into()),
+                ProbeTarget::LinkLocal => {
+                    (&self.socket, SocketAddr::from((LINK_LOCAL, self.discovery.port())))
+                }
+                ProbeTarget::Group => (&self.socket, self.group.into()),
+                ProbeTarget::Unicast(to) => (&self.socket, to),
+                ProbeTarget::Neighbour(to) => (&self.near, to),
+            };
+            match socket.send(to, &transmit.bytes, transmit.datagram_bytes, from) {
+                Ok(reached) if reached < transmit.bytes.len() => {
+                    self.unsent = Some((transmit, reached));
+                    return;
+                }
+                Ok(_) => {}
+                // It counts as lost, as it would be farther away.
+                Err(error) => {
+                    let reason = error.with_causes();
+                    if self.not_sent.as_ref() != Some(&reason) {
+                        on_event(ProbeEvent::NotSent(reason.clone()));
+                        self.not_sent = Some(reason);
+                    }
+                }
+            }
+        }
+    }
+}
