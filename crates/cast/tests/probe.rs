@@ -40,12 +40,12 @@ impl Room {
     fn with_keys(
         count: usize,
         network: Network,
-        of_sender: Option<JoinKey>,
-        of_receivers: Option<JoinKey>,
+        of_sender: Option<&JoinKey>,
+        of_receivers: Option<&JoinKey>,
     ) -> Self {
         let sender = ProbeSender::new(ProbeSenderOptions {
             seed: [3; 32],
-            join_key: of_sender,
+            join_key: of_sender.cloned(),
             bits_per_second: 20_000_000,
             group: "239.255.1.2:7580".parse().unwrap(),
             join: "10.0.0.200:7580".parse().unwrap(),
@@ -55,7 +55,7 @@ impl Room {
         });
         let receiver = |index: usize| {
             let options = ProbeReceiverOptions {
-                join_key: of_receivers.clone(),
+                join_key: of_receivers.cloned(),
                 nonce: [index as u8; 32],
                 name: format!("pc{index}"),
             };
@@ -139,7 +139,7 @@ fn finding_in(network: Network) -> Vec<ProbeFinding> {
 #[test]
 fn a_good_network_has_no_findings() {
     for keys in [None, key(7)] {
-        for receiver in Room::with_keys(3, |_, _, _, _| 1, keys.clone(), keys.clone()).run() {
+        for receiver in Room::with_keys(3, |_, _, _, _| 1, keys.as_ref(), keys.as_ref()).run() {
             assert_eq!(findings(&receiver), vec![]);
             let counts = receiver.counts.unwrap();
             assert_eq!(counts.packet_bytes_max, 1476);
@@ -222,7 +222,9 @@ fn overtaken_datagrams_are_counted() {
 fn strangers_are_refused_and_change_nothing() {
     // Another key, none, and one too many: none of these receivers takes part.
     for (of_sender, of_receivers) in [(key(1), key(2)), (key(1), None), (None, key(1))] {
-        assert!(Room::with_keys(2, |_, _, _, _| 1, of_sender, of_receivers).run().is_empty());
+        assert!(
+            Room::with_keys(2, |_, _, _, _| 1, of_sender.as_ref(), of_receivers.as_ref()).run().is_empty()
+        );
     }
     // Datagrams without the key, or changed, are not counted.
     let forged: Network = |index, _, _, _| u32::from(index == 0);
