@@ -150,6 +150,8 @@ check_said "and how it can be freed" 'in the last 7 days: 1 forgotten disk; --en
 check "leases can be ended by a dry run only in its report" platter gc --keep-trash 0 --dry-run --end-leases
 check_said "which no longer counts them" 'would give up 12.6 MB'
 check "the disk is still kept" kept
+check_exit "$EXIT_REFUSED" "so much is not given up unconfirmed" afar gc --keep-trash 0 --end-leases
+check "then no lease ends" kept
 check "leases that are ended free the disk" afar gc --keep-trash 0 --end-leases --yes
 check_said "all of it" 'deleted 12.6 MB in 1 pack'
 check "no lease is left" jq -e '.leases | length == 0' "$STORE/leases.json"

@@ -22,7 +22,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 
 /// After [`SILENCE_MAX`], a response that is read at once must have come at this rate, in bytes per second.
 const RATE_MIN: u64 = 4 << 10;
 /// Longest time for a publish, which makes gigabytes durable.
-const PUBLISH_TIME_MAX: Duration = Duration::from_secs(600);
+pub(crate) const PUBLISH_TIME_MAX: Duration = Duration::from_secs(600);
+/// Longest time for a collection, which may compress a whole store again.
+pub(crate) const COLLECT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Most bytes of a list of versions.
 const LIST_LENGTH_MAX: u64 = 64 << 20;
 /// Idle connections kept between requests: as many as a reader and an upload use.
@@ -162,7 +164,7 @@ impl Client {
         )?)
     }
 
-    /// As [`Client::post`], for requests that take long.
+    /// As [`Client::post`], for requests that take up to `limit`.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -170,13 +172,9 @@ impl Client {
         &self,
         path: &str,
         object: &impl Serialize,
+        limit: Duration,
     ) -> Result<T> {
-        self.parsed(self.send(
-            &Method::POST,
-            path,
-            Contents::Json(&to_json(object)?),
-            Some(PUBLISH_TIME_MAX),
-        )?)
+        self.parsed(self.send(&Method::POST, path, Contents::Json(&to_json(object)?), Some(limit))?)
     }
 
     /// Sends bytes. Returns a response of at most `answer_max` bytes.

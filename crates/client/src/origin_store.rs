@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use super::address::ServerOptions;
 use super::answers::Answers;
-use super::client::{Client, retried};
+use super::client::{COLLECT_TIME_MAX, Client, retried};
 use super::frames;
 use super::sharing_rights::SharingRights;
 use super::store_keys;
@@ -404,7 +404,7 @@ impl OriginStore {
 
     /// As `Store::collect`. The origin keeps what the overlays on its machine stand on.
     pub fn collect(&self, request: &CollectRequest) -> Result<CollectReport> {
-        self.client.post_patiently("/api/v1/collect", request)
+        self.client.post_patiently("/api/v1/collect", request, COLLECT_TIME_MAX)
     }
 
     /// As `Store::image_costs`. The origin counts again only if something has changed since.

@@ -23,7 +23,7 @@ use platter_records::{ImageName, Imported, PublishedVersion, Repairs, Version, V
 use serde::{Deserialize, Serialize};
 
 use super::sending::{Sending, need};
-use crate::client::{Client, retried};
+use crate::client::{Client, PUBLISH_TIME_MAX, retried};
 use crate::origin_store::{OriginStore, version_of};
 
 /// Concurrent requests about blocks, which fill a link with a long round trip.
@@ -149,7 +149,8 @@ impl UploadSession {
     /// The origin's errors.
     pub fn foresee_import(&self, record: &VersionRecord, restore: bool) -> Result<Imported> {
         let request = ImportRequest { record: record.clone(), restore, ask: true };
-        let foreseen = self.client.post_patiently(&format!("{}/import", self.path), &request);
+        let foreseen =
+            self.client.post_patiently(&format!("{}/import", self.path), &request, PUBLISH_TIME_MAX);
         let foreseen: ImportReply = self.noted(foreseen)?;
         Ok(foreseen.imported)
     }

@@ -30,12 +30,11 @@ impl Origin {
             recompress: request.recompress,
             end_leases: request.end_leases,
         };
-        if request.end_leases && !request.dry_run {
-            self.leases.end_unwritten();
-        }
         let bases = || {
             let mut scores = (self.overlay_bases)(&writer)?;
-            scores.extend(self.leases.unwritten());
+            if !request.end_leases {
+                scores.extend(self.leases.unwritten());
+            }
             Ok(scores)
         };
         let collected = writer.collect(&request, &bases, &mut |_| {});
@@ -45,6 +44,9 @@ impl Origin {
                 if !request.dry_run {
                     self.metrics.collection_needs_confirmation.set(u64::from(report.needs_confirmation));
                     if !report.needs_confirmation {
+                        if request.end_leases {
+                            self.leases.end_unwritten();
+                        }
                         self.uploads.note_collection(&writer)?;
                     }
                 }

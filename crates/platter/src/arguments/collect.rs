@@ -15,8 +15,8 @@ pub(crate) struct Gc {
     /// Rewrite packs of which less than this percentage is needed; 0 rewrites none
     #[arg(long, value_name = "PERCENT", default_value_t = CollectRequest::COMPACT_PERCENT, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub(crate) compact: u64,
-    /// Also rewrite packs that get smaller at this zstd level, such as 9 (19 is the smallest, and takes the longest). A sample of
-    /// each pack is compressed to find out
+    /// Also compress again, at this zstd level, the packs that get smaller by it: a sample of each tells. 9 is quick, 19 the smallest
+    /// and slowest. Until the trash is emptied, old and new packs take space; at most half of what is free is used
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) recompress: Option<i32>,
     /// Also give up forgotten disks that clients of the origin read in the last 7 days; those that still read them then fail
@@ -32,7 +32,7 @@ pub(crate) struct Gc {
 
 #[derive(Args, Debug)]
 pub(crate) struct Images {
-    /// Compute what each image costs: the bytes that no other image needs. Walks all recipes. With --json, one object
+    /// Compute what each image costs: the bytes that no other image needs. Walks all recipes. --json prints one object
     #[arg(long)]
     pub(crate) costs: bool,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use platter_collection::{Candidate, CollectRequest, choose, may_condemn, may_delete, may_die, what_fits};
 use platter_image::frame::packed_length;
-use platter_image::{BlockId, Error, FrameStore, IoContext, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Result};
 
 use super::copying::{BATCH, Copying};
 use super::inspect::Inspection;
@@ -23,8 +23,10 @@ use platter_records::{CollectReport, PackChange, PackCount, PackId};
 const ROUNDS_MAX: usize = 32;
 /// Compaction leaves this many bytes free for records and the catalog: enough for some hundred packs.
 const LEFT_FREE: u64 = 64 << 10;
-/// Frames that are compressed again are published after about as many bytes, so that an interruption loses little work.
+/// Frames that are compressed again are published after at least as many bytes, or this part of the store, so that an interruption
+/// loses little work.
 const ROUND: u64 = 1 << 30;
+const ROUND_PART: u64 = 32;
 
 /// A collection under way.
 struct Run<'a> {
@@ -75,10 +77,7 @@ impl Store {
         let mut dropped = leased.in_vain;
         let mut report = CollectReport::default();
         if request.end_leases {
-            if !request.dry_run {
-                self.place().end_leases_of_disks(&leased.kept)?;
-            }
-            dropped.extend(leased.kept);
+            dropped.extend(leased.kept.iter().copied());
         } else {
             report.leased = leased.kept.len();
         }
@@ -93,9 +92,15 @@ impl Store {
         let mut run = Run { store: self, writer, request, more: &with_readers, tell, copying, report };
         if request.dry_run {
             run.pass(None)?;
+            run.worth_compressing()?.iter().for_each(|pack| run.report.compacted.add(pack.length));
         } else {
             let space = reserve::lend(self.place());
             let done = run.collect();
+            if request.end_leases && done.is_ok() && !run.report.needs_confirmation {
+                // Even if this fails, leases of disks that are not whole any more keep nothing.
+                let ended = self.place().end_leases_of_disks(&leased.kept);
+                run.report.failed.extend(ended.err().map(|error| error.with_causes()));
+            }
             drop(space);
             self.0.cover_packs();
             done?;
@@ -115,21 +120,14 @@ impl Store {
     }
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Marks, empties the trash, gives up what nothing needs, and compacts.
     fn collect(&mut self) -> Result<()> {
         let Pass::Done(mut waiting) = self.pass(None)? else { return Ok(()) };
         self.empty_trash()?;
         // Each round can free the space that the next one needs.
         loop {
-            let mut chosen = what_fits(&waiting, self.space_for_copies()?);
-            if self.request.recompress.is_some() {
-                let mut bytes = 0;
-                chosen.retain(|pack| {
-                    bytes += pack.needed;
-                    bytes - pack.needed < ROUND
-                });
-            }
+            let chosen = what_fits(&waiting, self.space_for_copies()?);
             if chosen.is_empty() {
                 break;
             }
@@ -140,7 +138,67 @@ impl Run<'_> {
             self.empty_trash()?;
         }
         waiting.iter().for_each(|pack| self.report.waiting.add(pack.length));
+        self.compress_again()
+    }
+
+    /// Compresses packs again that get smaller by it, some at a time. While the trash is kept, at most half of the free space is
+    /// used.
+    fn compress_again(&mut self) -> Result<()> {
+        let mut waiting = self.worth_compressing()?;
+        let round = ROUND.max(self.report.before.bytes / ROUND_PART);
+        let mut allowed =
+            if self.request.keep_trash_ms > 0 { self.space_for_copies()? / 2 } else { u64::MAX };
+        let mut emptied = BTreeSet::new();
+        loop {
+            let (mut chosen, mut bytes) = (what_fits(&waiting, allowed.min(self.space_for_copies()?)), 0);
+            chosen.retain(|pack| {
+                let is_begun = bytes < round;
+                bytes += if is_begun { pack.needed } else { 0 };
+                is_begun
+            });
+            if chosen.is_empty() {
+                break;
+            }
+            allowed = allowed.saturating_sub(bytes);
+            waiting.retain(|pack| !chosen.contains(pack));
+            let chosen: BTreeSet<PackId> = chosen.iter().map(|pack| pack.id).collect();
+            self.compact(&chosen)?;
+            // Those of earlier rounds, too: a pack that is still in use must not become the home of its blocks again.
+            emptied.extend(chosen);
+            self.pass(Some(&emptied))?;
+            self.empty_trash()?;
+        }
+        waiting.iter().for_each(|pack| self.report.waiting.add(pack.length));
         Ok(())
+    }
+
+    /// Returns the packs of which a sample gets smaller at the level of the request.
+    fn worth_compressing(&mut self) -> Result<Vec<Candidate>> {
+        if self.request.recompress.is_none() || self.report.needs_confirmation {
+            return Ok(Vec::new());
+        }
+        (self.tell)("compressing samples");
+        let mut marking = Marking::with_room(self.store)?;
+        let survey = self.survey_now(&mut marking)?;
+        let mut worth = Vec::new();
+        for (at, pack) in survey.packs.iter().enumerate().filter(|(_, pack)| pack.needed > 0 && !pack.has_bad)
+        {
+            if self.copying.is_worth_it(&survey, at)? {
+                worth.push(pack.candidate());
+            }
+        }
+        Ok(worth)
+    }
+
+    /// Marks and surveys all packs as they are now.
+    fn survey_now<'m>(&self, marking: &'m mut Marking<'a>) -> Result<Survey<'m>>
+    where
+        'a: 'm,
+    {
+        let snapshot = self.writer.catalog().roots()?;
+        let rows = snapshot.packs.clone();
+        marking.add(&Roots::of(snapshot, self.store.place(), self.more)?)?;
+        Survey::new(self.store, marking.live(), &rows, &BTreeSet::new())
     }
 
     /// Bytes that copies may take. They may take the reserve, too, if what they replace is deleted at once.
@@ -162,12 +220,14 @@ impl Run<'_> {
             let snapshot = self.writer.catalog().roots()?;
             let packs = snapshot.packs.clone();
             let roots = Roots::of(snapshot, store.place(), self.more)?;
-            marking.add(&roots).map_err(|error| error.within("nothing is collected"))?;
+            marking
+                .add(&roots)
+                .map_err(|error| if is_first { error.within("nothing is collected") } else { error })?;
             let covered = marking.covered();
             let survey = Survey::new(store, marking.live(), &packs, emptied.unwrap_or(&nothing))?;
             let unneeded = |pack: &&SurveyedPack| pack.needed == 0;
             let chosen: Vec<&SurveyedPack> = survey.packs.iter().filter(unneeded).collect();
-            let partly = if is_first { self.partly_needed(&survey)? } else { Vec::new() };
+            let partly = if is_first { self.partly_needed(&survey) } else { Vec::new() };
             if is_first {
                 self.describe(&survey, &chosen, &partly);
                 let share_max = self.report.before.bytes / 100 * CollectRequest::BRAKE_PERCENT;
@@ -388,24 +448,10 @@ impl Run<'_> {
     }
 
     /// Chooses packs to compact.
-    fn partly_needed(&mut self, survey: &Survey<'_>) -> Result<Vec<Candidate>> {
-        let partly = survey.packs.iter().enumerate().filter(|(_, pack)| pack.needed > 0 && !pack.has_bad);
-        let candidate = |pack: &SurveyedPack| Candidate {
-            id: pack.id,
-            length: pack.length,
-            bytes: pack.bytes,
-            needed: pack.needed,
-        };
-        let candidates: Vec<Candidate> = partly.clone().map(|(_, pack)| candidate(pack)).collect();
-        let full_length = self.store.place().pack_length_target();
-        let mut chosen = choose(&candidates, self.request.compact_percent, full_length);
-        for (at, pack) in partly {
-            let pack = candidate(pack);
-            if !chosen.contains(&pack) && self.copying.is_worth_it(survey, at)? {
-                chosen.push(pack);
-            }
-        }
-        Ok(chosen)
+    fn partly_needed(&self, survey: &Survey<'_>) -> Vec<Candidate> {
+        let partly = survey.packs.iter().filter(|pack| pack.needed > 0 && !pack.has_bad);
+        let candidates: Vec<Candidate> = partly.map(SurveyedPack::candidate).collect();
+        choose(&candidates, self.request.compact_percent, self.store.place().pack_length_target())
     }
 
     /// Copies the needed frames of packs to new packs and publishes these. The next pass finds that the old ones are not needed
@@ -414,10 +460,7 @@ impl Run<'_> {
         (self.tell)("compacting");
         let store = self.store;
         let mut marking = Marking::with_room(store)?;
-        let snapshot = self.writer.catalog().roots()?;
-        let rows = snapshot.packs.clone();
-        marking.add(&Roots::of(snapshot, store.place(), self.more)?)?;
-        let survey = Survey::new(store, marking.live(), &rows, &BTreeSet::new())?;
+        let survey = self.survey_now(&mut marking)?;
         let session = store.upkeep_session()?;
         for (at, pack) in survey.packs.iter().enumerate().filter(|(_, pack)| packs.contains(&pack.id)) {
             self.report.compacted.add(pack.length);
@@ -426,7 +469,17 @@ impl Run<'_> {
             let needed = directory.iter().filter(|(row, ids)| survey.is_needed(at, ids) && is_sound(row));
             for batch in needed.collect::<Vec<_>>().chunks(BATCH) {
                 let frames = self.copying.read(&*file, batch);
-                for frame in frames.map_err(|error| error.within(format!("compacting pack {}", pack.id)))? {
+                let frames = match frames
+                    .map_err(|error| error.within(format!("compacting pack {}", pack.id)))
+                {
+                    // It stays as it is, and keeps no other pack from getting smaller.
+                    Err(error) if self.request.recompress.is_some() && error.kind() == ErrorKind::Corrupt => {
+                        self.report.failed.push(error.with_causes());
+                        break;
+                    }
+                    frames => frames?,
+                };
+                for frame in frames {
                     session.append(&frame)?;
                     self.report.copied_bytes += packed_length(frame.stored.len(), frame.blocks.len()) as u64;
                 }

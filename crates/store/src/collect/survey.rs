@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use platter_collection::Candidate;
 use platter_image::{BlockId, Error, Kind, Result};
 
 use crate::catalog::{PackRow, PackState};
@@ -35,6 +36,12 @@ pub(crate) struct SurveyedPack {
     pub(super) relies_on: BTreeSet<usize>,
     /// It has bad frames that must stay because no sound frame has one of their blocks.
     pub(super) has_bad: bool,
+}
+
+impl SurveyedPack {
+    pub(super) fn candidate(&self) -> Candidate {
+        Candidate { id: self.id, length: self.length, bytes: self.bytes, needed: self.needed }
+    }
 }
 
 /// All packs that can be read or referred to.
