@@ -9,6 +9,8 @@ use std::net::TcpStream;
 use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
 use platter_image::{IoContext, Result};
 
+/// Reads from a connection before the others have their turn.
+const READS_AT_ONCE: usize = 16;
 /// The most bytes waiting to be written. A peer that lets more accumulate counts as gone.
 const OUTBOX_BYTES_MAX: usize = 64 << 10;
 
@@ -34,7 +36,7 @@ impl Connection {
     /// closed.
     pub(crate) fn read(&mut self, mut handle: impl FnMut(&[u8])) -> bool {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
-        loop {
+        for _ in 0..READS_AT_ONCE {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(count) => {
@@ -52,6 +54,8 @@ impl Connection {
                 Err(_) => return false,
             }
         }
+        // The rest is read next time, so that one connection does not keep the others waiting.
+        true
     }
 
     /// Writes a message, now or when there is space. Returns `false` if the connection has ended or must be

@@ -8,6 +8,8 @@ use super::series::{PACKET_BYTES, ProbeCounts, ProbeSent, ProbeSeries};
 
 /// Loss, reordering or duplication up to this share is normal.
 const SHARE_TOLERATED: f64 = 0.01;
+/// With more loss than this at a tenth of the rate, a cast takes too long to be of use.
+const SHARE_REPAIRED: f64 = 0.5;
 /// The length of a cast's packet.
 const CAST_PACKET_BYTES: u16 = PACKET_BYTES[PACKET_BYTES.len() - 1];
 
@@ -90,8 +92,14 @@ impl ProbeFinding {
 
     /// Whether a cast cannot reach the receiver.
     pub fn prevents_casts(&self) -> bool {
-        use ProbeFinding::{GroupFiltered, NoFeedback, NoMulticast, NoUdp, Router, ShortPackets, Silent};
-        matches!(self, Silent | Router | NoUdp | NoMulticast | GroupFiltered | NoFeedback | ShortPackets(_))
+        use ProbeFinding::{
+            GroupFiltered, Lossy, NoFeedback, NoMulticast, NoUdp, Router, ShortPackets, Silent,
+        };
+        match self {
+            Silent | Router | NoUdp | NoMulticast | GroupFiltered | NoFeedback | ShortPackets(_) => true,
+            Lossy(share) => *share > SHARE_REPAIRED,
+            _ => false,
+        }
     }
 
     /// A stable word for programs.
@@ -144,6 +152,12 @@ impl fmt::Display for ProbeFinding {
                 f,
                 "packets of more than {bytes} bytes do not arrive, and a cast has {CAST_PACKET_BYTES}. Set an MTU of 1500 on the sender's \
                  interface, on every switch, VLAN and tunnel on the way, and on the receiver",
+            ),
+            Self::Lossy(share) if *share > SHARE_REPAIRED => write!(
+                f,
+                "{:.1} % of the datagrams are lost even at a tenth of the rate, too many for a cast. Look for storm control or a limit for \
+                 multicast on the switches, and for wireless links",
+                share * 100.0
             ),
             Self::Lossy(share) => write!(
                 f,

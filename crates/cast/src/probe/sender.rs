@@ -22,6 +22,8 @@ const RECEIVERS_MAX: usize = 4096;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time in which the network learns the new members of the group.
 const SETTLE: Duration = Duration::from_millis(1800);
+/// Further joins prolong that up to this many times.
+const SETTLES_MAX: u32 = 5;
 /// Datagrams of a series that tests whether anything arrives, and the time between two of them.
 const FEW: u32 = 10;
 const FEW_INTERVAL: Duration = Duration::from_millis(20);
@@ -113,7 +115,7 @@ struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Gathering,
-    Settling { until: Duration },
+    Settling { until: Duration, latest: Duration, members: usize },
     Sending { course: usize, since: Duration, sent: u32 },
     Arriving { until: Duration },
     Asking { until: Duration },
@@ -315,12 +317,19 @@ impl ProbeSender {
             Phase::Gathering => {
                 let joined = self.joined();
                 if joined >= self.options.receivers as usize || (now >= self.options.wait && joined > 0) {
-                    self.phase = Phase::Settling { until: now + SETTLE };
+                    let (until, latest) = (now + SETTLE, now + SETTLES_MAX * SETTLE);
+                    self.phase = Phase::Settling { until, latest, members: self.members.len() };
                 } else if now >= self.options.wait {
                     self.phase = Phase::Over;
                 }
             }
-            Phase::Settling { until } if now >= until => {
+            Phase::Settling { .. } if self.joined() == 0 => self.phase = Phase::Gathering,
+            // Switches have to learn of those that joined meanwhile, too.
+            Phase::Settling { latest, members, .. } if self.members.len() != members => {
+                let until = latest.min(now + SETTLE);
+                self.phase = Phase::Settling { until, latest, members: self.members.len() };
+            }
+            Phase::Settling { until, .. } if now >= until => {
                 self.phase = Phase::Sending { course: 0, since: now, sent: 0 };
             }
             Phase::Sending { course, since, sent } => {

@@ -138,6 +138,7 @@ impl Driver {
     }
 
     fn run(&mut self, sender: SocketAddr) -> Result<ProbeReceived> {
+        let until = self.start.elapsed() + PROBE_TIME;
         loop {
             let now = self.start.elapsed();
             for socket in &mut self.sockets {
@@ -168,7 +169,13 @@ impl Driver {
                     }
                 }
             }
-            if !is_open || now >= PROBE_TIME {
+            if now >= until {
+                return Err(Error::missing(format!(
+                    "the probe of {sender} did not end within {} minutes",
+                    PROBE_TIME.as_secs() / 60
+                )));
+            }
+            if !is_open {
                 return Err(Error::missing(format!(
                     "the sender at {sender} ended before the probe did: it was stopped, or it casts instead of probing"
                 )));

@@ -133,7 +133,8 @@ impl Driver {
                 to_write: self.unsent.is_some(),
             };
             let interests: Vec<_> = std::iter::once(socket).chain(self.joins.interests()).collect();
-            wait(&self.bell, &interests, self.machine.next_deadline().saturating_sub(self.start.elapsed()))?;
+            let time = self.machine.next_deadline().saturating_sub(self.start.elapsed());
+            wait(&self.bell, &interests, time.max(Duration::from_millis(1)))?;
         }
         Ok(())
     }
