@@ -94,6 +94,7 @@ fn a_lender_may_die_at_every_call() {
     sweep(FaultKind::Halt, true, 1);
     for persistent in [false, true] {
         sweep(FaultKind::Io, persistent, 1);
-        sweep(FaultKind::NoSpace, persistent, 1);
     }
+    // Not every call needs space, so only a lack that lasts is met for sure.
+    sweep(FaultKind::NoSpace, true, 1);
 }
