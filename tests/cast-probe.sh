@@ -211,4 +211,5 @@ check_exit "$EXIT_USAGE" "$room: a probe has no version" platter cast lab/disk -
 check_exit "$EXIT_USAGE" "$room: a probe has no target" platter receive --probe "$WORK/target"
 check_exit "$EXIT_USAGE" "$room: a probe verifies nothing" platter receive --probe --verify
 check_exit "$EXIT_USAGE" "$room: a probe asks no origin" platter --server https://127.0.0.1:1 receive --probe
+check_exit "$EXIT_USAGE" "$room: nor does its sender" platter --server https://127.0.0.1:1 cast --probe
 finish

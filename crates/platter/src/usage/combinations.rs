@@ -14,6 +14,7 @@ pub(super) fn wrong_combination(command: &Command, has_server: bool) -> Option<(
         Command::Export(options) => ("export", of_export(options)),
         Command::Diff(options) => ("diff", of_diff(options)),
         Command::Attach(options) => ("attach", of_attach(options)),
+        Command::Cast(options) if has_server => ("cast", options.probe.then(|| PROBE_ASKS_NOBODY.into())),
         Command::Receive(options) if has_server => ("receive", of_receive(options)),
         _ => return None,
     };
@@ -73,12 +74,13 @@ fn of_attach(options: &Attach) -> Option<String> {
     })
 }
 
+const PROBE_ASKS_NOBODY: &str =
+    "--probe asks no origin: leave out --server; a receiver can name the sender with --sender";
+
 /// With `--server`.
 fn of_receive(options: &Receive) -> Option<String> {
     if options.probe {
-        return Some(
-            "--probe asks no origin: leave out --server, and name the sender with --sender if needed".into(),
-        );
+        return Some(PROBE_ASKS_NOBODY.into());
     }
     if options.hoard.is_some() {
         return Some("--hoard receives what `platter cast --hoard` sends: leave out --server".into());

@@ -123,32 +123,20 @@ impl Store {
 impl<'a> Run<'a> {
     /// Marks, empties the trash, gives up what nothing needs, and compacts.
     fn collect(&mut self) -> Result<()> {
-        let Pass::Done(mut waiting) = self.pass(None)? else { return Ok(()) };
+        let Pass::Done(waiting) = self.pass(None)? else { return Ok(()) };
         self.empty_trash()?;
-        // Each round can free the space that the next one needs.
-        loop {
-            let chosen = what_fits(&waiting, self.space_for_copies()?);
-            if chosen.is_empty() {
-                break;
-            }
-            waiting.retain(|pack| !chosen.contains(pack));
-            let chosen: BTreeSet<PackId> = chosen.iter().map(|pack| pack.id).collect();
-            self.compact(&chosen)?;
-            self.pass(Some(&chosen))?;
-            self.empty_trash()?;
-        }
-        waiting.iter().for_each(|pack| self.report.waiting.add(pack.length));
-        self.compress_again()
+        self.rewrite(waiting, u64::MAX, u64::MAX)?;
+        let waiting = self.worth_compressing()?;
+        // While the trash is kept, old and new packs take space.
+        let allowed = if self.request.keep_trash_ms > 0 { self.space_for_copies()? / 2 } else { u64::MAX };
+        self.rewrite(waiting, allowed, ROUND.max(self.report.before.bytes / ROUND_PART))
     }
 
-    /// Compresses packs again that get smaller by it, some at a time. While the trash is kept, at most half of the free space is
-    /// used.
-    fn compress_again(&mut self) -> Result<()> {
-        let mut waiting = self.worth_compressing()?;
-        let round = ROUND.max(self.report.before.bytes / ROUND_PART);
-        let mut allowed =
-            if self.request.keep_trash_ms > 0 { self.space_for_copies()? / 2 } else { u64::MAX };
+    /// Rewrites packs, as far as the copies fit into the free space and into `allowed` bytes. What is copied is published after about
+    /// `round` bytes.
+    fn rewrite(&mut self, mut waiting: Vec<Candidate>, mut allowed: u64, round: u64) -> Result<()> {
         let mut emptied = BTreeSet::new();
+        // Each round can free the space that the next one needs.
         loop {
             let (mut chosen, mut bytes) = (what_fits(&waiting, allowed.min(self.space_for_copies()?)), 0);
             chosen.retain(|pack| {
