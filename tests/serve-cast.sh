@@ -17,6 +17,7 @@ fi
 case ${PLATTER_SIZE:-quick} in full) mib=96 ;; *) mib=20 ;; esac
 
 declare -A pids=() targets=()
+over=(--interface eth0)
 suite_cleanup() {
 	[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null
 	[ -z "$ORIGIN" ] || kill -9 "$ORIGIN" 2>/dev/null
@@ -60,7 +61,7 @@ receive() {
 		targets[$1]=$DEVICE
 	fi
 	PLATTER_TOKEN=$3 "$ROOM" in "$1" timeout -s KILL 240 "$PLATTER" --quiet --json --server "$URL" --fingerprint "$FINGERPRINT" \
-		receive "$2" "${targets[$1]}" --interface eth0 --hello "machine-$1" --free zero --yes "${@:4}" >"$WORK/receive-$1.log" 2>&1 &
+		receive "$2" "${targets[$1]}" "${over[@]}" --hello "machine-$1" --free zero --yes "${@:4}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
 # ended CODE I WHAT
@@ -169,12 +170,40 @@ room="no multicast"
 		}
 	}
 EOF
-receive 1 lab/one "$lab"
-ended "$EXIT_FAILED" 1 "a machine behind it fails"
-check_said "$room: the reason is named" 'not pass multicast'
-check_said "$room: the way out is named" 'platter install --server'
-drop 1
+receive 1 lab/one "$lab" --verify
+right 1 one
+check "$room: the report says how it came" jq -e '.way == "origin" and .symbols == 0' "$WORK/receive-1.log"
+check "$room: and why" jq -e '.notes[] | test("does not pass multicast.*sends the disk to this machine alone.*cast --probe")' "$WORK/receive-1.log"
 "$ROOM" in 1 nft delete table inet none
+
+room="a firewall before the cast"
+"$ROOM" in 1 nft -f - <<-'EOF'
+	table inet none {
+		chain output {
+			type filter hook output priority 0;
+			ip daddr 10.78.0.200 tcp dport != 7440 reject with tcp reset
+		}
+	}
+EOF
+receive 1 lab/one "$lab"
+right 1 one
+check "$room: the report says why" jq -e '.way == "origin" and (.notes[] | test("cannot be reached"))' "$WORK/receive-1.log"
+"$ROOM" in 1 nft delete table inet none
+
+room="a machine with IPv6 only"
+stop_origin TERM
+"$ROOM" in sender ip address add fd78::200/64 dev eth0 nodad
+"$ROOM" in 1 ip address flush dev eth0
+"$ROOM" in 1 ip address add fd78::1/64 dev eth0 nodad
+URL=https://[fd78::200]:7440
+serve --cast eth0 --listen "[fd78::200]:7440"
+over=()
+receive 1 lab/one "$lab"
+right 1 one
+over=(--interface eth0)
+check "$room: the report says why" jq -e '.way == "origin" and (.notes[] | test("no route for IPv4"))' "$WORK/receive-1.log"
+"$ROOM" in 1 ip address add 10.78.0.1/24 dev eth0
+URL=https://10.78.0.200:7440
 
 room="an origin that does not cast"
 stop_origin TERM

@@ -1,5 +1,6 @@
 //! Installs a version on a device or a file.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use platter_disk::Target;
@@ -7,6 +8,7 @@ use platter_disk::install::{
     Delta, EdgesLast, Finished, FreeSpace, InstallCounts, InstallOptions, Local, compare, compare_rest,
     install_delta,
 };
+use platter_disk::refusal::CheckedTarget;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{Extent, FrameSource, Result, Score};
 use platter_records::Resolved;
@@ -27,6 +29,8 @@ pub struct InstallRequest {
     pub version: String,
     /// The target.
     pub target: TargetRequest,
+    /// The target as it was checked, if the user has agreed already that it is overwritten.
+    pub agreed: Option<Arc<CheckedTarget>>,
     /// Which versions may be installed. A score may always.
     pub signatures: SignaturePolicy,
 }
@@ -45,7 +49,10 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let pages = KeptPages::of(&*source);
     let recipe = wanted_part(&request.target, Recipe::open(resolved.score, &pages)?, &source)?;
     let forbidden = request.store.directories();
-    let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
+    let agreed = match &request.agreed {
+        Some(agreed) => Arc::clone(agreed),
+        None => Arc::new(request.target.agree(Some(recipe.root()), &forbidden)?),
+    };
     store.check_presence(&recipe)?;
     // Files too are written around the page cache, because a whole disk would displace everything else.
     let target = request.target.open_unchanged(&agreed, recipe.root(), &forbidden, Some(true))?;

@@ -110,7 +110,7 @@ pub use progress::{Progress, Silent};
 pub use receive::{OriginCastRequest, ReceiveRequest, receive};
 pub use report::{
     CaptureReport, CastReport, Compared, DeltaReport, ExportReport, GrownReport, InstallReport,
-    ReceiveReport, ReceiverReport,
+    ReceiveReport, ReceiverReport, Way,
 };
 pub use signatures::{SignReport, VerifyReport, sign, verify};
 pub use target::{DeltaChoice, TargetRequest};

@@ -214,6 +214,16 @@ pub struct GrownReport {
     pub command: String,
 }
 
+/// How a received disk came to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// By a cast.
+    Multicast,
+    /// From the origin, for this machine alone, because the cast did not reach it.
+    Origin,
+}
+
 /// A received disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReceiveReport {
@@ -243,6 +253,8 @@ pub struct ReceiveReport {
     pub backup_gpt_moved: bool,
     /// Time since joining, in seconds.
     pub seconds: f64,
+    /// How the disk came here.
+    pub way: Way,
     /// Symbols received.
     pub symbols: u64,
     /// Symbols restored from repair symbols.

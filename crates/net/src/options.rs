@@ -4,7 +4,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -161,13 +161,16 @@ impl Default for ReceiveOptions {
 #[derive(Debug, Default)]
 pub struct ToldSender {
     address: Mutex<Option<SocketAddr>>,
+    /// How often it was told.
+    tellings: AtomicU32,
     is_joined: AtomicBool,
 }
 
 impl ToldSender {
-    /// Sets the address.
+    /// Sets the address. The sender listens there now.
     pub fn set(&self, address: SocketAddr) {
         *self.address.lock() = Some(address);
+        self.tellings.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the receiver has joined a sender, and not lost it.
@@ -177,6 +180,10 @@ impl ToldSender {
 
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         *self.address.lock()
+    }
+
+    pub(crate) fn tellings(&self) -> u32 {
+        self.tellings.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_joined(&self, is_joined: bool) {

@@ -25,7 +25,7 @@ use platter_signing::{SignatureCheck, SignaturePolicy};
 
 use crate::grow::GrownPlace;
 use crate::target::TargetRequest;
-use crate::{Compared, DeltaReport, Progress, ReceiveReport, Silent};
+use crate::{Compared, DeltaReport, Progress, ReceiveReport, Silent, Way};
 pub use origin_cast::OriginCastRequest;
 use pipeline::Pipeline;
 pub(crate) use sink::Frames;
@@ -60,15 +60,18 @@ const TRUSTED: &str = "nothing proves that this is the disk you mean: the sender
 /// sender lacks blocks; `Io`. Once something was written, the error describes the state of the target.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     match &request.origin {
-        Some(origin) => origin
-            .receive(request, progress, &|request, version| receive_cast(request, Some(version), progress)),
-        None => receive_cast(request, None, progress),
+        Some(origin) => origin.receive(request, progress, &|request, agreed, version| {
+            receive_cast(request, Some(agreed), Some(version), progress)
+        }),
+        None => receive_cast(request, None, None, progress),
     }
 }
 
-/// Receives a whole disk from the cast that the options of the network name. `version`: what is wanted, if that is known for certain.
+/// Receives a whole disk from the cast that the options of the network name. `agreed`: the target, if it may be overwritten.
+/// `version`: what is wanted, if that is known for certain.
 fn receive_cast(
     request: &ReceiveRequest,
+    agreed: Option<Arc<CheckedTarget>>,
     version: Option<&str>,
     progress: &dyn Progress,
 ) -> Result<ReceiveReport> {
@@ -82,7 +85,10 @@ fn receive_cast(
     }
     // Before the cast is joined, everything is checked and confirmed except size and sectors: those need the image, and
     // are checked when the target is opened, before the first write.
-    let agreed = request.target.agree(None, &[])?;
+    let agreed = match agreed {
+        Some(agreed) => agreed,
+        None => Arc::new(request.target.agree(None, &[])?),
+    };
     let offered = Arc::new(Mutex::new(None::<Offered>));
     let ended = Arc::new(Mutex::new(None::<Ended>));
     // Data is requested only after the recipe if some of it may be here already.
@@ -151,6 +157,7 @@ fn report(
         new_ids: finished.new_ids,
         backup_gpt_moved: finished.backup_gpt_moved,
         seconds: summary.duration.as_secs_f64().min(started.elapsed().as_secs_f64()),
+        way: Way::Multicast,
         symbols: summary.symbols,
         repaired_symbols: summary.repaired,
         duplicate_symbols: summary.duplicates,
@@ -176,7 +183,7 @@ fn signed_only(check: SignatureCheck) -> CastFilter {
 /// Opens the target, after the recipe was proven and before the first write.
 fn opener(
     request: TargetRequest,
-    agreed: CheckedTarget,
+    agreed: Arc<CheckedTarget>,
     signatures: Option<SignaturePolicy>,
     offered: Arc<Mutex<Option<Offered>>>,
     ended: Arc<Mutex<Option<Ended>>>,

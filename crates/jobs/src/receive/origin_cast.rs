@@ -1,7 +1,7 @@
 //! Receiving from an origin: asks it to cast a version, until the receiver has joined, and again whenever it has lost the sender.
 //!
 //! The origin is asked in a thread of its own. Which disk is received is decided before: the score that the origin names for the
-//! version, over its authenticated connection.
+//! version, over its authenticated connection. If the cast does not reach this machine, the origin sends the disk to it alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use platter_api::CastOfferState;
 use platter_client::{OriginStore, ServerOptions};
+use platter_disk::install::Phase;
+use platter_disk::refusal::CheckedTarget;
+use platter_fetch::StoreLocation;
 use platter_image::{Error, ErrorKind, IoContext, Result, Score};
 use platter_net::{JoinKey, ToldSender, Wanted};
 use platter_records::VersionQuery;
 
 use super::ReceiveRequest;
-use crate::install::title;
-use crate::{Progress, ReceiveReport};
+use crate::install::{InstallRequest, install, title};
+use crate::{InstallReport, Progress, ReceiveReport, Way};
 
 /// Pause between two questions, and between two while the origin is busy.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -44,7 +47,7 @@ impl OriginCastRequest {
         &self,
         request: &ReceiveRequest,
         progress: &dyn Progress,
-        receive: &dyn Fn(&ReceiveRequest, &str) -> Result<ReceiveReport>,
+        receive: &dyn Fn(&ReceiveRequest, Arc<CheckedTarget>, &str) -> Result<ReceiveReport>,
     ) -> Result<ReceiveReport> {
         let store = OriginStore::open(&self.origin)?;
         let resolved = store.resolve(&self.version)?;
@@ -52,23 +55,27 @@ impl OriginCastRequest {
             request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
         }
         let (version, address) = (title(&resolved), self.origin.address.to_string());
-        let join_key = join_key(&store, &version)?;
-        let asking =
-            Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
+        let agreed = Arc::new(request.target.agree(None, &[])?);
         let mut request = request.clone();
         request.network.wanted = Wanted::Score(resolved.score);
-        request.network.told = Some(Arc::clone(&asking.told));
-        request.network.join_key = Some(join_key);
         if request.network.interface.is_none() && !platter_net::has_route(platter_net::DISCOVERY) {
             // Without a default route: the interface over which the origin is reached.
             let towards =
                 self.origin.address.socket_addresses().into_iter().find_map(platter_net::address_towards);
-            request.network.interface = towards.map(|address| address.to_string());
+            let Some(towards) = towards else {
+                let reason = Error::transient("it has no route for IPv4, which casts use");
+                return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
+            };
+            request.network.interface = Some(towards.to_string());
         }
+        request.network.join_key = Some(join_key(&store, &version)?);
+        let asking =
+            Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
+        request.network.told = Some(Arc::clone(&asking.told));
         let result = thread::scope(|scope| {
             let ask = || asking.ask_until_end(&store, &version, &address, progress);
             thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
-            let result = receive(&request, &version);
+            let result = receive(&request, Arc::clone(&agreed), &version);
             asking.has_ended.store(true, Ordering::Relaxed);
             result
         });
@@ -76,13 +83,75 @@ impl OriginCastRequest {
         let error = match (result, failure) {
             (Ok(report), _) => return Ok(ReceiveReport { version, ..report }),
             (Err(_), Some(failure)) => request.target.explain(failure),
-            // Multicast that does not arrive is transient; a target that is refused is no matter of the cast.
-            (Err(error), None) if error.kind() != ErrorKind::Transient => return Err(error),
-            (Err(error), None) => error,
+            // The cast does not arrive here. Anything else is no matter of the network.
+            (Err(error), None) if error.kind() == ErrorKind::Transient => {
+                if request.target.state.phase() == Phase::Untouched {
+                    return self.install((&request, agreed), resolved.score, (&version, &error), progress);
+                }
+                error
+            }
+            (Err(error), None) => return Err(error),
         };
         Err(error.within(format!(
             "receiving {version} from a cast of {address} (`platter install --server` needs no cast)"
         )))
+    }
+
+    /// Fetches the disk from the origin for this machine alone, because casts do not reach it.
+    fn install(
+        &self,
+        (request, agreed): (&ReceiveRequest, Arc<CheckedTarget>),
+        score: Score,
+        (version, reason): (&str, &Error),
+        progress: &dyn Progress,
+    ) -> Result<ReceiveReport> {
+        let note = format!(
+            "the cast does not reach this machine: {}; so {} sends the disk to this machine alone. `platter cast --probe` shows what \
+             the network does",
+            reason.with_causes(),
+            self.origin.address,
+        );
+        progress.note(&note);
+        let installing = InstallRequest {
+            store: StoreLocation::Remote(self.origin.clone().into()),
+            version: score.to_string(),
+            target: request.target.clone(),
+            agreed: Some(agreed),
+            signatures: request.signatures.clone(),
+        };
+        let mut report = install(&installing, progress)?;
+        report.notes.push(note);
+        Ok(of_install(report, version))
+    }
+}
+
+/// The report of a disk that was fetched from the origin.
+fn of_install(report: InstallReport, version: &str) -> ReceiveReport {
+    ReceiveReport {
+        version: version.to_owned(),
+        score: report.score,
+        target: report.target,
+        written_bytes: report.written_bytes,
+        fetched_bytes: report.fetched_bytes,
+        delta: report.delta,
+        read_back: report.read_back,
+        compared: report.compared,
+        partition: report.partition,
+        grown: report.grown,
+        new_ids: report.new_ids,
+        backup_gpt_moved: report.backup_gpt_moved,
+        seconds: report.seconds,
+        way: Way::Origin,
+        symbols: 0,
+        repaired_symbols: 0,
+        duplicate_symbols: 0,
+        fetched_chunks: 0,
+        ignored_senders: 0,
+        rejected_datagrams: 0,
+        repeated_datagrams: 0,
+        acknowledged: true,
+        score_given: true,
+        notes: report.notes,
     }
 }
 

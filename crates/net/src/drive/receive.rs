@@ -14,7 +14,7 @@ use platter_image::{Error, IoContext, Result};
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
 use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
-use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary};
+use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary, ToldSender};
 use crate::sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};
 use crate::wake::{Bell, Interest, wait};
 
@@ -29,6 +29,9 @@ const RESULT_TIME: Duration = Duration::from_secs(5);
 /// Joins without a single datagram of the group, each until the sender counts as gone, after which a receiver that was sent by an
 /// origin gives up.
 const DEAF_JOINS_MAX: u32 = 2;
+/// Failed connections after which such a receiver gives up, each to an address that the origin had just named: a firewall or a router is
+/// between it and the sender.
+const UNREACHED_MAX: u32 = 8;
 /// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep, so that a stop request is noticed.
@@ -105,6 +108,9 @@ struct Driver<'a> {
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
     has_heard_group: bool,
     deaf_joins: u32,
+    /// How often the origin had named the address when the last connection failed, and how many such connections failed since a join.
+    failed_telling: u32,
+    unreached: u32,
     feedback: UdpSocket,
     connection: Option<Connection>,
     connect_at: Duration,
@@ -167,6 +173,8 @@ impl<'a> Driver<'a> {
             group: None,
             has_heard_group: false,
             deaf_joins: 0,
+            failed_telling: 0,
+            unreached: 0,
             feedback: feedback_socket(interface)?,
             connection: None,
             connect_at: Duration::ZERO,
@@ -206,7 +214,7 @@ impl<'a> Driver<'a> {
             while let Ok(answer) = answers.try_recv() {
                 self.take_answer(now, answer);
             }
-            self.connect_if_due(now);
+            self.connect_if_due(now)?;
             while let Some(to) = self.machine.poll_transmit(now, &mut datagram) {
                 // If feedback is lost, the machine repeats it.
                 let _ = self.feedback.send_to(&datagram, to);
@@ -294,10 +302,13 @@ impl<'a> Driver<'a> {
     fn take_events(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
             match event {
-                ReceiverEvent::Connect(address) => self.connect(now, address),
+                ReceiverEvent::Connect(address) => {
+                    self.connect(now, address);
+                }
                 ReceiverEvent::Joined(announce) => {
                     self.joined_at.get_or_insert(now);
                     self.corrupt = None;
+                    self.unreached = 0;
                     self.listen(announce.group)?;
                     self.has_heard_group = false;
                     self.is_joined = true;
@@ -437,28 +448,39 @@ impl<'a> Driver<'a> {
         self.ending = Some(Ending { outcome, at: now });
     }
 
-    fn connect_if_due(&mut self, now: Duration) {
-        let told = self.options.told.as_ref().and_then(|told| told.address());
-        if let Some(address) = self.options.sender.or(told)
-            && self.connection.is_none()
-            && now >= self.connect_at
-        {
-            self.connect(now, address);
+    /// Connects to the sender whose address is known without an announcement.
+    ///
+    /// # Errors
+    /// `Transient` when an origin has named the address, and the sender evidently cannot be reached there.
+    fn connect_if_due(&mut self, now: Duration) -> Result<()> {
+        let told = self.options.told.as_deref();
+        // Before the address is read: a newer one is tried before the failure of the older one counts.
+        let telling = told.map_or(0, ToldSender::tellings);
+        let Some(address) = self.options.sender.or_else(|| told?.address()) else { return Ok(()) };
+        if self.connection.is_some() || now < self.connect_at || self.connect(now, address) {
+            return Ok(());
+        }
+        if telling > self.failed_telling {
+            (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
+        }
+        match self.unreached < UNREACHED_MAX {
+            true => Ok(()),
+            false => Err(Error::transient(format!("the sender cannot be reached at {address} (TCP)"))),
         }
     }
 
-    fn connect(&mut self, now: Duration, address: SocketAddr) {
-        if self.connection.is_some() {
-            return;
-        }
-        let connected = TcpStream::connect_timeout(&address, CONNECT_TIME).ok().map(Connection::new);
-        match connected {
-            Some(Ok(connection)) => {
-                self.connection = Some(connection);
-                self.machine.handle_connected(self.start.elapsed());
+    /// Connects to a sender, if there is no connection. Returns whether there is one now.
+    fn connect(&mut self, now: Duration, address: SocketAddr) -> bool {
+        if self.connection.is_none() {
+            match TcpStream::connect_timeout(&address, CONNECT_TIME).ok().map(Connection::new) {
+                Some(Ok(connection)) => {
+                    self.connection = Some(connection);
+                    self.machine.handle_connected(self.start.elapsed());
+                }
+                _ => self.disconnect(now),
             }
-            _ => self.disconnect(now),
         }
+        self.connection.is_some()
     }
 
     fn connection_address(&self) -> Option<SocketAddr> {

@@ -22,6 +22,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
             part: options.version.part,
             ..request(&options.target, &options.target_options, *output)?
         },
+        agreed: None,
         signatures: options.signatures.policy(),
     };
     let terminal = Terminal::new(*output);

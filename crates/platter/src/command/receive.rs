@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, Wanted,
+    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, Wanted, Way,
     hoard_receive, receive,
 };
 
@@ -53,14 +53,17 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
-            "received {}{} on {}: {} of data, {:.1} s, {}; {} symbols repaired\nverified score {}",
+            "received {}{} on {}: {} of data, {:.1} s, {}{}\nverified score {}",
             part(report.partition),
             report.version,
             report.target,
             bytes(report.written_bytes),
             report.seconds,
             rate(report.written_bytes, report.seconds),
-            report.repaired_symbols,
+            match report.way {
+                Way::Multicast => format!("; {} symbols repaired", report.repaired_symbols),
+                Way::Origin => ", from the origin alone".into(),
+            },
             report.score,
         );
         text += &delta(report.delta.as_ref(), report.fetched_bytes);
