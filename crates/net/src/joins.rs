@@ -3,7 +3,7 @@
 //! Must never let connections over which nobody joins take the places of receivers.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -56,16 +56,11 @@ pub(crate) struct Joins {
 }
 
 impl Joins {
-    /// Listens at this port, or at a free one if another cast of this machine uses it. Times count from `start`.
+    /// Accepts joins. Times count from `start`.
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn listen(interface: Ipv4Addr, port: u16, start: Instant) -> Result<Self> {
-        let listener = match TcpListener::bind((interface, port)) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => TcpListener::bind((interface, 0)),
-            listening => listening,
-        }
-        .context(|| format!("listening for joins on {interface}:{port}"))?;
+    pub(crate) fn over(listener: TcpListener, start: Instant) -> Result<Self> {
         listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
         Ok(Self {
             listener,

@@ -2,7 +2,8 @@
 //!
 //! All socket options of a cast are set here. It must never let a datagram pass the first router (TTL 1).
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 
 use crate::options::DISCOVERY;
 use platter_image::{Error, IoContext, Result};
@@ -12,6 +13,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 /// The requested send buffer: large enough to keep a link busy, small enough to leave pacing to the pacer.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
+
+/// Numbers of ports that senders of a machine use before any others, so that a firewall can let them pass.
+const SENDER_PORTS: u16 = 100;
+/// How often any free TCP port is taken until the UDP port of its number is free as well.
+const ANY_PORT_TRIES: usize = 8;
 
 /// The IPv4 address for sending and for joining groups: that of the named interface (name or address), or of
 /// the interface to which the route for the group points.
@@ -76,15 +82,48 @@ fn is_loopback(name: &str) -> bool {
     flags.is_some_and(|flags| flags & IFF_LOOPBACK != 0)
 }
 
-/// The sender's socket: sends to groups over the interface with that address, and receives feedback on its
-/// own port.
+/// The ports of a sender on the interface with that address: a TCP listener for joins, and [`sender_socket`] at the UDP port of the same
+/// number: the first of [`SENDER_PORTS`] numbers from `port` up that no other cast of this machine uses, else any. 0: any.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn sender_ports(interface: Ipv4Addr, port: u16) -> Result<(TcpListener, UdpSocket)> {
+    let numbers = (0..SENDER_PORTS).filter_map(|more| port.checked_add(more)).filter(|_| port > 0);
+    let mut numbers = numbers.chain(std::iter::repeat_n(0, ANY_PORT_TRIES));
+    loop {
+        let number = numbers.next();
+        let opened = TcpListener::bind((interface, number.unwrap_or(0))).and_then(|listener| {
+            let feedback = bound_socket(interface, listener.local_addr()?.port())?;
+            Ok((listener, feedback))
+        });
+        match opened {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && number.is_some() => {}
+            opened => {
+                let (listener, socket) = opened.context(|| {
+                    format!("opening a TCP port and the UDP port of its number on {interface}")
+                })?;
+                return Ok((listener, set_up_sender(socket, interface)?));
+            }
+        }
+    }
+}
+
+fn bound_socket(interface: Ipv4Addr, port: u16) -> std::io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&SocketAddr::from((interface, port)).into())?;
+    Ok(socket)
+}
+
+/// A socket that sends to groups over the interface with that address, at any port.
 ///
 /// # Errors
 /// `Io`.
 pub(crate) fn sender_socket(interface: Ipv4Addr) -> Result<UdpSocket> {
-    let socket = udp_socket()?;
-    let address = SocketAddr::from((interface, 0));
-    socket.bind(&address.into()).context(|| format!("binding a UDP socket to {address}"))?;
+    let socket = bound_socket(interface, 0).context(|| format!("binding a UDP socket to {interface}"))?;
+    set_up_sender(socket, interface)
+}
+
+fn set_up_sender(socket: Socket, interface: Ipv4Addr) -> Result<UdpSocket> {
     socket
         .set_multicast_if_v4(&interface)
         .context(|| format!("setting the multicast interface to {interface}"))?;

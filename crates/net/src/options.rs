@@ -29,8 +29,8 @@ pub struct SendOptions {
     pub group: Option<SocketAddrV4>,
     /// The address for announcements.
     pub discovery: SocketAddrV4,
-    /// TCP port for joins. A free one is chosen if it is 0, or in use by another cast of this machine: receivers learn it from the
-    /// announcement.
+    /// TCP port for joins, and UDP port for feedback. If another cast of this machine uses it, the first free one of the next 99, else
+    /// any, as for 0: receivers learn it from the announcement.
     pub join_port: u16,
     /// The maximum rate in bits per second on the wire, headers included. The actual rate adapts to the
     /// receivers below it.

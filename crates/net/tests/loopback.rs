@@ -268,7 +268,10 @@ fn two_casts_at_once_on_one_machine() {
                 assert_eq!(summary.unwrap().receivers.len(), 1, "{name}");
             });
             let port = told.recv_timeout(Duration::from_secs(20)).unwrap();
-            assert_ne!(port, join_port);
+            assert!(
+                join_port == 0 || (join_port + 1..join_port + 100).contains(&port),
+                "{port} after {join_port}"
+            );
             join_port = port;
         }
         for (contents, name) in contents.iter().zip(["lab/test", "lab/second"]) {

@@ -145,8 +145,8 @@ impl fmt::Display for ProbeFinding {
                  receives. Turn on an IGMP querier in this VLAN, or turn off IGMP snooping in it. Otherwise a firewall drops 239.255.0.0/16",
             ),
             Self::NoFeedback => f.write_str(
-                "the sender gets no UDP datagrams of this machine: a cast would count it as silent. Allow UDP from the receivers on the \
-                 sender, to any port of its address",
+                "the sender gets no UDP datagrams of this machine: a cast would count it as silent. Allow TCP and UDP from the receivers on the \
+                 sender, to ports 7580 to 7679 (100 from --port) of its address",
             ),
             Self::ShortPackets(bytes) => write!(
                 f,

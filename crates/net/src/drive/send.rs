@@ -13,7 +13,7 @@ use platter_image::{Error, IoContext, Result};
 
 use crate::batch::BatchSocket;
 use crate::joins::{Host, Joins};
-use crate::multicast_socket::{interface_address, sender_socket};
+use crate::multicast_socket::{interface_address, sender_ports};
 use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
 use crate::wake::{Bell, Interest, wait};
 
@@ -103,9 +103,10 @@ impl Driver {
         let seed = random_seed()?;
         let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
         let interface = interface_address(options.interface.as_deref(), group)?;
-        let socket = BatchSocket::new(sender_socket(interface)?)?;
+        let (listener, socket) = sender_ports(interface, options.join_port)?;
+        let socket = BatchSocket::new(socket)?;
         let start = Instant::now();
-        let joins = Joins::listen(interface, options.join_port, start)?;
+        let joins = Joins::over(listener, start)?;
         let machine_options = SenderOptions {
             seed,
             join_key: options.join_key.clone(),

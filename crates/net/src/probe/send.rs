@@ -12,7 +12,7 @@ use super::{LINK_LOCAL, ProbeEvent, ProbePlace, interface};
 use crate::batch::BatchSocket;
 use crate::drive::{group_of, random_seed};
 use crate::joins::{Host, Joins};
-use crate::multicast_socket::{interface_address, sender_socket};
+use crate::multicast_socket::{interface_address, sender_ports, sender_socket};
 use crate::options::SendOptions;
 use crate::wake::{Bell, Interest, wait};
 
@@ -72,11 +72,12 @@ impl Driver {
         let seed = random_seed()?;
         let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
         let interface = interface_address(options.interface.as_deref(), group)?;
-        let socket = BatchSocket::new(sender_socket(interface)?)?;
+        let (listener, socket) = sender_ports(interface, options.join_port)?;
+        let socket = BatchSocket::new(socket)?;
         let near = sender_socket(interface)?;
         near.set_ttl(1).context(|| "setting the TTL to 1".into())?;
         let start = Instant::now();
-        let joins = Joins::listen(interface, options.join_port, start)?;
+        let joins = Joins::over(listener, start)?;
         let name = interface::name_of(interface);
         on_event(ProbeEvent::Ready(ProbePlace {
             interface: name,

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, Wanted, Way,
-    hoard_receive, receive,
+    Error, HoardReceiveRequest, OriginCastRequest, ReceiveOptions, ReceiveRequest, TargetRequest, Wanted,
+    Way, hoard_receive, receive,
 };
 
 use super::Outcome;
