@@ -37,6 +37,9 @@ pub struct OriginCastRequest {
     pub version: String,
 }
 
+/// Receives a version by its name onto a target that may be overwritten.
+type ReceiveVersion<'a> = dyn Fn(&ReceiveRequest, Arc<CheckedTarget>, &str) -> Result<ReceiveReport> + 'a;
+
 impl OriginCastRequest {
     /// Receives the version that the origin names, with `receive`, and asks the origin meanwhile.
     ///
@@ -47,7 +50,7 @@ impl OriginCastRequest {
         &self,
         request: &ReceiveRequest,
         progress: &dyn Progress,
-        receive: &dyn Fn(&ReceiveRequest, Arc<CheckedTarget>, &str) -> Result<ReceiveReport>,
+        receive: &ReceiveVersion<'_>,
     ) -> Result<ReceiveReport> {
         let store = OriginStore::open(&self.origin)?;
         let resolved = store.resolve(&self.version)?;
