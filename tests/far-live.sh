@@ -194,6 +194,9 @@ check "the first holder serves the disk" serve one --write lab/disk --holder fir
 io 'write -P 0x66 0 4k' "$(uri one lab/disk)" >/dev/null
 FIRST=$SERVER
 kill -STOP "$FIRST"
+check_exit "$EXIT_REFUSED" "another machine with the same holder's name does not get its edit lock" \
+	"$PLATTER" --server "unix:$SOCKET" attach --write --nbd "$WORK/other.sock" lab/disk --holder first --overlays "$WORK/namesake"
+check_said "the message names the ways out" '--steal'
 check "another machine steals the edit lock from a suspended holder" serve two --write --steal --holder second --on-detach publish lab/disk --overlays "$WORK/elsewhere"
 check "the new holder writes" io 'write -P 0x77 16m 4k' "$(uri two lab/disk)"
 end TERM || true

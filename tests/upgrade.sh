@@ -117,6 +117,7 @@ platter init
 platter capture --raw "$WORK/nbd" lab/nbd >/dev/null
 platter capture --raw "$WORK/fuse" lab/fuse >/dev/null
 platter clone lab/nbd lab/shown >/dev/null
+platter clone lab/nbd lab/gone >/dev/null
 platter clone lab/nbd lab/guest >/dev/null
 start_origin
 
@@ -132,6 +133,11 @@ load nbd --ioengine=nbd --uri="nbd+unix:///lab/nbd?socket=$CACHE/nbd.sock" &
 over_nbd=$!
 load fuse --ioengine=psync --filename="$TREE/lab/fuse/live.raw" &
 over_fuse=$!
+# A program has files open whose disk is detached, and whose version is forgotten.
+check "a disk that will be gone" "$PLATTER" attach lab/gone --node "$CACHE"
+exec 8<"$TREE/lab/gone/live.raw" 9<"$TREE/lab/gone/1.raw"
+check "it is detached while its file is open" "$PLATTER" detach lab/gone --node "$CACHE"
+platter forget lab/gone --all >/dev/null
 for ((round = 1; round <= rounds; round++)); do
 	sleep 1
 	check "the node is replaced under load: $round" replace
@@ -145,6 +151,9 @@ check_exit "$EXIT_REFUSED" "a successor without the mount is refused" \
 check "and the node goes on" served_by "$NODE"
 check "fio over NBD ends well" ends_well "$over_nbd"
 check "no request over NBD failed, and no byte was wrong" has_no_error nbd
+check_exit 1 "the open file of the detached disk cannot be read" dd bs=4k count=1 status=none <&8
+check_said "it is stale" 'Stale file handle'
+exec 8<&- 9<&-
 check "fio over FUSE ends well" ends_well "$over_fuse"
 check "no request over FUSE failed, and no byte was wrong" has_no_error fuse
 echo "# the longest request took $(longest_ms nbd) ms over NBD, $(longest_ms fuse) ms over FUSE"

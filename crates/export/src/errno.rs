@@ -15,12 +15,21 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
         (Some(io::ErrorKind::QuotaExceeded), _) => Errno::DQUOT,
         (Some(io::ErrorKind::FileTooLarge), _) => Errno::FBIG,
         (Some(io::ErrorKind::ReadOnlyFilesystem), ErrorKind::Refused) => Errno::ROFS,
+        (Some(io::ErrorKind::StaleNetworkFileHandle), _) => Errno::STALE,
         (Some(io::ErrorKind::AlreadyExists), ErrorKind::Refused) => Errno::EXIST,
         (Some(io::ErrorKind::DirectoryNotEmpty), ErrorKind::Refused) => Errno::NOTEMPTY,
         (_, ErrorKind::Missing) => Errno::NOENT,
         (_, ErrorKind::Refused) => Errno::PERM,
         (_, ErrorKind::Transient) => Errno::BUSY,
         (_, ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Bug) => Errno::IO,
+    }
+}
+
+/// The number for an error of reading or writing an open file: what the store lacks, or cannot reach, is an I/O error there.
+pub(crate) fn errno_of_contents(error: &Error) -> Errno {
+    match errno_of(error) {
+        Errno::NOENT | Errno::BUSY => Errno::IO,
+        number => number,
     }
 }
 
@@ -65,6 +74,11 @@ mod tests {
         ];
         for (error, number) in cases {
             assert_eq!(errno_of(&error), number, "{error:?}");
+            let of_contents = match error.kind() {
+                ErrorKind::Missing | ErrorKind::Transient => Errno::IO,
+                _ => number,
+            };
+            assert_eq!(errno_of_contents(&error), of_contents, "{error:?}");
         }
     }
 }

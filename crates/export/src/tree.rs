@@ -3,6 +3,7 @@
 //! This file does not know the contents of the tree (images, versions, live disks). A node has a number that no other
 //! node ever gets; an open file keeps its contents while it is open.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -222,6 +223,59 @@ pub trait OpenFile: Send + Sync {
     /// A plain local file with the same contents, which the kernel may read directly while this file is open.
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+/// Opens a file that was open in another process. If that is impossible, such as after its image was detached or its version
+/// forgotten, each request for it fails, and nothing else does.
+pub(crate) fn open_again(tree: &dyn Tree, node: NodeId, access: Access) -> Arc<dyn OpenFile> {
+    tree.open(node, access).unwrap_or_else(|error| Arc::new(GoneFile { cause: error.with_causes() }))
+}
+
+/// An open file that is gone.
+struct GoneFile {
+    cause: String,
+}
+
+impl GoneFile {
+    fn error(&self) -> Error {
+        let stale = io::Error::from(io::ErrorKind::StaleNetworkFileHandle);
+        Error::missing(format!("the open file is gone: {}", self.cause)).with_source(stale)
+    }
+}
+
+impl OpenFile for GoneFile {
+    fn length(&self) -> u64 {
+        // Reads of whatever the program expects there arrive, and fail.
+        i64::MAX as u64
+    }
+
+    fn read(&self, _: &mut [u8], _: u64) -> Result<()> {
+        Err(self.error())
+    }
+
+    fn write(&self, _: &[u8], _: u64) -> Result<()> {
+        Err(self.error())
+    }
+
+    fn write_zeroes(&self, _: Extent) -> Result<()> {
+        Err(self.error())
+    }
+
+    fn set_length(&self, _: u64) -> Result<()> {
+        Err(self.error())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Err(self.error())
+    }
+
+    fn close(&self) -> Result<()> {
+        Err(self.error())
+    }
+
+    fn extents(&self, _: Extent, _: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        Err(self.error())
     }
 }
 

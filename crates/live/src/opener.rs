@@ -114,7 +114,7 @@ impl Opener {
     }
 
     /// Returns the image's edit lock, either left by an earlier process of this holder or newly taken, and whether it
-    /// is new.
+    /// is new. Two machines may have the same holder's name, so a lock without overlays here is somebody else's.
     fn take_edit_lock(&self, image: &ImageName, write: &WriteRequest) -> Result<(EditLock, bool)> {
         let store = &self.sources.store;
         let held =
@@ -128,6 +128,13 @@ impl Opener {
                     return Err(standing
                         .refusal()
                         .unwrap_or_else(|| Error::bug("a follower that accepts changes")));
+                }
+                if !overlays::list_everywhere(&self.place)?.contains(&(image.clone(), edit_lock.number)) {
+                    return Err(Error::refused(format!(
+                        "{image} is being edited ({edit_lock}) elsewhere: nothing that was written under this lock is here, so another \
+                         machine, user or directory has the same holder's name (--holder NAME gives another one), or `platter lock take` \
+                         took it. --steal takes it over"
+                    )));
                 }
                 Ok((edit_lock, false))
             }

@@ -6,7 +6,7 @@ use fuser::Errno;
 use platter_image::Extent;
 use platter_vdisk::Allocation;
 
-use super::failure::Answer;
+use super::failure::{Answer, Failure};
 use crate::tree::OpenFile;
 
 /// Maximum bytes of a read or write.
@@ -47,7 +47,7 @@ pub(super) fn read<T>(
     let length = file.length().saturating_sub(offset).min(u64::from(size)) as usize;
     with_buffer(length, |buffer| {
         if length > 0 {
-            file.read(buffer, offset)?;
+            file.read(buffer, offset).map_err(Failure::Contents)?;
         }
         Ok(take(buffer))
     })
@@ -58,9 +58,9 @@ pub(super) fn write(file: &dyn OpenFile, offset: u64, bytes: &[u8], is_synchrono
     if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
         return Err(Errno::EFBIG.into());
     }
-    file.write(bytes, offset)?;
+    file.write(bytes, offset).map_err(Failure::Contents)?;
     if is_synchronous {
-        file.sync()?;
+        file.sync().map_err(Failure::Contents)?;
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ fn copy_bytes(
         match result {
             Ok(()) => copied += part as u64,
             Err(_) if copied > 0 => break,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Failure::Contents(error)),
         }
     }
     Ok(copied)

@@ -3,7 +3,7 @@
 use fuser::Errno;
 use platter_image::{Error, ErrorKind};
 
-use crate::errno::errno_of;
+use crate::errno::{errno_of, errno_of_contents};
 
 /// A failed request.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(super) enum Failure {
     Number(Errno),
     /// An error of the tree.
     Tree(Error),
+    /// An error of reading or writing an open file.
+    Contents(Error),
 }
 
 /// The result of a request.
@@ -35,13 +37,14 @@ impl Failure {
         match self {
             Self::Number(number) => *number,
             Self::Tree(error) => Errno::from_i32(errno_of(error).raw_os_error()),
+            Self::Contents(error) => Errno::from_i32(errno_of_contents(error).raw_os_error()),
         }
     }
 
     /// The error, if it should be reported.
     pub(super) fn reportable(&self) -> Option<&Error> {
         match self {
-            Self::Tree(error)
+            Self::Tree(error) | Self::Contents(error)
                 if matches!(self.number().code(), libc::EIO | libc::EDQUOT)
                     || error.kind() == ErrorKind::Transient =>
             {
@@ -53,7 +56,7 @@ impl Failure {
 
     /// Whether the tree refused the request.
     pub(super) fn is_refused(&self) -> bool {
-        matches!(self, Self::Tree(error) if error.kind() == ErrorKind::Refused)
+        matches!(self, Self::Tree(error) | Self::Contents(error) if error.kind() == ErrorKind::Refused)
     }
 }
 

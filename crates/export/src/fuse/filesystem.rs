@@ -15,7 +15,7 @@ use platter_image::Extent;
 
 use super::attributes::{NAME_TIME, attribute_time};
 use super::contents::{self, REQUEST_BYTES_MAX};
-use super::failure::Answer;
+use super::failure::{Answer, Failure};
 use super::names::Served;
 use crate::tree::{Access, NAME_LENGTH_MAX, Node, NodeId, NodeKind};
 
@@ -308,7 +308,7 @@ impl Filesystem for Requests {
     fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let _turn = self.0.gate.turn();
         let handle = self.0.handles.file(handle.0);
-        let result = handle.and_then(|handle| handle.file.sync().map_err(Into::into));
+        let result = handle.and_then(|handle| handle.file.sync().map_err(Failure::Contents));
         self.done(ino, None, result, reply);
     }
 

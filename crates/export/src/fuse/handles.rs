@@ -13,7 +13,7 @@ use platter_image::{Error, Result};
 
 use super::failure::Answer;
 use super::state::HandlesState;
-use crate::tree::{Access, Node, NodeId, OpenFile, Tree};
+use crate::tree::{Access, Node, NodeId, OpenFile, Tree, open_again};
 
 /// Maximum open files of all processes.
 const FILES_MAX: usize = 16 << 10;
@@ -116,12 +116,12 @@ impl Handles {
     /// What was open in another process.
     ///
     /// # Errors
-    /// `Refused` when it is too much; as [`Tree::open`].
+    /// `Refused` when it is too much.
     pub(super) fn restored(state: HandlesState, tree: &dyn Tree) -> Result<Self> {
         let handles = Self { next: AtomicU64::new(state.next), ..Self::default() };
         let too_much = |_| Error::refused("more is open than there is room for");
         for (number, node, access) in state.files {
-            let (file, place) = (tree.open(node, access)?, handles.file_place().map_err(too_much)?);
+            let (file, place) = (open_again(tree, node, access), handles.file_place().map_err(too_much)?);
             handles.nodes().entry(node).or_insert(OpenNode { handles: 0, backing: None }).handles += 1;
             let handle = Arc::new(FileHandle { node, file, access, _place: place });
             handles.files.write().insert(number, handle);

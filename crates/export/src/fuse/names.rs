@@ -229,7 +229,7 @@ impl Served {
             let failure = self.why_not_made(to, new, error);
             match failure {
                 Failure::Tree(error) => self.why_not_changed(from, error),
-                number @ Failure::Number(_) => number,
+                other => other,
             }
         })
     }

@@ -113,7 +113,7 @@ impl FuseServer {
     /// Takes over the mount of another process, with all open files. Requests wait until it runs.
     ///
     /// # Errors
-    /// `Io`; as [`Tree::open`].
+    /// `Io`; `Refused` when too much is open.
     pub fn take_over(
         handover: FuseHandover,
         tree: Arc<dyn Tree>,

@@ -66,7 +66,7 @@ impl Connection {
         let (mut session, unread) = match rest {
             None => (None, Vec::new()),
             Some(Rest { state, unread }) => {
-                let session = NinepState::from_text(&state)?.session(&self.shared)?;
+                let session = NinepState::from_text(&state)?.session(&self.shared);
                 if session.is_some() {
                     self.client.become_known()?;
                 }

@@ -122,7 +122,7 @@ impl Session {
         let count = self.data_bytes(count).min(u32::try_from(left).unwrap_or(u32::MAX));
         reply.push(&data_header(Kind::READ, tag, count));
         if count > 0 {
-            file.read(reply.grow(count as usize), offset)?;
+            file.read(reply.grow(count as usize), offset).map_err(Failure::of_contents)?;
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Session {
             return Err(Errno::FBIG.into());
         }
         if !bytes.is_empty() {
-            file.write(bytes, offset)?;
+            file.write(bytes, offset).map_err(Failure::of_contents)?;
         }
         Ok(Reply::Count(bytes.len() as u32))
     }
@@ -145,7 +145,7 @@ impl Session {
     pub(super) fn sync(&self, number: u32) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.get(number)?;
         match &fid.opened {
-            Opened::File(file, _) => file.sync()?,
+            Opened::File(file, _) => file.sync().map_err(Failure::of_contents)?,
             // Names are durable once the tree returns them.
             Opened::Directory(_) => {}
             Opened::No => return Err(Errno::BADF.into()),

@@ -3,7 +3,7 @@
 use platter_image::Error;
 use rustix::io::Errno;
 
-use crate::errno::errno_of;
+use crate::errno::{errno_of, errno_of_contents};
 
 /// A failed request.
 #[derive(Debug)]
@@ -23,5 +23,12 @@ impl From<Errno> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self { errno: errno_of(&error), error: Some(error) }
+    }
+}
+
+impl Failure {
+    /// An error of reading or writing an open file.
+    pub(super) fn of_contents(error: Error) -> Self {
+        Self { errno: errno_of_contents(&error), error: Some(error) }
     }
 }

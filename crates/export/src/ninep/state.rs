@@ -15,7 +15,7 @@ use super::server::Shared;
 use super::session::Session;
 use super::wire::Qid;
 use crate::moved::{from_text, to_text};
-use crate::tree::Access;
+use crate::tree::{Access, open_again};
 
 /// The state of a 9P client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,16 +92,15 @@ impl NinepState {
     }
 
     /// Restores the session, if there was one.
-    ///
-    /// # Errors
-    /// As [`Tree::open`](crate::tree::Tree::open).
-    pub(super) fn session(self, shared: &Shared) -> Result<Option<Arc<Session>>> {
-        let Some(SessionState { msize, fids }) = self.session else { return Ok(None) };
+    pub(super) fn session(self, shared: &Shared) -> Option<Arc<Session>> {
+        let SessionState { msize, fids } = self.session?;
         let mut restored = HashMap::with_capacity(fids.len());
         for FidState { number, place, opened } in fids {
             let opened = match opened {
                 OpenedState::No => Opened::No,
-                OpenedState::File(access) => Opened::File(shared.tree.open(place.node, access)?, access),
+                OpenedState::File(access) => {
+                    Opened::File(open_again(&*shared.tree, place.node, access), access)
+                }
                 OpenedState::Directory(names) => {
                     let entry =
                         |(name, is_directory, version, path)| (name, Qid { is_directory, version, path });
@@ -112,6 +111,6 @@ impl NinepState {
             restored.insert(number, Arc::new(Fid { place, opened }));
         }
         let fids = Fids::restored(shared.options.fids_max, restored);
-        Ok(Some(Arc::new(Session { tree: Arc::clone(&shared.tree), fids, msize })))
+        Some(Arc::new(Session { tree: Arc::clone(&shared.tree), fids, msize }))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use platter_export::fuse::{FuseHandover, FuseOptions, FuseServer};
-use platter_export::tree::Tree;
+use platter_export::tree::{ROOT, Tree};
 use platter_export::{Pause, RunEnd};
 
 use crate::memory::{MemoryFile, MemoryTree, pattern};
@@ -131,4 +131,43 @@ fn programs_lose_nothing_when_the_mount_moves_many_times() {
     assert!(is_mounted(&point));
     server.run(&AtomicBool::new(true)).unwrap();
     assert!(!is_mounted(&point), "the last one unmounts");
+}
+
+#[test]
+fn an_open_file_that_is_gone_does_not_hinder_the_others() {
+    if !is_possible() {
+        return;
+    }
+    let tree = Arc::new(MemoryTree::new());
+    for name in ["gone", "kept"] {
+        tree.put(name, MemoryFile { is_fixed_length: true, ..MemoryFile::of(pattern(1 << 20)) });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let point = folder.path().join("tree");
+    fs::create_dir(&point).unwrap();
+    let _away = Away(&point);
+    let served = || Arc::clone(&tree) as Arc<dyn Tree>;
+    let pause = Arc::new(Pause::new().unwrap());
+    let mut server = FuseServer::mount(&point, served(), options(), Arc::clone(&pause)).unwrap();
+    let open = |name| OpenOptions::new().read(true).write(true).open(point.join(name)).unwrap();
+    let (end, files) = run_while(|stop| server.run(stop).unwrap(), &pause, || ["gone", "kept"].map(open));
+    assert_eq!(end, RunEnd::Paused);
+    tree.remove_file(ROOT, "gone").unwrap();
+    let pause = Arc::new(Pause::new().unwrap());
+    let handover = sent(&server);
+    drop(server);
+    let mut server = FuseServer::take_over(handover, served(), options(), Arc::clone(&pause)).unwrap();
+    run_while(
+        |stop| server.run(stop).unwrap(),
+        &pause,
+        || {
+            let [gone, kept] = files;
+            let (mut bytes, stale) = (vec![0; 1 << 20], Some(libc::ESTALE));
+            assert_eq!(gone.read_at(&mut bytes, 0).unwrap_err().raw_os_error(), stale);
+            assert_eq!(gone.write_at(b"x", 0).unwrap_err().raw_os_error(), stale);
+            kept.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, pattern(1 << 20));
+        },
+    );
+    server.run(&AtomicBool::new(true)).unwrap();
 }

@@ -54,6 +54,7 @@ fn install_from(store: impl Into<StoreLocation>, version: &str, target: &Path) -
             consent: Consent::Given,
             ..TargetRequest::new(target)
         },
+        agreed: None,
         signatures: Default::default(),
     };
     install(&request, &Silent).map(drop)
