@@ -101,6 +101,15 @@ for sector in 512 4096; do
 		done
 	done
 done
+# A partition has no table: only larger sectors than those it was made for are an obstacle.
+full_target 60 512
+check "a partition of a disk with sectors of 4096 bytes, on 512" install_to lab/gpt-4096:2 "$TARGET"
+check "it is sound" is_sound "$TARGET"
+release
+full_target 60 4096
+check_exit "$EXIT_REFUSED" "a partition of a disk with sectors of 512 bytes, on 4096" install_to lab/gpt-512:2 "$TARGET"
+check_said "the reason is named" 'smaller blocks than these sectors'
+release
 full_target 60 512
 check "a longer target" install_to lab/gpt-512:2 "$TARGET"
 check "a longer target: the file system is sound" is_sound "$TARGET"

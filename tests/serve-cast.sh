@@ -175,6 +175,17 @@ serve --cast eth0 --cast-rate 100M
 right 1 one
 right 3 two
 
+room="an origin that begins later"
+stop_origin TERM
+receive 1 lab/one "$lab"
+sleep 2
+serve --cast eth0
+right 1 one
+receive_dead() { as_lab receive lab/one "$WORK/nothing" --interface eth0 --give-up 2; }
+stop_origin TERM
+check_exit "$EXIT_FAILED" "$room: with --give-up it is not waited for" receive_dead
+serve --cast eth0
+
 room="one cast at a time"
 stop_origin TERM
 serve --cast eth0 --cast-rate 100M --casts-max 1

@@ -61,7 +61,7 @@ impl Drop for Mounted {
 }
 
 fn image(length: u64, sector_size: u32) -> Option<ImageGeometry> {
-    Some(ImageGeometry { length, sector_size })
+    Some(ImageGeometry { length, sector_size, is_partition: false })
 }
 
 fn refused(path: &Path, check: &TargetCheck<'_>, words: &[&str]) {

@@ -99,8 +99,11 @@ impl TargetRequest {
     }
 
     fn check(&self, image: Option<&Root>, forbidden: &[PathBuf]) -> Result<CheckedTarget> {
-        let image =
-            image.map(|root| ImageGeometry { length: root.disk_length, sector_size: root.sector_size });
+        let image = image.map(|root| ImageGeometry {
+            length: root.disk_length,
+            sector_size: root.sector_size,
+            is_partition: self.part.is_some(),
+        });
         let image_name: NameImage =
             |first, last| platter_formats::wrapping(first, last).map(|found| found.name);
         let (force, image_name) = (self.force.as_deref(), Some(image_name));

@@ -152,7 +152,17 @@ impl AccessTokens {
     pub fn remove(&self, id: &str) -> Result<AccessToken> {
         self.change(|tokens| {
             let at = tokens.iter().position(|stored| stored.token.id == id);
-            let at = at.ok_or_else(|| Error::missing(format!("there is no access token {id:?}")))?;
+            let at = at.ok_or_else(|| {
+                let named =
+                    tokens.iter().filter(|stored| stored.token.name == id).map(|stored| &*stored.token.id);
+                let named = named.collect::<Vec<_>>().join(", ");
+                let hint = if named.is_empty() {
+                    String::new()
+                } else {
+                    format!(": the id of that name is {named}")
+                };
+                Error::missing(format!("there is no access token with the id {id:?}{hint}"))
+            })?;
             Ok(tokens.remove(at).token)
         })
     }

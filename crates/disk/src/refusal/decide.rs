@@ -117,6 +117,8 @@ pub(super) struct Evidence {
     pub(super) lengths: Option<(u64, u64)>,
     /// Its sector size and the image's, if it has one and the image is known.
     pub(super) sector_sizes: Option<(u32, u32)>,
+    /// The image is one partition.
+    pub(super) is_partition: bool,
     /// The directory of the store, and how it is located on the device.
     pub(super) store: Option<(String, &'static str)>,
     /// A file would be created among device nodes (false), or is there already (true).
@@ -211,12 +213,11 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
         );
     }
     if let Some((own, image)) = evidence.sector_sizes.filter(|(own, image)| own != image) {
-        add(
-            Reason::SectorSize,
-            format!(
-                "its sectors have {own} bytes, those of the image {image}: its partition tables would not be found"
-            ),
-        );
+        let why = match evidence.is_partition {
+            true => "a file system with smaller blocks than these sectors could not be mounted",
+            false => "its partition tables would not be found",
+        };
+        add(Reason::SectorSize, format!("its sectors have {own} bytes, those of the image {image}: {why}"));
     }
     for mount in &evidence.mounted {
         add(Reason::Mounted, format!("{} is mounted on {}: unmount it", mount.device, mount.mount_point));
@@ -304,6 +305,7 @@ mod tests {
             is_read_only: true,
             lengths: Some((10, 11)),
             sector_sizes: Some((512, 4096)),
+            is_partition: false,
             store: Some(("/store".into(), "is on it")),
             below_dev: Some(true),
             no_disk: Some(12),

@@ -32,6 +32,8 @@ pub struct ImageGeometry {
     pub length: u64,
     /// The sector size for which the image was made, 512 or 4096; files accept any.
     pub sector_size: u32,
+    /// It is one partition, without a partition table: smaller sectors are no obstacle to its file system.
+    pub is_partition: bool,
 }
 
 /// Names the format of an image file with these first and last bytes, with an article; `None` if it is not known to be one.

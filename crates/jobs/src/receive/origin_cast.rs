@@ -15,8 +15,8 @@ use platter_disk::install::Phase;
 use platter_disk::refusal::CheckedTarget;
 use platter_fetch::StoreLocation;
 use platter_image::{Error, ErrorKind, IoContext, Result, Score};
-use platter_net::{JoinKey, ToldSender, Wanted};
-use platter_records::VersionQuery;
+use platter_net::{JoinKey, ReceiveOptions, ToldSender, Wanted};
+use platter_records::{Resolved, VersionQuery};
 
 use super::ReceiveRequest;
 use crate::install::{InstallRequest, install, title};
@@ -52,8 +52,7 @@ impl OriginCastRequest {
         progress: &dyn Progress,
         receive: &ReceiveVersion<'_>,
     ) -> Result<ReceiveReport> {
-        let store = OriginStore::open(&self.origin)?;
-        let resolved = store.resolve(&self.version)?;
+        let (store, resolved) = self.reach(&request.network, progress)?;
         if matches!(self.version.parse(), Ok(VersionQuery::Named(..))) {
             request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
         }
@@ -98,6 +97,29 @@ impl OriginCastRequest {
         Err(error.within(format!(
             "receiving {version} from a cast of {address} (`platter install --server` needs no cast)"
         )))
+    }
+
+    /// Finds the version at the origin. An origin that does not answer is asked again: machines may start before it.
+    fn reach(&self, network: &ReceiveOptions, progress: &dyn Progress) -> Result<(OriginStore, Resolved)> {
+        let asked = Instant::now();
+        let mut is_told = false;
+        loop {
+            let found = OriginStore::open(&self.origin)
+                .and_then(|store| store.resolve(&self.version).map(|resolved| (store, resolved)));
+            match found {
+                Err(error)
+                    if error.kind() == ErrorKind::Transient
+                        && network.give_up.is_none_or(|time| asked.elapsed() < time)
+                        && !network.stop.load(Ordering::Relaxed) =>
+                {
+                    if !std::mem::replace(&mut is_told, true) {
+                        progress.note(&format!("{}; waiting for it", error.with_causes()));
+                    }
+                    thread::sleep(BUSY_PAUSE);
+                }
+                found => return found,
+            }
+        }
     }
 
     /// Fetches the disk from the origin for this machine alone, because casts do not reach it.
