@@ -185,19 +185,29 @@ check_said "$room: the way out is named" 'serve --cast INTERFACE'
 drop 1
 
 # Another machine casts a version of the origin in its own room.
-plain() { # I IMAGE
+plain() { # I IMAGE OPTION...
 	rm -f "$WORK/plain-$1"
-	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --quiet receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes >"$WORK/receive-$1.log" 2>&1 &
+	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --quiet receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes "${@:3}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
 room="a cast from an origin"
-plain 1 lab/one
 mkdir -p "$WORK/spool/platter-cast-killed/packs" # as a cast that was killed leaves it
-check "$room: the sender ends well" as_lab cast lab/one --interface eth0 --give-up 60 --rate 100M --spool "$WORK/spool"
+from_origin() { as_lab cast lab/one --interface eth0 --give-up 60 --rate 100M --spool "$WORK/spool" "$@"; }
+check_exit "$EXIT_REFUSED" "$room: a version that needs an access token is not cast for everybody" from_origin
+check_said "$room: the way out is named" '--key-file, here and at each receiver; or .* --readable'
+check "$room: nothing stays of it" rmdir "$WORK/spool"
+mkdir "$WORK/spool"
+head -c 32 /dev/urandom >"$WORK/cast-key"
+plain 1 lab/one --key-file "$WORK/cast-key"
+check "$room: with a key file, the sender ends well" from_origin --key-file "$WORK/cast-key"
+ended 0 1 "machine 1 ends well"
+check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
+plain 1 lab/one
+check "$room: readable, on request" from_origin --readable
 ended 0 1 "machine 1 ends well"
 check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
 check "$room: the copy is removed" rmdir "$WORK/spool"
-check_exit "$EXIT_MISSING" "$room: an image that the token does not cover is not found" as_lab cast other/two --interface eth0 --spool "$WORK"
+check_exit "$EXIT_MISSING" "$room: an image that the token does not cover is not found" as_lab cast other/two --readable --interface eth0 --spool "$WORK"
 stop_origin TERM
 
 # Two plain casts on one machine, as two commands.
