@@ -87,11 +87,24 @@ casts() { afar --json casts "$@"; }
 # casting N: so many receivers have received something
 casting() { casts --all | jq -se --argjson n "$1" '[.[].receivers[] | select(.done_chunks > 0)] | length >= $n'; }
 
+# What the sender's interface has sent, again and again: microseconds before, bytes, microseconds after.
+counts_bytes() {
+	while echo "${EPOCHREALTIME/./} $("$ROOM" sent sender) ${EPOCHREALTIME/./}"; do sleep 0.3; done >"$WORK/sent"
+}
+# fastest: the highest rate of two seconds or more, in bits per second. A machine that is late makes it lower, never higher.
+fastest() {
+	awk 'NF == 3 { from[NR] = $1; bytes[NR] = $2
+		for (i in from) if (from[NR] - from[i] >= 2e6 && (rate = (bytes[NR] - bytes[i]) * 8e6 / ($3 - from[i])) > most) most = rate }
+		END { printf "%d", most }' "$WORK/sent"
+}
+
 room="two versions at once"
 "$ROOM" up 5 1gbit 0
 serve --cast eth0 --cast-rate 60M --cast-wait 10
 check "$room: nothing is cast before somebody asks" jq -se 'length == 0' <(casts)
 before=$("$ROOM" sent sender)
+counts_bytes &
+pids[counter]=$!
 receive 1 lab/one "$lab"
 receive 2 lab/one@1 "$lab"
 receive 3 other/two "$other"
@@ -113,6 +126,11 @@ right 1 one
 right 2 one
 right 3 two
 right 4 two
+kill "${pids[counter]}"
+wait "${pids[counter]}" 2>/dev/null || true
+unset "pids[counter]"
+check "$room: together, they stay below the rate of the origin: $(fastest) of 60,000,000 bits per second" test "$(fastest)" -lt 66000000
+check "$room: which was measured while they cast" test "$(fastest)" -gt 1000000
 sent=$(($("$ROOM" sent sender) - before))
 all=$(casts --all | jq -s 'map(.cast_bytes) | add')
 echo "$all bytes cast, $sent sent" >"$LOG"
