@@ -3,7 +3,7 @@
 # invents 10,000 datagrams a second, in the name of sender and receivers, and answers joins in the sender's place; a rogue casts
 # another disk under the same name; machines without the join key, or with another one, want to take part. No receiver may end, or
 # have a wrong byte, and nobody may answer a stranger's datagrams with more bytes than they have. So it is for a cast of an origin. The
-# times with and without the attacker are printed.
+# times with and without the attacker are printed; bench/attack.sh compares medians.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room

@@ -32,6 +32,7 @@ export lab/a - --format qcow2|only raw disks
 export lab/a - --compress|only raw disks
 diff lab/a lab/a:1/etc|name a version twice
 cast lab/a --linger=-1|out of range
+cast lab/a --readable|name the origin with --server
 cast lab/a --wait inf|out of range
 receive target --give-up=-1|out of range
 serve --cast lo --cast-wait=-1|out of range

@@ -89,6 +89,17 @@ casts() { afar --json casts "$@"; }
 # casting N: so many receivers have received something
 casting() { casts --all | jq -se --argjson n "$1" '[.[].receivers[] | select(.done_chunks > 0)] | length >= $n'; }
 
+# What the sender's interface has sent, again and again: microseconds before, bytes, microseconds after.
+counts_bytes() {
+	while echo "${EPOCHREALTIME/./} $("$ROOM" sent sender) ${EPOCHREALTIME/./}"; do sleep 0.3; done >"$WORK/sent"
+}
+# fastest: the highest rate of two seconds or more, in bits per second. A machine that is late makes it lower, never higher.
+fastest() {
+	awk 'NF == 3 { from[NR] = $1; bytes[NR] = $2
+		for (i in from) if (from[NR] - from[i] >= 2e6 && (rate = (bytes[NR] - bytes[i]) * 8e6 / ($3 - from[i])) > most) most = rate }
+		END { printf "%d", most }' "$WORK/sent"
+}
+
 room="two versions at once"
 "$ROOM" up 5 1gbit 0
 # Firewalls that let pass what the README says.
@@ -115,6 +126,8 @@ done
 serve --cast eth0 --cast-rate 60M --cast-wait 10
 check "$room: nothing is cast before somebody asks" jq -se 'length == 0' <(casts)
 before=$("$ROOM" sent sender)
+counts_bytes &
+pids[counter]=$!
 receive 1 lab/one "$lab"
 receive 2 lab/one@1 "$lab"
 receive 3 other/two "$other"
@@ -136,6 +149,11 @@ right 1 one
 right 2 one
 right 3 two
 right 4 two
+kill "${pids[counter]}"
+wait "${pids[counter]}" 2>/dev/null || true
+unset "pids[counter]"
+check "$room: together, they stay below the rate of the origin: $(fastest) of 60,000,000 bits per second" test "$(fastest)" -lt 66000000
+check "$room: which was measured while they cast" test "$(fastest)" -gt 1000000
 sent=$(($("$ROOM" sent sender) - before))
 all=$(casts --all | jq -s 'map(.cast_bytes) | add')
 echo "$all bytes cast, $sent sent" >"$LOG"
@@ -247,19 +265,29 @@ check_said "$room: the way out is named" 'serve --cast INTERFACE'
 drop 1
 
 # Another machine casts a version of the origin in its own room.
-plain() { # I IMAGE
+plain() { # I IMAGE OPTION...
 	rm -f "$WORK/plain-$1"
-	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --quiet receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes >"$WORK/receive-$1.log" 2>&1 &
+	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --quiet receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes "${@:3}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
 room="a cast from an origin"
-plain 1 lab/one
 mkdir -p "$WORK/spool/platter-cast-killed/packs" # as a cast that was killed leaves it
-check "$room: the sender ends well" as_lab cast lab/one --interface eth0 --give-up 60 --rate 100M --spool "$WORK/spool"
+from_origin() { as_lab cast lab/one --interface eth0 --give-up 60 --rate 100M --spool "$WORK/spool" "$@"; }
+check_exit "$EXIT_REFUSED" "$room: a version that needs an access token is not cast for everybody" from_origin
+check_said "$room: the way out is named" '--key-file, here and at each receiver; or .* --readable'
+check "$room: nothing stays of it" rmdir "$WORK/spool"
+mkdir "$WORK/spool"
+head -c 32 /dev/urandom >"$WORK/cast-key"
+plain 1 lab/one --key-file "$WORK/cast-key"
+check "$room: with a key file, the sender ends well" from_origin --key-file "$WORK/cast-key"
+ended 0 1 "machine 1 ends well"
+check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
+plain 1 lab/one
+check "$room: readable, on request" from_origin --readable
 ended 0 1 "machine 1 ends well"
 check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
 check "$room: the copy is removed" rmdir "$WORK/spool"
-check_exit "$EXIT_MISSING" "$room: an image that the token does not cover is not found" as_lab cast other/two --interface eth0 --spool "$WORK"
+check_exit "$EXIT_MISSING" "$room: an image that the token does not cover is not found" as_lab cast other/two --readable --interface eth0 --spool "$WORK"
 stop_origin TERM
 
 # Two plain casts on one machine, as two commands.

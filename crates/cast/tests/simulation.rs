@@ -113,6 +113,18 @@ fn reordering_and_duplicates_do_no_harm() {
     assert!(overhead <= 1.06, "{overhead}");
 }
 
+/// Bursts take a part of a batch, or of all chunks that are under way; each receiver has its own. Those of one receiver help no other, so
+/// up to the sum of all losses is sent again.
+#[test]
+fn bursts_of_loss_are_repaired() {
+    for burst in [50, 1000] {
+        let link = Link { burst, doubled: 0.02, jitter: Duration::from_micros(500), ..lossy(0.01) };
+        let overhead = overhead(19, 24, &[link; 8]);
+        println!("1 % loss in bursts of {burst}, 8 receivers: {overhead:.4}");
+        assert!((1.01..=1.10).contains(&overhead), "{burst}: {overhead}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let trace = |seed| {
@@ -139,6 +151,31 @@ fn late_joiners_get_what_they_missed_and_little_else_is_sent() {
     // They hear of the session at the second announcement, at 500 ms. So 0.68 is sent again, up to four chunks
     // of which they heard only the end (0.12), and a few that are sent before they know what they want.
     assert!(overhead <= 1.95, "{overhead}");
+}
+
+/// Four groups start a quarter of the run apart. When the last one has joined, it lacks everything, and what the others lack is a part
+/// of that: so the least that can be sent is what was sent until then, and each chunk once more.
+#[test]
+fn groups_that_join_later_share_what_they_missed() {
+    let lengths = vec![100_000; 800];
+    let mut links = vec![Link { buffer_chunks: 256, ..Link::default() }; 8];
+    let options = sender_options(1, 100_000_000);
+    let run = Duration::from_millis(6_800);
+    for (number, link) in links.iter_mut().enumerate() {
+        link.joins_at = run * (number as u32 / 2) / 4;
+    }
+    let mut room = Room::new(21, lengths, options, &links);
+    while room.receivers.iter().any(|receiver| receiver.sessions == 0) {
+        room.step();
+    }
+    let (joined_at, before) = (room.now, room.group_bytes);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    let once = room.least_bytes();
+    let (before, ratio) = (before as f64 / once as f64, room.group_bytes as f64 / (before + once) as f64);
+    println!("the last of four groups joins at {joined_at:?}, after {before:.3}: {ratio:.4} of the least");
+    assert!((0.65..0.85).contains(&before), "not a quarter apart: {before}");
+    assert!(ratio <= 1.03, "{ratio}");
 }
 
 #[test]

@@ -2,10 +2,13 @@
 //! receivers with the join key get. Must never be put into a cast that is not encrypted.
 
 use platter_cast::{SessionDescription, SessionSecret};
+use platter_client::{ServerAddress, ServerOptions};
 use platter_image::{Domain, DomainKeys, EXPORTED_KEYS_LENGTH, Error, Result};
 use platter_net::SendOptions;
 use platter_transport::random_bytes;
 use zeroize::Zeroizing;
+
+use crate::CastRequest;
 
 /// Bytes of the domain, which precedes the keys.
 const DOMAIN_LENGTH: usize = 16;
@@ -33,6 +36,22 @@ pub(crate) fn refuse_readable(domain: Domain, network: &SendOptions) -> Result<(
         true => Err(Error::refused(
             "the store is encrypted, so its casts must be, too: name a key file with --key-file, here and at each receiver; or use \
              `platter serve --cast`, whose casts are always encrypted",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a cast that everybody could read of a version that an origin gives only to access tokens.
+///
+/// # Errors
+/// `Refused`.
+pub(crate) fn refuse_readable_copy(origin: &ServerOptions, request: &CastRequest) -> Result<()> {
+    // Whoever may use the socket of an origin may read its whole store, and needs no access token.
+    let is_private = matches!(origin.address, ServerAddress::Tls { .. }) && origin.token.is_some();
+    match is_private && request.network.join_key.is_none() && !request.readable {
+        true => Err(Error::refused(
+            "the origin gives this version only to access tokens, and a cast without a key can be read by every machine of the network: \
+             name a key file with --key-file, here and at each receiver; or let everybody read it with --readable",
         )),
         false => Ok(()),
     }

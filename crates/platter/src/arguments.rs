@@ -298,6 +298,7 @@ pub(crate) enum Command {
     /// Send a version by multicast to all machines that run `platter receive`
     ///
     /// With --server, the version is first copied from the origin to a temporary store on this machine, compressed as it is stored there.
+    /// If the origin asks for an access token, the cast needs --key-file.
     Cast(Cast),
     /// Receive a cast and write it to a device or file
     ///

@@ -42,7 +42,10 @@ const QUEUE_BYTES: u64 = 256 << 10;
 /// Connection and behaviour of one receiver.
 #[derive(Clone, Copy)]
 pub struct Link {
+    /// The share of datagrams that are lost.
     pub loss: f64,
+    /// So many are lost in a row.
+    pub burst: u32,
     pub doubled: f64,
     pub delay: Duration,
     pub jitter: Duration,
@@ -72,6 +75,7 @@ impl Default for Link {
     fn default() -> Self {
         Self {
             loss: 0.0,
+            burst: 1,
             doubled: 0.0,
             delay: Duration::from_micros(200),
             jitter: Duration::from_micros(50),
@@ -150,6 +154,8 @@ pub struct SimulatedReceiver {
     pub ignored: u32,
     sink_free_at: Duration,
     link_free_at: Duration,
+    /// Datagrams that are still to be lost in a row.
+    burst_left: u32,
     bad_seen: bool,
     connected_to: u64,
 }
@@ -263,6 +269,7 @@ impl Room {
             ignored: 0,
             sink_free_at: Duration::ZERO,
             link_free_at: Duration::ZERO,
+            burst_left: 0,
             bad_seen: false,
             connected_to: 0,
         });
@@ -534,7 +541,12 @@ impl Room {
         let Some(passed_at) = passed_at else { return };
         for number in 0..self.receivers.len() {
             let link = self.receivers[number].link;
-            if self.random.chance(link.loss) {
+            let left = &mut self.receivers[number].burst_left;
+            if *left == 0 && self.random.chance(link.loss / f64::from(link.burst)) {
+                *left = link.burst;
+            }
+            if *left > 0 {
+                *left -= 1;
                 continue;
             }
             let queued = link.bits_per_second.map(|rate| {

@@ -20,7 +20,7 @@ use platter_net::{
 use platter_records::{Resolved, encode_offer};
 use platter_store::Store;
 
-use crate::cast_keys::{refuse_readable, secret_of};
+use crate::cast_keys::{refuse_readable, refuse_readable_copy, secret_of};
 use crate::chunk_contents::encode;
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport, default_holder};
@@ -54,6 +54,8 @@ pub struct CastRequest {
     /// Most bytes of data in a segment of the disk, which limits what receivers have to remember; the default is
     /// [`SEGMENT_DATA_MAX`].
     pub segment_data_max: u64,
+    /// Whether every machine of the network may read a version that its origin gives only to access tokens.
+    pub readable: bool,
     /// Addresses, rate, and receivers to wait for.
     pub network: SendOptions,
     /// The origin to report to, if one listens.
@@ -63,7 +65,8 @@ pub struct CastRequest {
 /// Casts a version. `on_event` gets the receivers' arrivals, progress and results.
 ///
 /// # Errors
-/// `Missing` or `Corrupt` when the store is damaged; `Refused` for an encrypted store without a join key; `Io` when the network cannot be used. Failures of receivers are
+/// `Missing` or `Corrupt` when the store is damaged; `Refused` for an encrypted store, or an origin with access
+/// tokens, without a join key; `Io` when the network cannot be used. Failures of receivers are
 /// not errors: the report lists them.
 pub fn cast(
     request: &CastRequest,
@@ -74,7 +77,9 @@ pub fn cast(
         StoreLocation::Local(_) => None,
         StoreLocation::Remote(origin) => {
             let directory = request.spool.clone().map_or_else(|| SpoolDirectory::make(None), Ok)?;
-            Some(Spool::fetch(origin, &request.version, &directory, progress)?)
+            let copy = refuse_readable_copy(&origin.server, request)
+                .and_then(|()| Spool::fetch(origin, &request.version, &directory, progress));
+            Some(copy.inspect_err(|_| directory.remove())?)
         }
     };
     let store = Store::open_reader(match &spool {

@@ -28,6 +28,10 @@ pub(crate) struct Cast {
     /// receivers. Of an encrypted store, it is a secret: who recorded the cast can read the store with it
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// With --server: cast without --key-file, although the origin gives the version only to access tokens. Every machine of the network
+    /// can read it
+    #[arg(long, conflicts_with_all = ["key_file", "hoard", "probe"])]
+    pub(crate) readable: bool,
     /// Network interface to send on: name or IPv4 address [default: from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,

@@ -72,6 +72,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
                 }),
                 spool: spool(store, options, output)?,
                 version: version.as_ref().map(ToString::to_string).unwrap_or_default(),
+                readable: options.readable,
                 segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
                 network,
             };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use platter_jobs::{ExportOptions, ForgetRequest, check_format, is_raw};
 
-use crate::arguments::{Attach, Command, Diff, Export, Forget, Init, Receive};
+use crate::arguments::{Attach, Cast, Command, Diff, Export, Forget, Init, Receive};
 
 /// The command and what is wrong with its options, if something is.
 pub(super) fn wrong_combination(command: &Command, has_server: bool) -> Option<(&'static str, String)> {
@@ -14,7 +14,7 @@ pub(super) fn wrong_combination(command: &Command, has_server: bool) -> Option<(
         Command::Export(options) => ("export", of_export(options)),
         Command::Diff(options) => ("diff", of_diff(options)),
         Command::Attach(options) => ("attach", of_attach(options)),
-        Command::Cast(options) if has_server => ("cast", options.probe.then(|| PROBE_ASKS_NOBODY.into())),
+        Command::Cast(options) => ("cast", of_cast(options, has_server)),
         Command::Receive(options) if has_server => ("receive", of_receive(options)),
         _ => return None,
     };
@@ -76,6 +76,17 @@ fn of_attach(options: &Attach) -> Option<String> {
 
 const PROBE_ASKS_NOBODY: &str =
     "--probe asks no origin: leave out --server; a receiver can name the sender with --sender";
+
+fn of_cast(options: &Cast, has_server: bool) -> Option<String> {
+    match () {
+        () if options.probe && has_server => Some(PROBE_ASKS_NOBODY.into()),
+        () if options.readable && !has_server => Some(
+            "--readable is about a version of an origin: name the origin with --server, or leave it out"
+                .into(),
+        ),
+        () => None,
+    }
+}
 
 /// With `--server`.
 fn of_receive(options: &Receive) -> Option<String> {
