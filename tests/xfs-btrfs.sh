@@ -6,6 +6,7 @@
 # be in the store, and not much more than the space in use may be captured. Filesystems whose maps cannot be trusted are
 # refused or stored in full, with the reason. PLATTER_SIZE=full tests every layout.
 . "$(dirname "$0")/lib.sh"
+. "$TESTS/facts.sh"
 
 need_root "mounting filesystems" || { finish; exit 0; }
 
@@ -56,17 +57,6 @@ fill() {
 	sync -f "$dir"
 	rm "$dir"/gone-* "$dir"/many/gone-*
 	sync -f "$dir"
-}
-
-# facts DIR: everything about its files, in a fixed order
-facts() {
-	(
-		cd "$1"
-		find . -printf '%P %y %m %U %G %T@ %n %l\n' | sort
-		find . -type f -printf '%P %s\n' | sort
-		find . -type f -print0 | sort -z | xargs -0 sha256sum
-		find . \( -type f -o -type d \) -print0 | sort -z | xargs -0 getfattr -h -d -m - 2>/dev/null
-	)
 }
 
 # ------------------------------------------------------------------- each kind
