@@ -4,7 +4,7 @@
 # facts DIR: everything about its files, in a fixed order
 facts() {
 	(
-		cd "$1"
+		cd "$1" || exit
 		find . -printf '%P %y %m %U %G %T@ %n %l\n' | sort
 		find . -type f -printf '%P %s\n' | sort
 		find . -type f -print0 | sort -z | xargs -0 -r sha256sum
@@ -23,7 +23,7 @@ ext_facts() {
 	mkdir "$WORK/out"
 	debugfs -R "rdump / $WORK/out" "$1" 2>/dev/null
 	(
-		cd "$WORK/out"
+		cd "$WORK/out" || exit
 		find . -type f -print0 | sort -z | xargs -0 -r sha256sum
 		find . -printf 'stat "/%P"\n' | sort >"$WORK/commands"
 	)

@@ -2,8 +2,9 @@
 # tests/fat-ntfs.sh
 #
 # FAT, exFAT and NTFS volumes made by their own tools, filled and partly emptied, on disks full of stale data. Each is
-# captured and installed over other bytes. The copy must pass the checker of the filesystem, hold the same files and no
-# stale data, and the capture must not be much larger than what the filesystem calls used.
+# captured and installed over other bytes. The copy must pass the checker of the filesystem and hold the same files with their
+# times. Neither the copy nor the packs may have stale data, and the capture must not be much larger than what the filesystem
+# calls used.
 . "$(dirname "$0")/lib.sh"
 
 need_root "attaching loop devices" || { finish; exit 0; }
@@ -29,17 +30,22 @@ random 70000 two >"$TREE/A folder with a long name/another long name.bin"
 : >"$TREE/empty"
 for number in $(seq 40); do seq "$number" >"$TREE/many/file-$number.txt"; done
 random 4096 three >"$TREE/many/deep/er/page.bin"
+# A time of its own for each file, which FAT can store.
+find "$TREE" -type f | sort | { number=0 && while read -r file; do touch -d "@$((1000000000 + (number += 2) * 3601))" "$file"; done; }
 stale 300000 >"$WORK/stale"
 random 10240 part >"$WORK/part"
 random 200000 pieces >"$WORK/pieces"
 check "init" platter init
+# What is stored in full has stale data.
+readonly ASIDE=$WORK/aside
+check "a store for disks with stale data" "$PLATTER" --store "$ASIDE" init
 
 # ------------------------------------------------------------------- filling
 
 # Writes the tree, a file in pieces, and a deleted file. Needs FUSE.
 fill_mounted() {
 	local number
-	cp -r "$TREE/." "$MNT/"
+	cp -r --preserve=timestamps "$TREE/." "$MNT/"
 	cp "$WORK/stale" "$MNT/deleted"
 	for number in $(seq 30); do cp "$WORK/part" "$MNT/part-$number"; done
 	rm "$MNT"/part-*[02468]
@@ -50,7 +56,7 @@ fill_mounted() {
 fill_fat() {
 	local number
 	export MTOOLS_SKIP_CHECK=1
-	mcopy -s -Q -i "$DISK" "$TREE"/* :: || return 1
+	mcopy -s -Q -m -i "$DISK" "$TREE"/* :: || return 1
 	for number in $(seq 30); do cp "$WORK/part" "$WORK/part-$number"; done
 	mcopy -i "$DISK" "$WORK"/part-* ::
 	mdel -i "$DISK" ::part-*[02468]
@@ -64,11 +70,12 @@ mounted() {
 	shift 2
 	attach "$file"
 	case $kind in
-	exfat) mount.exfat-fuse "$DEVICE" "$MNT" || return 1 ;;
-	ntfs) ntfs-3g -o "${NTFS_OPTIONS:-rw}" "$DEVICE" "$MNT" || return 1 ;;
+	exfat) mount.exfat-fuse -o "${MOUNT_OPTIONS:-rw}" "$DEVICE" "$MNT" || return 1 ;;
+	ntfs) ntfs-3g -o "${MOUNT_OPTIONS:-rw}" "$DEVICE" "$MNT" || return 1 ;;
 	esac
 	"$@" || code=$?
 	umount "$MNT" || return 1
+	sync "$DEVICE"
 	# The program of the mount may still hold the device.
 	until_true 20 losetup -d "$DEVICE" && rm -f "$WORK/loops/${DEVICE##*/}"
 	return $code
@@ -118,9 +125,23 @@ same_files() { # KIND
 		mkdir "$OUT"
 		mcopy -s -n -Q -i "$TARGET" '::*' "$OUT/" || return 1
 	else
-		NTFS_OPTIONS=ro mounted "$1" "$TARGET" take_out || return 1
+		MOUNT_OPTIONS=ro mounted "$1" "$TARGET" take_out || return 1
 	fi
 	cmp "$WORK/pieces" "$OUT/pieces" && rm -f "$OUT/pieces" && diff -r "${2:-$TREE}" "$OUT"
+}
+# times KIND FILE: size and time of every file
+times() {
+	if [ "$1" = fat ]; then
+		rm -rf "$OUT" && mkdir "$OUT"
+		mcopy -s -n -Q -m -i "$2" '::*' "$OUT/" && list_times "$OUT"
+	else
+		MOUNT_OPTIONS=ro mounted "$1" "$2" list_times "$MNT"
+	fi
+}
+list_times() { find "$1" -mindepth 1 -type f -printf '%P %s %T@\n' | sort; }
+same_times() { # KIND
+	times "$1" "$DISK" >"$WORK/times" && times "$1" "$TARGET" >"$WORK/times-copy" || return 1
+	diff "$WORK/times" "$WORK/times-copy" && [ "$(awk '{ print $NF }' "$WORK/times" | sort -u | wc -l)" -gt 40 ]
 }
 fresh_target() { head -c "$(stat -c %s "$DISK")" /dev/zero | tr '\0' '\252' >"$TARGET"; }
 install_over() { # NAME
@@ -141,14 +162,15 @@ volume() {
 	check "$1: install" install_over "$1"
 	check "$1: the copy is sound" checked "$2" "$TARGET"
 	check "$1: files are equal" same_files "$2" "${3:-$TREE}"
+	check "$1: and their times" same_times "$2"
 	check "$1: no stale data" no_marker
 }
 # whole NAME REASON: every byte of the disk comes back, and the capture says why
 whole() {
-	check "$1: capture" "$PLATTER" --store "$STORE" capture "$DISK" "past/$1"
+	check "$1: capture" "$PLATTER" --store "$ASIDE" capture "$DISK" "past/$1"
 	check_said "$1: the reason is reported" "stored in full.*$2"
 	fresh_target
-	check "$1: install" platter install "past/$1" "$TARGET" --yes --force not-a-disk
+	check "$1: install" "$PLATTER" --store "$ASIDE" install "past/$1" "$TARGET" --yes --force not-a-disk
 	check "$1: every byte" cmp "$DISK" "$TARGET"
 }
 # patch OFFSET BYTES: writes bytes, given as \xNN, into the disk
@@ -222,6 +244,12 @@ whole exfat-dirty 'was not unmounted'
 cp "$WORK/exfat" "$DISK"
 patch 100 '\x00\x00\x00\x00'
 whole exfat-checksum 'checksum of its boot region is wrong'
+# Clusters of files that the bitmap calls free. It is the first cluster of the heap, which begins at a sector in the boot region.
+cp "$WORK/exfat" "$DISK"
+heap=$(($(od -An -tu4 -j 88 -N 4 "$DISK") * 512))
+check "exfat-lying: the bitmap marks clusters as used" test "$(od -An -tx8 -j $((heap + 4)) -N 8 "$DISK" | tr -d ' ')" = ffffffffffffffff
+patch $((heap + 4)) '\x00\x00\x00\x00\x00\x00\x00\x00'
+whole exfat-lying 'is in use, but its bitmap marks it as free'
 
 # ---------------------------------------------------------------------- NTFS
 
@@ -250,7 +278,7 @@ add_compressed() {
 	sync "$MNT"
 }
 cp "$WORK/ntfs" "$DISK"
-NTFS_OPTIONS=compression check "ntfs-compressed: fill" mounted ntfs "$DISK" add_compressed
+MOUNT_OPTIONS=compression check "ntfs-compressed: fill" mounted ntfs "$DISK" add_compressed
 check "ntfs-compressed: one file is compressed" test "$(ntfsinfo -F /compressed/numbers.txt "$DISK" | grep -c 'Compression unit:.*4')" -gt 0
 cp -r "$TREE" "$WORK/larger"
 mkdir "$WORK/larger/compressed"
@@ -268,7 +296,7 @@ fragment() {
 	mkdir "$MNT/tiny"
 	for number in $(seq 2000); do echo "$number" >"$MNT/tiny/$number" || break; done
 	rm "$MNT/rest" "$MNT"/filler-*
-	cp -r "$TREE/." "$MNT/"
+	cp -r --preserve=timestamps "$TREE/." "$MNT/"
 	cp "$WORK/pieces" "$MNT/pieces"
 	sync "$MNT"
 	rm -rf "$WORK/fragmented"
@@ -307,11 +335,11 @@ check "ntfs-paging: page files are complete" mounted ntfs "$TARGET" complete
 
 # refused NAME REASON: refused, and stored in full on demand
 refused() {
-	check_exit $EXIT_REFUSED "$1: refused" platter capture "$DISK" "past/$1"
+	check_exit $EXIT_REFUSED "$1: refused" "$PLATTER" --store "$ASIDE" --quiet capture "$DISK" "past/$1"
 	check_said "$1: the reason is reported" "$2.*--force"
-	check "$1: capture --force" platter capture "$DISK" "past/$1" --force
+	check "$1: capture --force" "$PLATTER" --store "$ASIDE" --quiet capture "$DISK" "past/$1" --force
 	fresh_target
-	check "$1: install" platter install "past/$1" "$TARGET" --yes --force not-a-disk
+	check "$1: install" "$PLATTER" --store "$ASIDE" install "past/$1" "$TARGET" --yes --force not-a-disk
 	check "$1: every byte" cmp "$DISK" "$TARGET"
 }
 hibernate() { printf 'hibr' | dd of="$MNT/hiberfil.sys" bs=1 conv=notrunc status=none && sync "$MNT"; }
@@ -362,5 +390,9 @@ check "an exFAT twin shares 95 %" share exfat
 check "an NTFS twin: mkfs" mkntfs -Q -F -q "$DISK"
 check "an NTFS twin: fill" mounted ntfs "$DISK" copy_tree
 check "an NTFS twin shares 95 %" share ntfs
+nothing_stale() { python3 "$TESTS/decoded.py" "$1" >"$WORK/decoded" && ! grep -qaF -m 1 "$LONG_MARKER" "$WORK/decoded"; }
+check "no stale data in the store" nothing_stale "$STORE"
+check "and none in that of the twins" nothing_stale "$SHARED"
+check "but in the store of disks with stale data" eval '! nothing_stale "$ASIDE"'
 check "the store is sound" platter check --read-data
 finish
