@@ -32,20 +32,18 @@ def frames(pack):
 
 
 def main():
-    # Each payload is a complete stream of zstd; the program takes any number of them, one after another.
-    zstd = subprocess.Popen(["zstd", "-dcq"], stdin=subprocess.PIPE, stdout=sys.stdout.buffer)
-    raw = []
+    compressed = []
     for path in sorted(pathlib.Path(sys.argv[1], "packs").rglob("*.pack")):
         for codec, payload in frames(path.read_bytes()):
             assert codec in (RAW, ZSTD)
             if codec == ZSTD:
-                zstd.stdin.write(payload)
+                compressed.append(payload)
             else:
-                raw.append(payload)
-    zstd.stdin.close()
-    assert zstd.wait() == 0
-    for payload in raw:
-        sys.stdout.buffer.write(payload)
+                sys.stdout.buffer.write(payload)
+    sys.stdout.flush()
+    # Each payload is a complete stream of zstd; the program takes any number of them, one after another.
+    if compressed:
+        subprocess.run(["zstd", "-dcq"], input=b"".join(compressed), check=True)
 
 
 main()
