@@ -39,6 +39,10 @@ volumes_on() {
 	ONE=$DEVICE
 	[ -z "$TWO_USED" ] || attach "$1" --offset $((PV_2[0] * MIB)) --sizelimit $((PV_2[1] * MIB))
 	TWO=$DEVICE
+	only_these
+}
+# only_these: LVM sees no devices but $ONE and $TWO
+only_these() {
 	cat >"$LVM_SYSTEM_DIR/lvm.conf" <<-CONF
 		devices { use_devicesfile=0 filter=[ "a|^$ONE\$|", "a|^$TWO\$|", "r|.*|" ] }
 		backup { backup=0 archive=0 }
@@ -329,6 +333,62 @@ check_exit 5 "composed: a thin volume is refused" "$PLATTER" --store "$STORE" ls
 check_said "composed: with the reason" 'volume mixed-thin of composed cannot be read: it has a segment of type thin'
 check_exit 5 "composed: an origin is refused" "$PLATTER" --store "$STORE" ls composed:mixed-origin/
 check_said "composed: with its reason" 'volume mixed-origin of composed cannot be read: another logical volume uses it'
+
+# ------------------------------------------------------- a group inside a volume of another
+
+# inner COMMAND...: runs it with the inner physical volume as the only one
+inner() {
+	local result=0
+	attach "$WORK/inner"
+	ONE=$DEVICE TWO=$DEVICE
+	only_these
+	"$@" || result=$?
+	sync "$DEVICE"
+	detach_loop "$DEVICE"
+	return $result
+}
+make_inner() {
+	lvm pvcreate -q "$ONE" && lvm vgcreate -q inner "$ONE" && make_volume -n root -L 40M inner && volume put inner/root "$WORK/nested"
+}
+USED=0
+filesystem nested 40
+truncate -s 60M "$WORK/inner"
+marked $((56 * MIB)) | dd of="$WORK/inner" bs=1M seek=1 conv=notrunc status=none iflag=fullblock
+check "nested: a physical volume, group and volume" inner make_inner
+fresh 1
+quietly lvm pvcreate -q "$ONE"
+quietly lvm vgcreate -q outer "$ONE"
+quietly make_volume -n disk -L 60M outer
+volume put outer/disk "$WORK/inner"
+described >"$WORK/described"
+volumes_off
+check "nested: capture and install" take nested
+nested_copy() {
+	local result=0
+	volumes_on "$TARGET"
+	lvm vgck outer || result=1
+	volume get outer/disk "$WORK/inner" || result=1
+	volumes_off
+	inner lvm vgck inner || result=1
+	inner volume get inner/root "$WORK/copy" || result=1
+	e2fsck -fn "$WORK/copy" || result=1
+	mount -o loop,ro "$WORK/copy" "$MNT" || return 1
+	diff "$WORK/nested.facts" <(facts "$MNT") || result=1
+	umount "$MNT"
+	return $result
+}
+check "nested: captured about what is in use" little $(((DISK_LENGTH - PV_1[1] + 4 + 4) * MIB))
+echo "# nested: $(tail -n 1 "$LOG")"
+check "nested: nothing that was deleted" nothing_deleted nested
+check "nested: LVM, e2fsck and every file, two groups deep" nested_copy
+# Capture looks into the inner group, but files in it are not shown.
+check "nested: ls names the volume with a group in it" diff <(listed nested) - <<-LIST
+	1 Linux no
+	2 LVM2_member no
+	outer-disk LVM2_member no
+LIST
+check_exit "$EXIT_REFUSED" "nested: its files are not shown" platter ls nested:outer-disk/
+check_said "nested: and the reason is" 'outer-disk of nested contains LVM2_member'
 
 # ------------------------------------------------------ groups that are kept in full
 

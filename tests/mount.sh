@@ -249,6 +249,33 @@ check_exit 1 "a file that only root may read" mounted_read closed
 check_said "is denied" 'permission denied'
 check "and is unmounted" unmount
 
+# An ordinary user mounts images of a store of its own with fusermount3, and ends the mount. The binary is in a folder that the
+# user can read.
+if [ "$(stat -c %u:%a "$(type -P fusermount3)")" = 0:4755 ]; then
+	as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+	in_home() { as_user env HOME="$WORK/home" XDG_STATE_HOME="$WORK/home/state" "$WORK/bin/platter" --store "$WORK/home/store" "$@"; }
+	mkdir "$WORK/bin" && cp "$PLATTER" "$WORK/bin/platter" && chmod 755 "$WORK/bin" "$WORK/bin/platter"
+	mkdir "$WORK/home" && cp "$WORK/disk" "$WORK/home/disk" && chown -R 65534:65534 "$WORK/home"
+	in_home init >/dev/null
+	in_home capture "$WORK/home/disk" own >/dev/null
+	as_user mkdir "$WORK/home/seen"
+	from_home() { exec setpriv --reuid=65534 --regid=65534 --clear-groups "$WORK/bin/platter" --store "$WORK/home/store" "$@"; }
+	SEEN=$WORK/home/seen
+	check "an ordinary user mounts an image" mount_with from_home own:
+	check "as this user" grep -E "^platter $SEEN fuse.platter ro,.*user_id=65534" /proc/mounts
+	check "and reads its files" test "$(as_user cat "$SEEN/open" "$SEEN/closed" | paste -sd ' ')" = 'open closed'
+	check_exit 2 "root cannot enter the mount of a user" ls "$SEEN/open"
+	check "the user unmounts it" as_user fusermount3 -u "$SEEN"
+	check "and the program ends" ends
+	check "it is mounted again" mount_with from_home own:
+	kill -INT "$MOUNT"
+	check "Ctrl-C unmounts it, too" ends
+	check "and nothing stays mounted" test -z "$(as_user ls "$SEEN")"
+	SEEN=$WORK/seen
+else
+	skip "mounts of an ordinary user: no fusermount3 with setuid"
+fi
+
 # What cannot be mounted is said, and how it can.
 touch "$SEEN/something"
 check_exit "$EXIT_REFUSED" "a directory that is not empty" platter mount lab/disk "$SEEN"

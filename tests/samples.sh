@@ -2,11 +2,12 @@
 # tests/samples.sh OUTDIR quick|full [SAMPLE...]
 #
 # Builds the disk images for the round-trip test: ext2/3/4 in every layout that mke2fs makes, partition tables of every
-# kind, swap, and file systems copied while mounted. Each has files of many shapes, and free space full of stale,
-# nonzero data: capturing free blocks shows in the size, missing an allocated one in the checksums.
+# kind, swap, and file systems copied while mounted. Each has files of many shapes, and is made over stale, nonzero data.
+# At the end a marker of its own is written to every block that dumpe2fs calls free: none of it may be captured. Missing an
+# allocated block shows in the files.
 #
 #   OUTDIR/NAME.img             the image, sparse
-#   OUTDIR/NAME[.pN].sha256     checksum and path of every regular file inside
+#   OUTDIR/NAME[.pN].facts      everything about the files inside: checksums, owners, modes, times, attributes
 #   OUTDIR/manifest.tsv         a row for each file system: image, part (0: the whole image), offset, length, fs,
 #                               block_size, allocated_bytes (by dumpe2fs; - where all counts), note
 #
@@ -30,6 +31,7 @@ mkdir "$MNT"
 BUILD_LOG=$OUT/build.log
 export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 LOOPS=()
+. "$(dirname "${BASH_SOURCE[0]}")/facts.sh"
 
 cleanup() {
 	local rc=$?
@@ -87,6 +89,9 @@ tree() {
 	printf 'ünïcödé\n' >"$dir/deep/ünïcödé-ファイル"
 	truncate -s 6M "$dir/big/sparse"
 	for n in 0 1 17 700 1400; do printf 'at %d' "$n" | dd of="$dir/big/sparse" bs=4096 seek="$n" conv=notrunc status=none; done
+	chmod 6751 "$dir/many/2.txt"
+	chown 1234:70000 "$dir/many/3.txt" "$dir/deep"
+	touch -d '1999-12-31 23:59:58.123456789' "$dir/many/4.txt" "$dir/deep/a"
 }
 
 # Contents that only a kernel creates: attributes, preallocation, fragments, and reused blocks.
@@ -111,8 +116,6 @@ live() {
 	rm -rf "$dir/fill"
 	sync -f "$dir"
 }
-
-sums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 -r sha256sum); }
 
 # ---------------------------------------------------------------- one partition
 
@@ -141,9 +144,9 @@ row() {
 
 # ext IMAGE PART OFFSET LENGTH live|tree MKE2FS-ARGUMENT...: makes this file system over stale data
 ext() {
-	local image=$1 part=$2 offset=$3 length=$4 way=$5 file=$OUT/.$1.part sums=$OUT/$1.sha256
+	local image=$1 part=$2 offset=$3 length=$4 way=$5 file=$OUT/.$1.part facts=$OUT/$1.facts
 	shift 5
-	[ "$part" = 0 ] || sums=$OUT/$image.p$part.sha256
+	[ "$part" = 0 ] || facts=$OUT/$image.p$part.facts
 	stale "$length" | dd of="$file" bs=1M seek="$offset" oflag=seek_bytes conv=notrunc status=none
 	loop "$file" "$offset" "$length"
 	if [ "$way" = tree ]; then
@@ -152,15 +155,34 @@ ext() {
 		mke2fs -F -q -E "nodiscard${EXTENDED:+,$EXTENDED}" -d "$WORK/tree" "$@" "$DEVICE"
 		# mke2fs does not count quota for the files that it creates itself
 		e2fsck -fy "$DEVICE" || [ $? = 1 ]
-		sums "$WORK/tree" >"$sums"
+		ext_facts "$DEVICE" "$MNT" >"$facts"
 	else
 		mke2fs -F -q -E "nodiscard${EXTENDED:+,$EXTENDED}" "$@" "$DEVICE"
 		mount "$DEVICE" "$MNT"
 		live "$MNT"
-		sums "$MNT" >"$sums"
+		facts "$MNT" >"$facts"
 	fi
 	release
+	mark_free "$file" "$offset"
 	row "$image" "$part" "$offset" "$length" ext "$*"
+}
+
+# mark_free FILE OFFSET: overwrites every block of an ext that dumpe2fs calls free
+mark_free() {
+	dumpe2fs "$1?offset=$2" >"$WORK/layout" 2>/dev/null
+	python3 - "$@" "$WORK/layout" <<-'END'
+		import re, sys
+		marker = b"PLATTER-FREE-BLOCK."
+		with open(sys.argv[1], "r+b") as disk, open(sys.argv[3]) as layout:
+		    for line in layout:
+		        if line.startswith("Block size:"):
+		            block = int(line.split()[-1])
+		        elif line.startswith("  Free blocks: "):
+		            for first, last in re.findall(r"(\d+)(?:-(\d+))?", line):
+		                length = (int(last or first) - int(first) + 1) * block
+		                disk.seek(int(sys.argv[2]) + int(first) * block)
+		                disk.write((marker * (length // len(marker) + 1))[:length])
+	END
 }
 
 # whole NAME MIB live|tree MKE2FS-ARGUMENT...: an unpartitioned image
@@ -222,6 +244,7 @@ make_ext4-resized() { # grown after it was made: descriptors in the reserved blo
 	truncate -s 64M "$OUT/.ext4-resized.part"
 	ext ext4-resized 0 0 $((40 << 20)) live -t ext4 -b 1024 -E resize=65536
 	resize2fs -f "$OUT/.ext4-resized.part" 64M
+	mark_free "$OUT/.ext4-resized.part" 0
 	rm "$WORK/rows"
 	row ext4-resized 0 0 $((64 << 20)) ext 'resized from 40 MiB'
 }
@@ -261,8 +284,8 @@ make_disk-gpt() {
 		d3 : start=147456, size=32768, type=0FC63DAF-8483-4772-8E79-3D69D8477DE4
 		d4 : start=180224, size=131072, type=0FC63DAF-8483-4772-8E79-3D69D8477DE4
 	EOF
-	# stale data in the gap between the second and the third
-	stale $((14336 * 512)) | dd of="$file" bs=1M seek=$((133120 * 512)) oflag=seek_bytes conv=notrunc status=none
+	# data in the gap between the second and the third, which is kept
+	random $((14336 * 512)) gap | dd of="$file" bs=1M seek=$((133120 * 512)) oflag=seek_bytes conv=notrunc status=none
 	row disk-gpt gap $((133120 * 512)) $((14336 * 512)) none ''
 	ext disk-gpt 1 $((2048 * 512)) $((98304 * 512)) live -t ext4 -b 4096
 	other disk-gpt 2 $((100352 * 512)) $((32768 * 512)) swap

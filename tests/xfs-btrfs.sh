@@ -6,6 +6,7 @@
 # be in the store, and not much more than the space in use may be captured. Filesystems whose maps cannot be trusted are
 # refused or stored in full, with the reason. PLATTER_SIZE=full tests every layout.
 . "$(dirname "$0")/lib.sh"
+. "$TESTS/facts.sh"
 
 need_root "mounting filesystems" || { finish; exit 0; }
 
@@ -56,17 +57,6 @@ fill() {
 	sync -f "$dir"
 	rm "$dir"/gone-* "$dir"/many/gone-*
 	sync -f "$dir"
-}
-
-# facts DIR: everything about its files, in a fixed order
-facts() {
-	(
-		cd "$1"
-		find . -printf '%P %y %m %U %G %T@ %n %l\n' | sort
-		find . -type f -printf '%P %s\n' | sort
-		find . -type f -print0 | sort -z | xargs -0 sha256sum
-		find . \( -type f -o -type d \) -print0 | sort -z | xargs -0 getfattr -h -d -m - 2>/dev/null
-	)
 }
 
 # ------------------------------------------------------------------- each kind
@@ -241,6 +231,24 @@ snapshots() {
 }
 
 CHANGE=snapshots round btrfs btrfs 256
+# A hundred snapshots of a volume that changes between them, of which every tenth is deleted.
+hundred() {
+	local n
+	btrfs -q subvolume create "$1/volume"
+	cp -a "$WORK/tree/many/1".txt "$WORK/tree/many/2"*.txt "$1/volume"
+	random 300000 hundred >"$1/volume/changes"
+	mkdir "$1/snapshots"
+	for n in $(seq 111); do
+		random 5000 "hundred $n" | dd of="$1/volume/changes" bs=1000 seek=$((n * 2)) conv=notrunc status=none
+		if [ $((n % 10)) = 0 ]; then marked 40000; else random 700 "$n"; fi >"$1/volume/last"
+		btrfs -q subvolume snapshot -r "$1/volume" "$1/snapshots/$n"
+	done
+	for n in $(seq 10 10 110); do btrfs -q subvolume delete "$1/snapshots/$n"; done
+	sync -f "$1"
+	btrfs -q subvolume sync "$1"
+}
+CHANGE=hundred round btrfs-hundred-snapshots btrfs 256
+check "btrfs-hundred-snapshots: there are so many" test "$(grep -c '^snapshots/[0-9]* d' "$WORK/facts")" = 100
 MOUNT=compress=zstd round btrfs-mixed btrfs 128 --mixed
 round btrfs-xxhash btrfs 256 --csum xxhash -m single
 if ! quick; then
@@ -268,6 +276,34 @@ mkfs.btrfs -q -f -K "$DEVICE"
 btrfstune -S 1 "$DEVICE"
 detach_loop "$DEVICE"
 whole btrfs-seed 'seed of other'
+
+# ---------------------------------------------------------------- shared with ext4
+
+rm -rf "$WORK/tree"
+# Large enough that the 2 MB of its log that XFS writes at every mount do not decide.
+file_tree "$WORK/tree" 64 shared
+readonly SHARED=$WORK/shared
+files=$(du -sb --apparent-size "$WORK/tree" | cut -f1)
+# twin KIND: at least 95 % of the bytes of files were known, even if all new bytes, such as metadata, are counted as files
+twin() {
+	local new source=$DEVICE
+	mount "$DEVICE" "$MNT"
+	cp -a "$WORK/tree/." "$MNT/"
+	umount "$MNT"
+	detach_loop "$source"
+	"$PLATTER" --store "$SHARED" --quiet capture "$DISK" "$1" || return 1
+	new=$("$PLATTER" --store "$SHARED" --json show "$1" | jq .new_raw_bytes)
+	echo "$1: $new of $files bytes are new"
+	[ "$new" -le $((files / 20)) ]
+}
+check "a second store" "$PLATTER" --store "$SHARED" init
+ext4_image "$WORK/other" 128 "$WORK/tree"
+check "ext4 in it" "$PLATTER" --store "$SHARED" capture "$WORK/other" ext4
+for kind in xfs btrfs; do
+	"make_$kind" 256
+	check "a twin on $kind shares 95 %" twin "$kind"
+	echo "# $(tail -n 1 "$LOG")"
+done
 
 check "the store is sound" platter check --read-data
 finish
