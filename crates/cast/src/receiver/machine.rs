@@ -483,7 +483,8 @@ impl Receiver {
         }
         self.phase = Phase::Joined;
         self.senders.succeed();
-        self.heard_at = now;
+        // Each join has a new id and so a new key, of which the sender expects numbers from 1.
+        (self.heard_at, self.packet) = (now, 0);
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
         self.asking.begin(announce.timers.backoff_us_max);
