@@ -18,7 +18,7 @@ use super::options::CacheCounts;
 use super::pins::{PinName, Pins};
 use platter_pack::IdHash;
 
-/// Number of dropped frames that are remembered.
+/// A segment is evicted only if at least 1/4 of its bytes are unpinned.
 const GAIN_PART: u64 = 4;
 /// At most 1/2 of these bytes are kept because they were used. So each eviction frees at least 1/8 of a segment.
 const KEPT_PART: u64 = 2;
