@@ -205,6 +205,14 @@ impl Cache {
         bytes.map(|bytes| pins::decode(&bytes).map_err(|error| error.within(set.to_string()))).transpose()
     }
 
+    /// Returns the names of all sets of pins.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn pin_sets(&self) -> Result<Vec<PinName>> {
+        self.0.place.list_pins()
+    }
+
     /// Makes stored frames durable: pinned blocks that are held when this succeeds are still held after a power
     /// failure.
     ///

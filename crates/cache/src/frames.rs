@@ -18,7 +18,7 @@ use super::options::CacheCounts;
 use super::pins::{PinName, Pins};
 use platter_pack::IdHash;
 
-/// Number of dropped frames that are remembered.
+/// A segment is evicted only if at least 1/4 of its bytes are unpinned.
 const GAIN_PART: u64 = 4;
 /// At most 1/2 of these bytes are kept because they were used. So each eviction frees at least 1/8 of a segment.
 const KEPT_PART: u64 = 2;
@@ -286,13 +286,14 @@ impl Frames {
         others.map(|(_, segment)| segment.length).sum::<u64>() + self.pins.file_bytes()
     }
 
-    /// Returns the segment to evict next: the oldest one of which enough is not pinned.
-    pub(super) fn victim(&self) -> Option<u32> {
+    /// Returns the segments that may be evicted, the oldest first: those of which enough is not pinned.
+    pub(super) fn victims(&self) -> Vec<(u32, Arc<dyn VfsFile>)> {
         let is_worth_it = |segment: &Segment| {
             segment.length.saturating_sub(segment.pinned_bytes) * GAIN_PART >= segment.length
         };
         let others = self.segments.iter().filter(|(number, _)| self.open != Some(**number));
-        others.filter(|(_, segment)| is_worth_it(segment)).map(|(number, _)| *number).next()
+        let worth = others.filter(|(_, segment)| is_worth_it(segment));
+        worth.map(|(number, segment)| (*number, segment.file.clone())).collect()
     }
 
     /// Returns the frames that stay when a segment is evicted: all pinned ones, and some of the used ones, newest first.

@@ -359,3 +359,24 @@ fn changes_list_added_and_dropped_blocks() {
         }
     }
 }
+
+#[test]
+fn frames_whose_key_is_missing_are_not_evicted_when_a_cache_is_opened() {
+    let domain = Domain::of(&[77; 32]);
+    assert!(!domain.is_open());
+    let (disk, mut frames) = (SimulatedDisk::new(1), frames(HELD));
+    let cache = open(&disk);
+    for frame in &mut frames {
+        frame.stored[24..40].copy_from_slice(&domain.0);
+        assert!(frame.put(&cache));
+    }
+    cache.pin(&set("disk"), &[frames[0].id()]).unwrap();
+    drop(cache);
+    let before = file_bytes(&disk, "/cache/segments");
+    let smaller = CacheOptions { limit_bytes: LIMIT / 2, ..options() };
+    let cache = Cache::open(Arc::new(disk.clone()), "/cache", smaller).unwrap();
+    assert!(cache.notes().iter().any(|note| note.contains("whose key is missing")));
+    assert!(!Frame::new(HELD).put(&cache), "there is no room");
+    assert_eq!(file_bytes(&disk, "/cache/segments"), before);
+    assert!(cache.holds(&frames[0].id()));
+}

@@ -15,8 +15,8 @@ use super::frame_cache::Shared;
 use super::place::pack_id;
 use platter_pack::ids;
 use platter_pack::{
-    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
-    end_length, write_frame,
+    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, begins_locked, encode_end,
+    encode_header, end_length, write_frame,
 };
 
 /// State that only one thread at a time changes.
@@ -90,18 +90,21 @@ impl Writer {
     /// Evicts segments until a full newest segment fits under the limit. Returns false if too much is pinned.
     pub(super) fn make_room(&mut self, cache: &Shared) -> Result<bool> {
         loop {
-            let victim = {
+            let victims = {
                 let frames = cache.frames();
                 if frames.sealed_bytes() + cache.options.segment_bytes <= cache.options.limit_bytes {
                     self.told_full = false;
                     return Ok(true);
                 }
-                frames.victim()
+                frames.victims()
             };
-            let Some(victim) = victim else {
+            // Without the key of its frames, they can be neither verified nor copied: a later process may have it.
+            let full_of = if victims.is_empty() { "pinned blocks" } else { "blocks whose key is missing" };
+            let is_open = |(_, file): &(u32, Arc<dyn VfsFile>)| !begins_locked(&**file);
+            let Some((victim, _)) = victims.into_iter().find(is_open) else {
                 if !std::mem::replace(&mut self.told_full, true) {
                     cache.note(format!(
-                        "the cache in {} is full of pinned blocks: nothing more is stored; use a larger limit than {} bytes",
+                        "the cache in {} is full of {full_of}: nothing more is stored; use a larger limit than {} bytes",
                         cache.place.dir().display(),
                         cache.options.limit_bytes
                     ));

@@ -228,11 +228,12 @@ impl ChunkTable {
         table
     }
 
-    /// Adds the content chunks of a received directory. Returns the segments.
+    /// Adds the content chunks of a received directory, whose hash was compared. Returns the segments.
     ///
     /// # Errors
-    /// `Corrupt` when a length is invalid, or the number of chunks or segments differs from the announcement.
-    pub(crate) fn add_directory(&mut self, directory: &[u8]) -> Result<Vec<Segment>> {
+    /// `Corrupt` when a length is invalid, or the number of chunks or segments or the first segment differs from the
+    /// announcement. The table is then unchanged.
+    pub(crate) fn add_directory(&mut self, directory: &[u8], first: Segment) -> Result<Vec<Segment>> {
         let numbers: Vec<u32> = directory
             .chunks_exact(4)
             .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -248,6 +249,7 @@ impl ChunkTable {
         if lengths.len() as u32 != self.total - self.directory_chunks
             || !lengths.iter().all(|length| is_chunk_length(*length))
             || !are_segments(&segments, lengths.len())
+            || segments[0] != first
         {
             return Err(impossible());
         }
@@ -312,7 +314,8 @@ mod tests {
         let mut table = ChunkTable::of_directory(3, 399_999);
         assert_eq!(table.directory_chunks(), 2);
         assert!(!table.is_complete());
-        assert_eq!(table.add_directory(&directory).unwrap(), sent.segments);
+        assert!(table.add_directory(&directory, sent.segments[1]).is_err() && !table.is_complete());
+        assert_eq!(table.add_directory(&directory, sent.segments[0]).unwrap(), sent.segments);
         assert!(table.is_complete());
         assert_eq!(table.lengths, ChunkTable::of_description(&sent).lengths);
     }
@@ -327,12 +330,13 @@ mod tests {
         assert!(with(vec![Segment { chunks: 2, recipe_chunks: 3 }]).check().is_err());
         assert!(with(vec![]).check().is_err());
         let mut table = ChunkTable::of_directory(1, 2);
+        let first = Segment { chunks: 2, recipe_chunks: 1 };
         let numbers = |numbers: &[u32]| numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
         for wrong in [&[2, 1, 0, 1][..], &[2, 1, 1], &[2, 3, 1, 2], &[1, 1, 1, 2], &[2], &[u32::MAX, 3, 1, 2]]
         {
-            assert!(table.add_directory(&numbers(wrong)).is_err(), "{wrong:?}");
+            assert!(table.add_directory(&numbers(wrong), first).is_err(), "{wrong:?}");
         }
-        assert!(table.add_directory(&numbers(&[2, 1, 1, 2])).is_ok());
+        assert!(table.add_directory(&numbers(&[2, 1, 1, 2]), first).is_ok());
     }
 
     #[test]

@@ -181,3 +181,68 @@ fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
     assert!(sender.poll_transmit(NOW, &mut transmit));
     (sender, receiver, vec![transmit.bytes])
 }
+
+/// A forged directory leaves nothing behind: no chunk is passed on before the session is known, and the right directory is fetched.
+#[test]
+fn a_forged_directory_is_fetched_and_no_chunk_precedes_the_session() {
+    let description = description(vec![3000, 20_000]);
+    let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
+    let mut receiver = Receiver::new(ReceiverOptions {
+        seed: 1,
+        wanted: Wanted::Any,
+        filter: CastFilter::default(),
+        join_key: None,
+        nonce_seed: [1; 32],
+        hello: "pc".into(),
+        buffer_chunks: 4,
+        everything: true,
+    });
+    receiver.handle_connected(NOW);
+    sender.handle_message(NOW, 1, ADDRESS, &message_of(&receiver.poll_message().unwrap()));
+    let welcome = sender.poll_message().unwrap().1;
+    receiver.handle_message(NOW, &message_of(&welcome));
+    let (_, session_key) = keys_of(&welcome);
+    let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
+    let (mut is_forged, mut events) = (false, Vec::new());
+    for step in 1..100 {
+        let now = NOW * step;
+        while let Some(index) = sender.poll_chunk_needed() {
+            let length = description.chunk_lengths[index as usize] as usize;
+            sender.handle_chunk(index, vec![7; length].into()).unwrap();
+        }
+        while sender.poll_transmit(now, &mut transmit) {
+            for datagram in transmit.datagrams() {
+                let is_directory = datagram[1] == 2 && datagram[18..22] == [0; 4];
+                if !is_directory {
+                    receiver.handle_datagram(now, datagram);
+                } else if !std::mem::replace(&mut is_forged, true) {
+                    // A table with two other lengths, of whoever has the session key.
+                    let mut forged = datagram[..datagram.len() - 16].to_vec();
+                    forged[24..40].copy_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0]);
+                    retag(&mut forged, &session_key);
+                    receiver.handle_datagram(now, &forged);
+                }
+            }
+        }
+        // The messages to fetch the directory arrive late.
+        if step > 50 {
+            while let Some(message) = receiver.poll_message() {
+                sender.handle_message(now, 1, ADDRESS, &message_of(&message));
+            }
+            while let Some((_, message)) = sender.poll_message() {
+                receiver.handle_message(now, &message_of(&message));
+            }
+        }
+        while receiver.poll_transmit(now, &mut feedback).is_some() {
+            sender.handle_datagram(now, &feedback);
+        }
+        events.extend(std::iter::from_fn(|| receiver.poll_event()));
+    }
+    assert!(is_forged);
+    let of_contents = events.iter().filter_map(|event| match event {
+        ReceiverEvent::Session(session) => Some(session.chunk_lengths.clone()),
+        ReceiverEvent::Chunk { bytes, .. } => Some(vec![bytes.len() as u32]),
+        _ => None,
+    });
+    assert_eq!(of_contents.collect::<Vec<_>>()[..2], [vec![3000, 20_000], vec![3000]]);
+}

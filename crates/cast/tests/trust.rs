@@ -16,7 +16,7 @@ use platter_cast::{
     SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
-use simulated::{description, sender_options};
+use simulated::{description, packet_of, sender_options};
 
 const NOW: Duration = Duration::from_millis(5);
 
@@ -302,6 +302,28 @@ fn feedback_counts_once_and_only_with_its_own_key() {
     report[18] ^= 3;
     pair.sender.handle_datagram(NOW, &report);
     assert_eq!((pair.sender.progress().rejected, pair.sender.progress().repeated), (1, 1));
+}
+
+/// The sender knows nothing of the numbers under an earlier key, and rejects numbers far above 0.
+#[test]
+fn a_receiver_that_joins_again_numbers_its_feedback_anew() {
+    for join_key in [None, Some(JoinKey::new([5; 32]))] {
+        let mut pair = Pair::new(join_key.clone(), join_key);
+        let (mut report, mut first) = (Vec::new(), Vec::new());
+        for now in [NOW, NOW * 50] {
+            pair.connect();
+            pair.receiver.poll_transmit(now, &mut report).unwrap();
+            first.push(packet_of(&report));
+            pair.sender.handle_datagram(now, &report);
+            while pair.receiver.poll_transmit(now, &mut report).is_some() {
+                pair.sender.handle_datagram(now, &report);
+            }
+            pair.sender.handle_disconnect(NOW, 1);
+            pair.receiver.handle_disconnected(NOW);
+        }
+        assert_eq!(first, [1, 1]);
+        assert_eq!(pair.sender.progress().rejected, 0);
+    }
 }
 
 /// An answer to an announcement is shorter than the announcement.

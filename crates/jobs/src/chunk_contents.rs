@@ -12,6 +12,8 @@ const MAGIC: [u8; 4] = *b"PLcc";
 const HEADER_LENGTH: usize = 12;
 /// Most bytes of a chunk of contents, unless a single chunk has more blocks than fit.
 const CHUNK_LENGTH: usize = 1 << 20;
+/// Most bytes in memory of what a segment's chunks carry. 64 GiB of data in blocks of 4 KiB take 66 MiB.
+const CONTENTS_BYTES_MAX: usize = 128 << 20;
 
 /// The beginning of a block's id.
 pub(crate) type Prefix = u32;
@@ -53,13 +55,15 @@ pub(crate) fn is_contents(bytes: &[u8]) -> bool {
 pub(crate) struct ChunkContents {
     /// The number of the first chunk of each part, and what it and the following ones carry.
     parts: Vec<(u32, Vec<Vec<Prefix>>)>,
+    /// Bytes of that in memory.
+    bytes: usize,
 }
 
 impl ChunkContents {
     /// Adds a chunk of contents.
     ///
     /// # Errors
-    /// `Corrupt`.
+    /// `Corrupt`; `Refused` if all chunks of contents together exceed the limit.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<()> {
         let corrupt = || Error::corrupt(format!("invalid contents of chunks, {} bytes", bytes.len()));
         let number = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -74,6 +78,12 @@ impl ChunkContents {
         }
         if at != bytes.len() {
             return Err(corrupt());
+        }
+        self.bytes += bytes.len() + chunks.len() * size_of::<Vec<Prefix>>();
+        if self.bytes > CONTENTS_BYTES_MAX {
+            return Err(Error::refused(format!(
+                "the contents of a segment's chunks take more than {CONTENTS_BYTES_MAX} bytes: cast it in smaller segments"
+            )));
         }
         self.parts.push((first, chunks));
         Ok(())
@@ -106,6 +116,17 @@ mod tests {
         let needed = decoded.needed(2002, |block| block == 200);
         let expected: Vec<bool> = (0..2002).map(|chunk| chunk >= 2000 || chunk % 300 > 200).collect();
         assert_eq!(needed, expected, "the last two are not described");
+    }
+
+    #[test]
+    fn all_contents_of_a_segment_are_limited() {
+        // Chunks without blocks need more memory than bytes on the wire.
+        let [chunk] = &encode(&vec![vec![]; 200_000])[..] else { panic!("one chunk") };
+        let in_memory = 200_000 * size_of::<Vec<Prefix>>();
+        let mut contents = ChunkContents::default();
+        let added = (0..1000).take_while(|_| contents.add(chunk).is_ok()).count();
+        assert!(added > 10 && added * in_memory <= CONTENTS_BYTES_MAX, "{added}");
+        assert_eq!(contents.add(chunk).unwrap_err().kind(), platter_image::ErrorKind::Refused);
     }
 
     #[test]

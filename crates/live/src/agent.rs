@@ -84,6 +84,10 @@ impl Agent {
             Err(_) if !is_node => {}
             claimed => claimed?,
         }
+        if let Err(error) = self.served.unpin_forgotten() {
+            let note = format!("the pins of earlier disks could not be removed: {error}");
+            self.served.tell(&LiveEvent::Note(note));
+        }
         let remembered = self.served.remembered().into_iter().map(Pending::Remembered).collect();
         for (pending, error) in self.attach_together(remembered) {
             // One failing disk does not stop a node.
@@ -158,7 +162,7 @@ impl Agent {
             Pending::Named(_) => error.kind() == ErrorKind::Transient,
             // Its overlays were published or discarded before the node noted it.
             Pending::Remembered(disk) if error.kind() == ErrorKind::Missing => {
-                let _ = self.served.forget(&disk.name);
+                let _ = self.served.forget_unserved(&disk.name);
                 false
             }
             Pending::Remembered(_) => true,
@@ -176,7 +180,7 @@ impl Agent {
         if pending.len() == before {
             return Ok(false);
         }
-        self.served.forget(name).map(|()| true)
+        self.served.forget_unserved(name).map(|()| true)
     }
 
     /// Runs the background work until the process stops.

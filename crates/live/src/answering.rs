@@ -88,15 +88,18 @@ pub(super) fn answer(
 
 /// Attaches disks: all of them, or none.
 fn attach_all(served: &Arc<Served>, requests: &[DiskRequest]) -> Result<Vec<Attached>> {
-    let (mut all, mut new) = (Vec::new(), Vec::new());
+    let mut all: Vec<(Attached, bool)> = Vec::new();
     for request in requests {
         match attach(served, request) {
-            Ok((attached, is_new)) => {
-                new.extend(is_new.then(|| attached.disk.clone()));
-                all.push(attached);
-            }
+            Ok(attached) => all.push(attached),
             Err(error) => {
-                new.iter().for_each(|disk| served.withdraw(disk));
+                // The last one first: a disk may have been attached and then filled.
+                for (Attached { disk, .. }, is_new) in all.iter().rev() {
+                    match is_new {
+                        true => served.withdraw(disk),
+                        false => served.withdraw_fill(disk),
+                    }
+                }
                 return Err(match requests {
                     [_] => error,
                     _ => {
@@ -106,6 +109,7 @@ fn attach_all(served: &Arc<Served>, requests: &[DiskRequest]) -> Result<Vec<Atta
             }
         }
     }
+    let all: Vec<Attached> = all.into_iter().map(|(attached, _)| attached).collect();
     for attached in &all {
         served.tell(&LiveEvent::Attached(attached));
     }
@@ -120,8 +124,8 @@ fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<(Attached, bool
             if served.fills.score(&name).is_some() || disk.disk.is_writable() {
                 return Err(Error::refused(format!("{name} is attached already")));
             }
-            served.fill(&name, disk.disk.state()?.0)?;
-            served.remember(&disk, true)?;
+            let filled = served.fill(&name, disk.disk.state()?.0).and_then(|()| served.remember(&disk, true));
+            filled.inspect_err(|_| served.withdraw_fill(&name))?;
             (disk, false)
         }
         _ => (served.disk(&served.attach(request)?)?, true),

@@ -1,6 +1,6 @@
 //! The disks of a process that are being filled: every block of them is fetched, while reads have priority.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,9 +9,10 @@ use platter_image::{Error, Result, Score};
 use super::sources::FILL_OPTIONS;
 use platter_api::FillStatus;
 use platter_fetch::OpenStore;
-use platter_fetch::{Fill, pin_name};
+use platter_fetch::{Fill, PINS_PREFIX, pin_name};
 
-/// Fills, by the names of their disks.
+/// Fills, by the names of their disks. Their pins are removed under the same lock, so that no fill of the same score begins
+/// meanwhile.
 pub(super) struct Fills {
     store: OpenStore,
     fills: Mutex<BTreeMap<String, Arc<Fill>>>,
@@ -43,9 +44,26 @@ impl Fills {
         on_filled: impl Fn() + Send + 'static,
     ) -> Result<()> {
         let source = self.store.cached_source(score, FILL_OPTIONS).ok_or_else(needs_a_cache)?;
-        let fill = Fill::start(source, score, Box::new(on_filled))?;
-        let before = self.fills.lock().insert(disk.to_owned(), fill);
-        before.map_or(Ok(()), |before| self.end(&before))
+        let mut fills = self.fills.lock();
+        let before = fills.insert(disk.to_owned(), Fill::start(source, score, Box::new(on_filled))?);
+        self.end(&fills, before)
+    }
+
+    /// Continues with another version of a disk, if it is being filled.
+    ///
+    /// # Errors
+    /// Those of [`Fills::start`].
+    pub(super) fn follow(
+        &self,
+        disk: &str,
+        score: Score,
+        on_filled: impl Fn() + Send + 'static,
+    ) -> Result<()> {
+        let Some(source) = self.store.cached_source(score, FILL_OPTIONS) else { return Ok(()) };
+        let mut fills = self.fills.lock();
+        let Some(fill) = fills.get_mut(disk) else { return Ok(()) };
+        let before = std::mem::replace(fill, Fill::start(source, score, Box::new(on_filled))?);
+        self.end(&fills, Some(before))
     }
 
     /// Ends the fill of a disk. Its pins are removed, unless another disk needs them.
@@ -53,13 +71,29 @@ impl Fills {
     /// # Errors
     /// `Io`.
     pub(super) fn stop(&self, disk: &str) -> Result<()> {
-        let fill = self.fills.lock().remove(disk);
-        fill.map_or(Ok(()), |fill| self.end(&fill))
+        let mut fills = self.fills.lock();
+        let before = fills.remove(disk);
+        self.end(&fills, before)
     }
 
-    fn end(&self, fill: &Fill) -> Result<()> {
+    /// Removes the pins of all disks that are neither in `kept` nor being filled.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn unpin_others(&self, kept: &[Score]) -> Result<()> {
+        let Some(cache) = self.store.cache() else { return Ok(()) };
+        let fills = self.fills.lock();
+        let scores = fills.values().map(|fill| fill.score()).chain(kept.iter().copied());
+        let kept = scores.map(pin_name).collect::<Result<BTreeSet<_>>>()?;
+        let sets = cache.cache().pin_sets()?.into_iter();
+        sets.filter(|set| set.as_str().starts_with(PINS_PREFIX) && !kept.contains(set))
+            .try_for_each(|set| cache.cache().unpin(&set))
+    }
+
+    fn end(&self, fills: &BTreeMap<String, Arc<Fill>>, fill: Option<Arc<Fill>>) -> Result<()> {
+        let Some(fill) = fill else { return Ok(()) };
         fill.stop();
-        let shared = self.fills.lock().values().any(|other| other.score() == fill.score());
+        let shared = fills.values().any(|other| other.score() == fill.score());
         match self.store.cache() {
             Some(cache) if !shared => cache.cache().unpin(&pin_name(fill.score())?),
             _ => Ok(()),

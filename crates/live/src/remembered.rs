@@ -79,6 +79,17 @@ impl RememberedDisks {
         })
     }
 
+    /// Notes the version at the bottom of a disk, if the disk is still remembered.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn set_base(&self, name: &str, base: Score) -> Result<()> {
+        self.change(|disks| {
+            let known = disks.iter_mut().filter(|disk| disk.name == name);
+            known.for_each(|disk| disk.base = base.to_string());
+        })
+    }
+
     /// Notes that a disk is no longer served.
     ///
     /// # Errors

@@ -328,6 +328,7 @@ impl Served {
         begin().inspect_err(|_| {
             disk.end_own_server();
             self.disks().remove(name);
+            let _ = self.fills.stop(name);
             // A remembered disk that cannot be served is retried after a restart.
             let _ = self.forget(name);
         })
@@ -348,8 +349,21 @@ impl Served {
     pub(super) fn withdraw(&self, name: &str) {
         let Ok(disk) = self.disk(name) else { return };
         self.release_unwritten(&disk);
-        let closed = self.forget(name).and_then(|()| self.fills.stop(name)).and_then(|()| self.close(&disk));
-        if let Err(error) = closed {
+        for done in [self.forget(name), self.fills.stop(name), self.close(&disk)] {
+            self.note_failure(name, done);
+        }
+    }
+
+    /// Undoes a fill that was begun on an attached disk, as [`Served::withdraw`] does with a disk.
+    pub(super) fn withdraw_fill(&self, name: &str) {
+        let remembered = self.disk(name).and_then(|disk| self.remember(&disk, false));
+        for done in [remembered, self.fills.stop(name)] {
+            self.note_failure(name, done);
+        }
+    }
+
+    fn note_failure(&self, name: &str, done: Result<()>) {
+        if let Err(error) = done {
             self.tell(&LiveEvent::Note(format!("{name}: {error}")));
         }
     }
@@ -367,14 +381,34 @@ impl Served {
         self.remembered.as_ref().map_or(Ok(()), |all| all.remove(name))
     }
 
+    /// Notes that a disk that is not served should not be served after a restart either, and removes its pins.
+    pub(super) fn forget_unserved(&self, name: &str) -> Result<()> {
+        self.forget(name)?;
+        self.unpin_forgotten()
+    }
+
+    /// Removes the pins of filled disks that are neither served nor remembered. They are left when a process was killed.
+    pub(super) fn unpin_forgotten(&self) -> Result<()> {
+        if self.remembered.is_none() {
+            return Ok(());
+        }
+        let remembered = self.remembered().into_iter().filter(|disk| disk.request.fill);
+        let kept = remembered.map(|disk| disk.base()).collect::<Result<Vec<Score>>>()?;
+        self.fills.unpin_others(&kept)
+    }
+
     /// Starts to fill a disk.
     pub(super) fn fill(self: &Arc<Self>, name: &str, score: Score) -> Result<()> {
+        self.fills.start(name, score, self.on_filled(name))
+    }
+
+    fn on_filled(self: &Arc<Self>, name: &str) -> impl Fn() + Send + use<> {
         let (served, disk) = (Arc::downgrade(self), name.to_owned());
-        self.fills.start(name, score, move || {
+        move || {
             if let Some(served) = served.upgrade() {
                 served.tell(&LiveEvent::Filled { disk: &disk });
             }
-        })
+        }
     }
 
     pub(super) fn attached(&self) -> Result<Vec<Attached>> {
@@ -422,9 +456,11 @@ impl Served {
             tree.changed();
         }
         self.tell(&LiveEvent::Published(&report));
-        let is_filled = self.fills.score(disk.name()).is_some();
-        if is_filled && words.branch.is_none() {
-            self.fill(disk.name(), disk.disk.state()?.0)?;
+        if words.branch.is_none() && self.fills.score(disk.name()).is_some() {
+            let score = disk.disk.state()?.0;
+            // First, because a restarted node removes the pins of versions that it does not remember.
+            self.remembered.as_ref().map_or(Ok(()), |all| all.set_base(disk.name(), score))?;
+            self.fills.follow(disk.name(), score, self.on_filled(disk.name()))?;
         }
         Ok(report)
     }
@@ -448,7 +484,14 @@ impl Served {
         let report = last.and_then(|report| self.forget(disk.name()).map(|()| report));
         let report = report.inspect_err(|_| disk.disk.set_open(true))?;
         let kept = disk.disk.is_writable() && then == OnDetach::Keep;
-        let closed = self.close(disk).and_then(|()| self.fills.stop(disk.name()));
+        let closed = self.close(disk);
+        let closed = match self.fills.stop(disk.name()) {
+            stopped if closed.is_ok() => stopped,
+            stopped => {
+                self.note_failure(disk.name(), stopped);
+                closed
+            }
+        };
         if disk.disk.is_writable() && !kept {
             end_editing(&disk.disk, self.store())?;
         }

@@ -332,9 +332,9 @@ impl Receiver {
             return;
         }
         let directory: Vec<u8> = session.directory.iter_mut().filter_map(Option::take).flatten().collect();
-        let right = *blake3::hash(&directory).as_bytes() == session.announce.directory_hash;
-        let segments = session.table.add_directory(&directory).ok().filter(|_| right);
-        if let Some(segments) = segments.filter(|it| it[0] == session.announce.first_segment) {
+        let is_right = *blake3::hash(&directory).as_bytes() == session.announce.directory_hash;
+        let add = || session.table.add_directory(&directory, session.announce.first_segment).ok();
+        if let Some(segments) = is_right.then(add).flatten() {
             let description = SessionDescription {
                 score: session.announce.score,
                 name: session.announce.name.clone(),
@@ -483,7 +483,8 @@ impl Receiver {
         }
         self.phase = Phase::Joined;
         self.senders.succeed();
-        self.heard_at = now;
+        // Each join has a new id and so a new key, of which the sender expects numbers from 1.
+        (self.heard_at, self.packet) = (now, 0);
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
         self.asking.begin(announce.timers.backoff_us_max);

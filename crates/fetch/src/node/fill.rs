@@ -38,6 +38,8 @@ const PAUSE: Duration = Duration::from_secs(3);
 const WATCH: Duration = Duration::from_secs(5);
 /// How many times blocks that were dropped meanwhile are fetched again.
 const ROUNDS_MAX: usize = 8;
+/// The beginning of the names of all sets of pins of filled disks.
+pub const PINS_PREFIX: &str = "disk-";
 
 /// The filling of a disk.
 pub struct Fill {
@@ -255,7 +257,7 @@ fn find_for_good(source: &CachedSource, kind: Kind, id: &BlockId) -> Result<()> 
 /// # Errors
 /// Never, because a score's digits are a valid name.
 pub fn pin_name(score: Score) -> Result<PinName> {
-    format!("disk-{score}").parse()
+    format!("{PINS_PREFIX}{score}").parse()
 }
 
 /// Reads a recipe's pages for a fill: yields to readers, and does not count as one.

@@ -20,7 +20,7 @@ mod source;
 mod tests;
 
 pub use audience::Audience;
-pub use fill::{Fill, OnFilled, pin_name};
+pub use fill::{Fill, OnFilled, PINS_PREFIX, pin_name};
 pub use idle_cache::IdleCache;
 pub use node_cache::{CacheLocation, NodeCache};
 pub use report::counters_of;

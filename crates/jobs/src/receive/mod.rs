@@ -2,6 +2,7 @@
 
 mod flusher;
 mod origin_cast;
+mod pages;
 mod pipeline;
 mod read_back;
 mod sink;

@@ -1,6 +1,6 @@
 //! Processes received chunks: first the recipe, verified from the score down, then the blocks that it names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +15,7 @@ use platter_image::{
 };
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome, SinkStage, SinkTimes};
 
+use super::pages::Pages;
 use super::pipeline::Piece;
 use super::table::{Search, TableChunks};
 use super::writer::{Writer, make_zeros};
@@ -23,7 +24,7 @@ use crate::chunk_contents::{ChunkContents, Prefix, is_contents, prefix};
 use crate::install::delta_report;
 use crate::{Compared, DeltaReport};
 
-/// Most bytes of pages, as a multiple of the bytes of their chunks: recipes hardly compress, so a larger claim is
+/// Most bytes of a chunk's pages, as a multiple of the chunk's bytes: recipes hardly compress, so a larger claim is
 /// rejected.
 const PAGES_EXPANSION_MAX: u64 = 16;
 /// Additional bytes allowed for each chunk.
@@ -124,21 +125,6 @@ struct SegmentTarget {
     free: Extents,
 }
 
-/// Received pages; only those reachable from the score are ever used.
-#[derive(Default)]
-struct Pages {
-    bytes: HashMap<BlockId, Vec<u8>>,
-}
-
-impl PageSource for Pages {
-    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.bytes
-            .get(id)
-            .cloned()
-            .ok_or_else(|| Error::missing(format!("page {id} is missing in the recipe")))
-    }
-}
-
 impl<O: OpenTarget> DiskSink<O> {
     pub(super) fn new(opener: O, number: Option<u32>, free: FreeSpace, read_back: bool) -> Result<Self> {
         Ok(Self {
@@ -188,8 +174,7 @@ impl<O: OpenTarget> DiskSink<O> {
                 start = end;
             }
         }
-        self.pages.bytes.extend(pages);
-        Ok(())
+        self.pages.add(pages)
     }
 
     /// Decodes and writes a chunk of data that was kept until its place was known.
@@ -447,6 +432,7 @@ impl<O: OpenTarget> DiskSink<O> {
                 Ok(Begun::Elsewhere) => return Ok(self.go_on(description)),
                 Ok(Begun::Failed(error)) => return Err(error),
                 Err(error) if error.kind() == ErrorKind::Missing && !self.asked_again => {
+                    self.contents = ChunkContents::default();
                     return Ok(self.fetch_again(recipe));
                 }
                 Err(error) => return Err(error),

@@ -101,6 +101,37 @@ fn contents(served: &Arc<Served>, disk: &str) -> Vec<u8> {
 }
 
 #[test]
+fn only_disks_that_are_filled_stay_pinned() {
+    let host = Host::new();
+    let _origin = host.run_origin();
+    let served = host.node();
+    let sets = |served: &Served| served.store().cache().unwrap().cache().pin_sets().unwrap();
+    let attach = |served: &Arc<Served>, requests| answer(served, Question::Attach(requests));
+    let filled = || DiskRequest { fill: true, ..DiskRequest::new("lab/read") };
+    attach(&served, vec![DiskRequest::new("lab/read")]).unwrap();
+    // A request that fails as a whole ends the fill that it has begun.
+    assert!(attach(&served, vec![filled(), DiskRequest::new("lab/none")]).is_err());
+    assert!(served.fills.status("lab/read").is_none() && served.is_attached("lab/read"));
+    assert!(served.remembered().iter().all(|disk| !disk.request.fill));
+    attach(&served, vec![filled()]).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while sets(&served).is_empty() && Instant::now() < until {
+        thread::yield_now();
+    }
+    let kept = sets(&served);
+    assert_eq!(kept.len(), 1);
+    // A process was killed between forgetting a disk and unpinning it.
+    let left = format!("{}{}", platter_fetch::PINS_PREFIX, "ab".repeat(32)).parse().unwrap();
+    served.store().cache().unwrap().cache().pin(&left, &[]).unwrap();
+    drop(served);
+    let served = host.node();
+    assert_eq!(sets(&served), kept);
+    let words = Words::default();
+    answer(&served, Question::Detach { disk: "lab/read".into(), then: None, words }).unwrap();
+    assert!(sets(&served).is_empty() && served.remembered().is_empty());
+}
+
+#[test]
 fn a_killed_node_continues_with_all_of_its_disks_without_its_origin() {
     let host = Host::new();
     let origin = host.run_origin();

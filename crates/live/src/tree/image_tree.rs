@@ -173,10 +173,11 @@ impl ImageTree {
 
     /// Returns the state with a current view of the catalog.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, State>> {
-        let mut live = self.disks.list();
-        live.retain(|disk| disk.parse::<ImageName>().is_ok() && hidden(disk).is_none());
         let mut guard = self.state_as_it_was();
         let state = &mut *guard;
+        // Not before the lock: the numbers of disks that are missing in an older list would be dropped.
+        let mut live = self.disks.list();
+        live.retain(|disk| disk.parse::<ImageName>().is_ok() && hidden(disk).is_none());
         let generation = self.keep.catalog.generation()?;
         let is_old = |seen: &Seen| seen.generation != generation;
         if state.seen.as_ref().is_none_or(is_old) {

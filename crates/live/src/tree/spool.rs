@@ -127,6 +127,20 @@ impl Spool {
         Ok(Stamp { length: metadata.len(), modified, changes: self.changes.load(Ordering::Relaxed) })
     }
 
+    /// Writes back what the kernel wrote to pages of the file directly: until then, they may count as holes.
+    fn write_back(&self) -> Result<()> {
+        match self.is_backing.load(Ordering::Relaxed) {
+            true => self.file.sync_data().context(|| format!("writing back {}", self.path)),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns where the file has data in a range.
+    fn data(&self, range: Extent) -> Result<Extents> {
+        self.write_back()?;
+        data(&self.file, range)
+    }
+
     pub(super) fn taken_mut(&self) -> RwLockWriteGuard<'_, Option<Taken>> {
         self.taken.write()
     }
@@ -149,20 +163,29 @@ impl Spool {
 
     /// Writes remembered ranges to the file.
     fn write_down(&self, taken: &mut Option<Taken>) -> Result<()> {
-        let Some(remembered) = taken.as_ref() else { return Ok(()) };
+        let Some(remembered) = taken.as_mut() else { return Ok(()) };
         let ranges = remembered.extents();
         if self.is_backing.load(Ordering::Relaxed) {
             self.refuse_mixture(&ranges)?;
         }
-        for range in &ranges {
-            self.copy(&remembered.disk, *range)?;
+        // A piece is forgotten once it is copied, and begins at a page: after a failure, the next call goes on there and does
+        // not take what was copied for a mixture.
+        remembered.ranges = ranges.iter().copied().collect();
+        remembered.ranges.reverse();
+        while let Some(range) = remembered.ranges.last_mut() {
+            let end = range.end().min((range.offset / COPY_LENGTH + 1) * COPY_LENGTH);
+            self.copy(&remembered.disk, Extent::between(range.offset, end))?;
+            *range = Extent::between(end, range.end());
+            if range.length == 0 {
+                remembered.ranges.pop();
+            }
         }
         *taken = None;
         Ok(())
     }
 
     fn refuse_mixture(&self, ranges: &Extents) -> Result<()> {
-        let written = data(&self.file, Extent::new(0, self.length()))?;
+        let written = self.data(Extent::new(0, self.length()))?;
         let torn = written.iter().flat_map(|extent| ranges.clip(*extent)).next();
         torn.map_or(Ok(()), |extent| {
             Err(Error::refused(format!(
@@ -195,7 +218,7 @@ impl Spool {
     fn cloned(&self, taken: &Option<Taken>) -> Result<Option<Score>> {
         let Some(taken) = taken else { return Ok(None) };
         let whole = Extent::new(0, taken.disk.length());
-        if self.length() != whole.length || !data(&self.file, whole)?.is_empty() {
+        if self.length() != whole.length || !self.data(whole)?.is_empty() {
             return Ok(None);
         }
         let mut runs = Vec::new();
@@ -212,6 +235,9 @@ impl Spool {
         let keep = &self.keep;
         let mut taken = self.taken_mut();
         let tool_version = keep.tool_version.clone();
+        // Before the check that it covers, because the kernel may write at any time; writing pages back changes it.
+        self.write_back()?;
+        let stamp = self.stamp()?;
         if let Some(score) = self.cloned(&taken)? {
             let request = CloneRequest {
                 store: keep.place.store().clone(),
@@ -221,7 +247,6 @@ impl Spool {
                 edit_lock: EditLockChoice::Free,
                 tool_version,
             };
-            let stamp = self.stamp()?;
             clone(&request)?;
             keep.catalog.changed();
             return Ok(stamp);
@@ -276,7 +301,7 @@ impl Spool {
         if taken.as_ref().is_some_and(|taken| taken.score != score || taken.ranges.len() >= TAKEN_MAX) {
             return Ok(false);
         }
-        if !data(&self.file, Extent::new(0, u64::MAX))?.is_empty() {
+        if !self.data(Extent::new(0, u64::MAX))?.is_empty() {
             return Ok(false);
         }
         let mut now = match taken.take() {

@@ -399,7 +399,11 @@ impl<'a> Driver<'a> {
                         self.machine.chunk_contradicts(now, generation, index, bytes, &ranges);
                         return;
                     }
-                    Ok(ChunkVerdict::AcceptedWant(ranges)) => self.machine.want(now, &ranges),
+                    // What a chunk of an earlier session made the sink want means nothing in a new one.
+                    Ok(ChunkVerdict::AcceptedWant(ranges)) if self.sessions_open == 0 => {
+                        self.machine.want(now, &ranges);
+                    }
+                    Ok(ChunkVerdict::AcceptedWant(_)) => {}
                     Ok(ChunkVerdict::Accepted) => {}
                     Err(error) => {
                         self.end(now, Err(error));

@@ -1,5 +1,7 @@
 //! Tests of files written to `import`.
 
+use std::path::PathBuf;
+
 use super::*;
 
 #[test]
@@ -299,4 +301,33 @@ fn many_threads_at_once() {
     });
     let expected: Vec<u8> = (1..9).flat_map(|part| [part; 65_536]).collect();
     assert!(lab.contents("shared/1.raw") == expected);
+}
+
+/// What was copied before a failure is not taken for something that the kernel wrote.
+#[test]
+fn closing_succeeds_after_a_copy_that_failed_once() {
+    let lab = Lab::new();
+    let mut word = 1_u64;
+    let next = |_| {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (word >> 56) as u8
+    };
+    let bytes: Vec<u8> = (0..6 << 20).map(next).collect();
+    capture_bytes(&lab.place, "a", &bytes);
+    let list = |dir: PathBuf| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let packs = list(lab.place.dir().join("packs")).flat_map(list);
+    let pack = packs.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let stored = std::fs::read(&pack).unwrap();
+    let source = lab.open("a/1.raw", Access::Read).unwrap();
+    let target = lab.create("import/b.raw").unwrap();
+    assert!(target.backing().is_some());
+    take_over(&*source, &*target);
+    target.set_length((6 << 20) + 512).unwrap();
+    let mut damaged = stored.clone();
+    damaged[stored.len() / 4 * 3..][..1000].fill(0);
+    std::fs::write(&pack, damaged).unwrap();
+    assert!(target.close().is_err());
+    std::fs::write(&pack, stored).unwrap();
+    target.close().unwrap();
+    assert!(lab.contents("b/1.raw")[..6 << 20] == bytes);
 }
