@@ -30,7 +30,7 @@ suite_cleanup() {
 served_by() { "$PLATTER" --json disks --node "$CACHE" | jq -es --argjson process "$1" 'map(.process) | unique == [$process]'; }
 # node ARGUMENT...: starts the node in the background, and waits until it serves the disks
 node() {
-	"$PLATTER" node --no-hoard --origin "unix:$SOCKET" --cache "$CACHE" --fuse "$TREE" "$@" >>"$WORK/node.log" 2>&1 &
+	"$PLATTER" node --no-hoard --origin "unix:$SOCKET" --cache "$CACHE" --fuse "$TREE" "$@" >>"$WORK/node.log" 2>&1 8<&- 9<&- &
 	NODE=$!
 	until_true 60 served_by "$NODE" || { tail -n 20 "$WORK/node.log"; return 1; }
 }
@@ -153,6 +153,8 @@ check "fio over NBD ends well" ends_well "$over_nbd"
 check "no request over NBD failed, and no byte was wrong" has_no_error nbd
 check_exit 1 "the open file of the detached disk cannot be read" dd bs=4k count=1 status=none <&8
 check_said "it is stale" 'Stale file handle'
+check_exit 1 "nor that of the forgotten version" dd bs=4k count=1 status=none <&9
+check_said "it is stale, too" 'Stale file handle'
 exec 8<&- 9<&-
 check "fio over FUSE ends well" ends_well "$over_fuse"
 check "no request over FUSE failed, and no byte was wrong" has_no_error fuse

@@ -15,7 +15,7 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
         (Some(io::ErrorKind::QuotaExceeded), _) => Errno::DQUOT,
         (Some(io::ErrorKind::FileTooLarge), _) => Errno::FBIG,
         (Some(io::ErrorKind::ReadOnlyFilesystem), ErrorKind::Refused) => Errno::ROFS,
-        (Some(io::ErrorKind::StaleNetworkFileHandle), _) => Errno::STALE,
+        (Some(io::ErrorKind::StaleNetworkFileHandle), ErrorKind::Missing) => Errno::STALE,
         (Some(io::ErrorKind::AlreadyExists), ErrorKind::Refused) => Errno::EXIST,
         (Some(io::ErrorKind::DirectoryNotEmpty), ErrorKind::Refused) => Errno::NOTEMPTY,
         (_, ErrorKind::Missing) => Errno::NOENT,

@@ -5,9 +5,9 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use platter_image::{Error, Extent, Result, Score};
+use platter_image::{Error, ErrorKind, Extent, Result, Score};
 use platter_vdisk::Allocation;
 use serde::{Deserialize, Serialize};
 
@@ -227,55 +227,69 @@ pub trait OpenFile: Send + Sync {
 }
 
 /// Opens a file that was open in another process. If that is impossible, such as after its image was detached or its version
-/// forgotten, each request for it fails, and nothing else does.
-pub(crate) fn open_again(tree: &dyn Tree, node: NodeId, access: Access) -> Arc<dyn OpenFile> {
-    tree.open(node, access).unwrap_or_else(|error| Arc::new(GoneFile { cause: error.with_causes() }))
+/// forgotten, each request for it tries again and fails, and nothing else does.
+pub(crate) fn open_again(tree: &Arc<dyn Tree>, node: NodeId, access: Access) -> Arc<dyn OpenFile> {
+    let unopened = || Arc::new(UnopenedFile { tree: Arc::clone(tree), node, access, file: OnceLock::new() });
+    tree.open(node, access).unwrap_or_else(|_| unopened())
 }
 
-/// An open file that is gone.
-struct GoneFile {
-    cause: String,
+/// An open file of another process that could not be opened here yet.
+struct UnopenedFile {
+    tree: Arc<dyn Tree>,
+    node: NodeId,
+    access: Access,
+    file: OnceLock<Arc<dyn OpenFile>>,
 }
 
-impl GoneFile {
-    fn error(&self) -> Error {
-        let stale = io::Error::from(io::ErrorKind::StaleNetworkFileHandle);
-        Error::missing(format!("the open file is gone: {}", self.cause)).with_source(stale)
+impl UnopenedFile {
+    fn file(&self) -> Result<&dyn OpenFile> {
+        if self.file.get().is_none() {
+            let opened = self.tree.open(self.node, self.access).map_err(|error| match error.kind() {
+                ErrorKind::Missing | ErrorKind::Refused => {
+                    let stale = io::Error::from(io::ErrorKind::StaleNetworkFileHandle);
+                    Error::missing(format!("an open file is gone: {}", error.with_causes()))
+                        .with_source(stale)
+                }
+                _ => error,
+            });
+            let _ = self.file.set(opened?);
+        }
+        self.file.get().map(|file| &**file).ok_or_else(|| Error::bug("a file that was opened is not open"))
     }
 }
 
-impl OpenFile for GoneFile {
+impl OpenFile for UnopenedFile {
     fn length(&self) -> u64 {
         // Reads of whatever the program expects there arrive, and fail.
-        i64::MAX as u64
+        self.file().map_or(i64::MAX as u64, OpenFile::length)
     }
 
-    fn read(&self, _: &mut [u8], _: u64) -> Result<()> {
-        Err(self.error())
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.file()?.read(buffer, offset)
     }
 
-    fn write(&self, _: &[u8], _: u64) -> Result<()> {
-        Err(self.error())
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file()?.write(bytes, offset)
     }
 
-    fn write_zeroes(&self, _: Extent) -> Result<()> {
-        Err(self.error())
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.file()?.write_zeroes(range)
     }
 
-    fn set_length(&self, _: u64) -> Result<()> {
-        Err(self.error())
+    fn set_length(&self, length: u64) -> Result<()> {
+        self.file()?.set_length(length)
     }
 
     fn sync(&self) -> Result<()> {
-        Err(self.error())
+        self.file()?.sync()
     }
 
     fn close(&self) -> Result<()> {
-        Err(self.error())
+        self.file()?.close()
     }
 
-    fn extents(&self, _: Extent, _: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
-        Err(self.error())
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        self.file()?.extents(range, visit)
     }
 }
 

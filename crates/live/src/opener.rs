@@ -129,16 +129,26 @@ impl Opener {
                         .refusal()
                         .unwrap_or_else(|| Error::bug("a follower that accepts changes")));
                 }
-                if !overlays::list_everywhere(&self.place)?.contains(&(image.clone(), edit_lock.number)) {
+                let is_here = overlays::is_taking(self.place.dir(), image)
+                    || overlays::list_everywhere(&self.place)?.contains(&(image.clone(), edit_lock.number));
+                if !is_here {
                     return Err(Error::refused(format!(
-                        "{image} is being edited ({edit_lock}) elsewhere: nothing that was written under this lock is here, so another \
-                         machine, user or directory has the same holder's name (--holder NAME gives another one), or `platter lock take` \
-                         took it. --steal takes it over"
+                        "{image} is being edited ({edit_lock}), but nothing that was written under this lock is here. Another machine, \
+                         user or directory may have the same holder's name: --holder NAME gives another one. If it was taken by \
+                         `platter lock take`, or could not be released, `platter lock release {image}` does that. --steal takes it over"
                     )));
                 }
                 Ok((edit_lock, false))
             }
-            None => Ok((store.take_edit_lock(image, &write.holder, write.steal)?, true)),
+            None => {
+                overlays::note_taking(self.place.dir(), image);
+                let taken = store.take_edit_lock(image, &write.holder, write.steal);
+                // A lost answer may have been yes.
+                if taken.as_ref().is_err_and(|error| error.kind() != ErrorKind::Transient) {
+                    overlays::forget_taking(self.place.dir(), image);
+                }
+                Ok((taken?, true))
+            }
         }
     }
 
@@ -152,9 +162,15 @@ impl Opener {
             LiveDisk::writable(image.to_string(), &place, &self.sources, owner, score)
         };
         match open() {
-            Ok(disk) => Ok(OpenedDisk { disk, edit_lock_is_new: is_new, note: None }),
+            Ok(disk) => {
+                overlays::forget_taking(self.place.dir(), &image);
+                Ok(OpenedDisk { disk, edit_lock_is_new: is_new, note: None })
+            }
             Err(error) if is_new => Err(match self.sources.store.release_edit_lock(&edit_lock) {
-                Ok(()) => error,
+                Ok(()) => {
+                    overlays::forget_taking(self.place.dir(), &image);
+                    error
+                }
                 Err(kept) => error.within(format!(
                     "the edit lock of {image} was taken and could not be given back ({kept}): `platter lock release \
                      {image}` does that"

@@ -4,6 +4,7 @@
 //! one disk, which are on top of each other while it is published.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, Extents, IoContext, Result, Score};
@@ -17,6 +18,8 @@ const DIRECTORY: &str = "overlays";
 const SUFFIX: &str = ".overlay";
 /// The suffix of an overlay under construction.
 const UNFINISHED_SUFFIX: &str = ".overlay.new";
+/// The suffix of a note that an edit lock is being taken for an image.
+const TAKING_SUFFIX: &str = ".taking";
 
 /// Lists the disks with overlays in this directory: image and number of the edit lock.
 ///
@@ -56,6 +59,27 @@ pub(super) fn list_everywhere(place: &LivePlace) -> Result<BTreeSet<(ImageName, 
         all.extend(list(other.dir())?);
     }
     Ok(all)
+}
+
+/// Notes that an edit lock is being taken for an image, until its first overlay exists. If the answer is lost, or the process ends
+/// between, the lock is found by this. Without space for the note, such a lock has to be taken over by hand.
+pub(super) fn note_taking(dir: &Path, image: &ImageName) {
+    let note = taking(dir, image);
+    let _ = note.parent().map(fs::create_dir_all).transpose().and_then(|_| fs::File::create(note));
+}
+
+/// Removes the note of [`note_taking`].
+pub(super) fn forget_taking(dir: &Path, image: &ImageName) {
+    let _ = fs::remove_file(taking(dir, image));
+}
+
+/// Whether an edit lock was being taken for an image.
+pub(super) fn is_taking(dir: &Path, image: &ImageName) -> bool {
+    taking(dir, image).exists()
+}
+
+fn taking(dir: &Path, image: &ImageName) -> PathBuf {
+    dir.join(DIRECTORY).join(image.as_str().replace('/', "+") + TAKING_SUFFIX)
 }
 
 /// Returns the scores on which the overlays in a directory stand. Their recipes must not be collected.

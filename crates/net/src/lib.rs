@@ -17,7 +17,7 @@ mod sink;
 mod wake;
 
 pub use drive::{receive, send};
-pub use multicast_socket::{address_towards, check_interface, has_route};
+pub use multicast_socket::{address_towards, check_interface, has_route, lacks_ipv4};
 pub use options::{
     BUFFER_CHUNKS, ChunkSource, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions, ReceiveSummary,
     SendControl, SendEvent, SendOptions, SendSummary, ToldSender,

@@ -4,6 +4,7 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::path::Path;
 
 use crate::options::DISCOVERY;
 use platter_image::{Error, IoContext, Result};
@@ -60,6 +61,11 @@ pub(crate) fn interface_address(interface: Option<&str>, group: SocketAddrV4) ->
 /// `Refused` when it does not exist or has no IPv4 address.
 pub fn check_interface(interface: &str) -> Result<()> {
     interface_address(Some(interface), DISCOVERY).map(drop)
+}
+
+/// Whether an interface exists, but has no IPv4 address.
+pub fn lacks_ipv4(interface: &str) -> bool {
+    Path::new("/sys/class/net").join(interface).exists() && check_interface(interface).is_err()
 }
 
 /// The address of this machine from which it reaches another one; `None` if that is not IPv4 or not reachable.

@@ -212,7 +212,9 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
             format!("it has {length} bytes, but the image needs {needed}: choose a larger one"),
         );
     }
-    if let Some((own, image)) = evidence.sector_sizes.filter(|(own, image)| own != image) {
+    // A partition has no table whose numbers count sectors.
+    let suits = |own: u32, image: u32| own == image || (evidence.is_partition && own < image);
+    if let Some((own, image)) = evidence.sector_sizes.filter(|(own, image)| !suits(*own, *image)) {
         let why = match evidence.is_partition {
             true => "a file system with smaller blocks than these sectors could not be mounted",
             false => "its partition tables would not be found",
@@ -295,6 +297,11 @@ mod tests {
             Evidence { lengths: Some((10, 10)), sector_sizes: Some((512, 512)), ..Evidence::default() };
         assert_eq!(target(&fits), []);
         let mounted = MountedFrom { device: "sda1".into(), mount_point: "/".into(), is_writable: false };
+        for (own, image, suits) in [(512, 4096, true), (4096, 512, false)] {
+            let part =
+                Evidence { sector_sizes: Some((own, image)), is_partition: true, ..Evidence::default() };
+            assert_eq!(target(&part).is_empty(), suits, "{own} {image}");
+        }
         let everything = Evidence {
             wrong_kind: Some("a pipe"),
             mounted: vec![mounted],

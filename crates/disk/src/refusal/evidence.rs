@@ -31,9 +31,7 @@ pub(super) fn of_target(
             add_uses(&mut evidence, machine, number);
             let (length, sector_size, is_busy) = geometry(path)?;
             evidence.lengths = check.image.map(|image| (length, image.length));
-            let suits = |image: &super::ImageGeometry| image.is_partition && sector_size < image.sector_size;
-            evidence.sector_sizes =
-                check.image.filter(|image| !suits(image)).map(|image| (sector_size, image.sector_size));
+            evidence.sector_sizes = check.image.map(|image| (sector_size, image.sector_size));
             evidence.is_partition = check.image.is_some_and(|image| image.is_partition);
             evidence.is_busy = is_busy;
             evidence.is_read_only = machine.blocks.get(&number).is_some_and(|block| block.is_read_only);

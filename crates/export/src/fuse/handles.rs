@@ -117,7 +117,7 @@ impl Handles {
     ///
     /// # Errors
     /// `Refused` when it is too much.
-    pub(super) fn restored(state: HandlesState, tree: &dyn Tree) -> Result<Self> {
+    pub(super) fn restored(state: HandlesState, tree: &Arc<dyn Tree>) -> Result<Self> {
         let handles = Self { next: AtomicU64::new(state.next), ..Self::default() };
         let too_much = |_| Error::refused("more is open than there is room for");
         for (number, node, access) in state.files {

@@ -123,7 +123,7 @@ impl FuseServer {
         let FuseHandover { state, device } = handover;
         let FuseState { mount_point, device: number, init, handles } = state;
         let (threads, config) = config(&options);
-        let handles = Handles::restored(handles, &*tree)?;
+        let handles = Handles::restored(handles, &tree)?;
         let served = Arc::new(Served::new(tree, options, handles));
         let requests = Requests(Arc::clone(&served));
         let session = Conversation::Ready(begin(requests, device.as_fd(), &init, false, config)?);

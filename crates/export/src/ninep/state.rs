@@ -99,7 +99,7 @@ impl NinepState {
             let opened = match opened {
                 OpenedState::No => Opened::No,
                 OpenedState::File(access) => {
-                    Opened::File(open_again(&*shared.tree, place.node, access), access)
+                    Opened::File(open_again(&shared.tree, place.node, access), access)
                 }
                 OpenedState::Directory(names) => {
                     let entry =

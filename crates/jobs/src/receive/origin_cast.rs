@@ -52,23 +52,26 @@ impl OriginCastRequest {
         progress: &dyn Progress,
         receive: &ReceiveVersion<'_>,
     ) -> Result<ReceiveReport> {
+        // Nobody may be there to be asked when the origin answers.
+        let agreed = Arc::new(request.target.agree(None, &[])?);
         let (store, resolved) = self.reach(&request.network, progress)?;
         if matches!(self.version.parse(), Ok(VersionQuery::Named(..))) {
             request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
         }
         let (version, address) = (title(&resolved), self.origin.address.to_string());
-        let agreed = Arc::new(request.target.agree(None, &[])?);
         let mut request = request.clone();
         request.network.wanted = Wanted::Score(resolved.score);
+        let mut has_ipv4 = !request.network.interface.as_deref().is_some_and(platter_net::lacks_ipv4);
         if request.network.interface.is_none() && !platter_net::has_route(platter_net::DISCOVERY) {
             // Without a default route: the interface over which the origin is reached.
             let towards =
                 self.origin.address.socket_addresses().into_iter().find_map(platter_net::address_towards);
-            let Some(towards) = towards else {
-                let reason = Error::transient("it has no route for IPv4, which casts use");
-                return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
-            };
-            request.network.interface = Some(towards.to_string());
+            request.network.interface = towards.map(|address| address.to_string());
+            has_ipv4 = towards.is_some();
+        }
+        if !has_ipv4 {
+            let reason = Error::transient("it has no address for IPv4, which casts use");
+            return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
         }
         request.network.join_key = Some(join_key(&store, &version)?);
         let asking =

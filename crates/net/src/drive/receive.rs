@@ -57,7 +57,7 @@ enum SinkAnswer {
 ///
 /// # Errors
 /// `Missing` when no sender was heard in time; `Refused` when the sender refuses this receiver, or a stop was
-/// requested; `Io`; errors of the sink.
+/// requested; `Transient` when an origin named the sender, and the network does not pass its cast; `Io`; errors of the sink.
 pub fn receive(
     options: &ReceiveOptions,
     sink: &mut dyn ChunkSink,
@@ -108,7 +108,7 @@ struct Driver<'a> {
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
     has_heard_group: bool,
     deaf_joins: u32,
-    /// How often the origin had named the address when the last connection failed, and how many such connections failed since a join.
+    /// How often the origin had named the address when the last connection failed, and how many such connections failed before the first join.
     failed_telling: u32,
     unreached: u32,
     feedback: UdpSocket,
@@ -308,7 +308,6 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Joined(announce) => {
                     self.joined_at.get_or_insert(now);
                     self.corrupt = None;
-                    self.unreached = 0;
                     self.listen(announce.group)?;
                     self.has_heard_group = false;
                     self.is_joined = true;
@@ -464,13 +463,11 @@ impl<'a> Driver<'a> {
         if self.connection.is_some() || now < self.connect_at || self.connect(now, address) {
             return Ok(());
         }
-        if telling > self.failed_telling {
+        // Who has joined once waits for the sender to return.
+        if telling > self.failed_telling && self.joined_at.is_none() {
             (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
         }
-        match self.unreached < UNREACHED_MAX {
-            true => Ok(()),
-            false => Err(Error::transient(format!("the sender cannot be reached at {address} (TCP)"))),
-        }
+        if self.unreached < UNREACHED_MAX { Ok(()) } else { Err(unreachable(address)) }
     }
 
     /// Connects to a sender, if there is no connection. Returns whether there is one now.
@@ -521,6 +518,11 @@ impl<'a> Driver<'a> {
             && let Some(give_up) = self.options.give_up
             && now >= self.joined_last + give_up
         {
+            if self.unreached > 0
+                && let Some(address) = self.options.told.as_ref().and_then(|told| told.address())
+            {
+                return Err(unreachable(address));
+            }
             let others: Vec<&str> = self.machine.others().collect();
             let mut heard = self.refusal.take().map_or_else(String::new, |refusal| format!("; {refusal}"));
             if !others.is_empty() {
@@ -566,4 +568,8 @@ impl<'a> Driver<'a> {
         }
         wait(&self.bell, &interests, time)
     }
+}
+
+fn unreachable(sender: SocketAddr) -> Error {
+    Error::transient(format!("the sender cannot be reached at {sender} (TCP)"))
 }

@@ -97,7 +97,7 @@ pub(crate) struct Receive {
     /// Memory for incoming chunks in MiB
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(8..))]
     pub(crate) buffer: u16,
-    /// Give up if no sender is heard for this long [default: never]
+    /// Give up if no sender is heard, or the origin does not answer, for this long [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) give_up: Option<Duration>,
     #[command(flatten)]
