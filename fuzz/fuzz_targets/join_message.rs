@@ -16,7 +16,8 @@ fuzz_target!(|input: &[u8]| {
     );
     let total: usize = messages.iter().map(|message| message.len() + 4).sum();
     assert!(total <= stream.len());
-    let mut pair = if choices & 1 == 0 { CastPair::apart(choices & 4 != 0) } else { CastPair::joined() };
+    let mut pair =
+        if choices & 1 == 0 { CastPair::apart(choices & 4 != 0) } else { CastPair::joined(choices & 4 != 0) };
     if choices & 2 != 0 {
         pair.receiver.handle_connected(pair.now);
     }

@@ -9,6 +9,8 @@ use platter_cast::{
 };
 use platter_image::{BlockId, Score};
 
+use super::cast_keys::{CastKeys, TAG_BYTES, open_welcome};
+
 /// The connection of the receiver that joined.
 pub const CONNECTION: u64 = 1;
 /// Where receivers join from.
@@ -17,12 +19,12 @@ pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const POLLS_MAX: usize = 10_000;
 /// Steps of the cast before it is attacked: enough for every type of datagram.
 const MEETING_STEPS: usize = 40;
-/// Bytes of a datagram's tag, and the most bytes before it.
-const TAG_BYTES: usize = 16;
+/// Most bytes of a datagram before its tag.
 const BODY_BYTES_MAX: usize = 1432;
 const STEP: Duration = Duration::from_millis(5);
 /// Content chunks that the receiver has room for.
 const BUFFER_CHUNKS: usize = 4;
+const JOIN_KEY: [u8; 32] = [6; 32];
 
 /// Both machines, a clock, and what they said last.
 pub struct CastPair {
@@ -32,12 +34,12 @@ pub struct CastPair {
     pub receiver: Receiver,
     /// The time, which only goes on.
     pub now: Duration,
-    /// Datagrams that they made while they met.
+    /// Datagrams that they made while they met, decrypted.
     pub said: Vec<Vec<u8>>,
     lengths: Vec<u32>,
     transmit: Transmit,
-    /// The keys that the receiver got at the join: of its own datagrams, and of the sender's.
-    keys: ([u8; 32], [u8; 32]),
+    /// The keys that the receiver got at the join.
+    keys: Option<CastKeys>,
     /// The last packet number of a datagram that was given a valid tag.
     packet: u64,
 }
@@ -45,7 +47,7 @@ pub struct CastPair {
 impl CastPair {
     /// Both machines, before anything was said, with a join key or without.
     pub fn apart(has_join_key: bool) -> Self {
-        let join_key = has_join_key.then(|| JoinKey::new([6; 32]));
+        let join_key = has_join_key.then(|| JoinKey::new(JOIN_KEY));
         let lengths = vec![3000, 6000];
         let description = SessionDescription {
             secret: Default::default(),
@@ -87,21 +89,21 @@ impl CastPair {
             said: Vec::new(),
             lengths,
             transmit: Transmit::new(),
-            keys: ([0; 32], [0; 32]),
+            keys: None,
             packet: 0,
         }
     }
 
     /// Both machines in the middle of a cast, every fifth datagram lost.
-    pub fn joined() -> Self {
-        let mut pair = Self::apart(false);
+    pub fn joined(has_join_key: bool) -> Self {
+        let mut pair = Self::apart(has_join_key);
         pair.receiver.handle_connected(pair.now);
-        let join = pair.receiver.poll_message().expect("a receiver that connected asks to join");
-        pair.sender.handle_message(pair.now, CONNECTION, ADDRESS, &join[4..]);
-        let (_, welcome) = pair.sender.poll_message().expect("an answer");
-        pair.receiver.handle_message(pair.now, &welcome[4..]);
-        let key = |at: usize| welcome[at..at + 32].try_into().expect("a WELCOME with two keys");
-        pair.keys = (key(10), key(42));
+        let greetings = has_join_key.then(|| pair.exchange());
+        let (_, mut welcome) = pair.exchange();
+        if let Some((of_receiver, of_sender)) = &greetings {
+            welcome = open_welcome(&JOIN_KEY, of_receiver, of_sender, &welcome);
+        }
+        let keys = CastKeys::of_welcome(&welcome, has_join_key.then_some(&JOIN_KEY));
         for _ in 0..MEETING_STEPS {
             pair.now += STEP;
             let from = pair.said.len();
@@ -114,6 +116,8 @@ impl CastPair {
                 }
             }
         }
+        pair.said.iter_mut().for_each(|datagram| keys.open(datagram));
+        pair.keys = Some(keys);
         let is_said = |kind: u8| pair.said.iter().any(|datagram| datagram[1] == kind);
         assert!(
             (1..=5).all(is_said),
@@ -123,16 +127,25 @@ impl CastPair {
         pair
     }
 
-    /// Gives a datagram the next packet number and a valid tag, as if the sender or the receiver had made it. Nothing else
-    /// in it is changed.
+    /// Gives the sender a message of the receiver, and the receiver its answer. Returns both.
+    fn exchange(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let asked = self.receiver.poll_message().expect("a receiver that connected asks to join");
+        self.sender.handle_message(self.now, CONNECTION, ADDRESS, &asked[4..]);
+        let (_, answer) = self.sender.poll_message().expect("an answer");
+        self.receiver.handle_message(self.now, &answer[4..]);
+        (asked, answer)
+    }
+
+    /// Gives a datagram the next packet number and a valid tag, encrypted if the cast is, as if the sender or the receiver had made it.
+    /// Nothing else in it is changed.
     pub fn retag(&mut self, datagram: &mut Vec<u8>) {
         datagram.truncate(datagram.len().saturating_sub(TAG_BYTES).min(BODY_BYTES_MAX));
         let Some(number) = datagram.get_mut(8..14) else { return };
         self.packet += 1;
         number.copy_from_slice(&self.packet.to_le_bytes()[..6]);
-        let key = if datagram[1] > 3 { &self.keys.0 } else { &self.keys.1 };
-        let tag = blake3::keyed_hash(key, datagram);
-        datagram.extend_from_slice(&tag.as_bytes()[..TAG_BYTES]);
+        if let Some(keys) = &self.keys {
+            keys.seal(datagram);
+        }
     }
 
     /// Polls both machines until neither has anything to say, as a driver would.

@@ -3,48 +3,68 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
     reason = "a test: it fails by panicking, and prints tables"
 )]
 
+#[path = "../../../fuzz/src/cast_keys.rs"]
+#[allow(unreachable_pub, reason = "shared with the fuzz targets")]
+mod cast_keys;
 mod simulated;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use platter_cast::{CastFilter, Receiver, ReceiverEvent, ReceiverOptions, Sender, Transmit, Wanted};
+use cast_keys::{CastKeys, TAG_BYTES, open_welcome};
+use platter_cast::{
+    CastFilter, JoinKey, Receiver, ReceiverEvent, ReceiverOptions, Sender, SenderOptions, Transmit, Wanted,
+};
 use proptest::prelude::*;
-use simulated::{Random, description, keys_of, packet_of, retag, sender_options};
+use simulated::{Random, description, packet_of, sender_options};
 
 const NOW: Duration = Duration::from_millis(5);
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const JOIN_KEY: [u8; 32] = [6; 32];
 
 fn message_of(bytes: &[u8]) -> Vec<u8> {
     bytes[4..].to_vec()
 }
 
-/// The keys of a receiver and of the session.
-type Keys = ([u8; 32], [u8; 32]);
+/// Gives the sender a message of the receiver, and the receiver its answer. Returns both.
+fn exchange(sender: &mut Sender, receiver: &mut Receiver) -> (Vec<u8>, Vec<u8>) {
+    let asked = receiver.poll_message().unwrap();
+    sender.handle_message(NOW, 1, ADDRESS, &message_of(&asked));
+    let answer = sender.poll_message().unwrap().1;
+    receiver.handle_message(NOW, &message_of(&answer));
+    (asked, answer)
+}
 
-/// A sender and a receiver that has joined and wants everything, with samples of every type of datagram that they make.
-fn joined() -> (Sender, Receiver, Keys, Vec<Vec<u8>>) {
+/// A sender and a receiver that has joined and wants everything, with their keys and samples of every type of datagram that they make,
+/// decrypted.
+fn joined(has_join_key: bool) -> (Sender, Receiver, CastKeys, Vec<Vec<u8>>) {
     let description = description(vec![3000, 20_000, 50_000]);
-    let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
+    let join_key = has_join_key.then(|| JoinKey::new(JOIN_KEY));
+    let options = SenderOptions { join_key: join_key.clone(), ..sender_options(1, 100_000_000) };
+    let mut sender = Sender::new(options, &description).unwrap();
     let mut receiver = Receiver::new(ReceiverOptions {
         seed: 1,
         wanted: Wanted::Any,
         filter: CastFilter::default(),
-        join_key: None,
+        join_key,
         nonce_seed: [1; 32],
         hello: "pc".into(),
         buffer_chunks: 4,
         everything: false,
     });
     receiver.handle_connected(NOW);
-    sender.handle_message(NOW, 1, ADDRESS, &message_of(&receiver.poll_message().unwrap()));
-    let welcome = sender.poll_message().unwrap().1;
-    receiver.handle_message(NOW, &message_of(&welcome));
+    let greetings = has_join_key.then(|| exchange(&mut sender, &mut receiver));
+    let (_, mut welcome) = exchange(&mut sender, &mut receiver);
+    if let Some((of_receiver, of_sender)) = &greetings {
+        welcome = open_welcome(&JOIN_KEY, of_receiver, of_sender, &welcome);
+    }
+    let keys = CastKeys::of_welcome(&welcome, has_join_key.then_some(&JOIN_KEY));
     let mut datagrams = Vec::new();
     let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
     for step in 1..60 {
@@ -71,12 +91,23 @@ fn joined() -> (Sender, Receiver, Keys, Vec<Vec<u8>>) {
             }
         }
     }
-    (sender, receiver, keys_of(&welcome), datagrams)
+    datagrams.iter_mut().for_each(|datagram| keys.open(datagram));
+    (sender, receiver, keys, datagrams)
 }
 
 #[test]
 fn mutated_datagrams_do_no_harm() {
-    let (mut sender, mut receiver, (receiver_key, session_key), datagrams) = joined();
+    mutated_datagrams(false);
+}
+
+/// The bodies of these are decrypted and read.
+#[test]
+fn mutated_datagrams_do_no_harm_to_a_cast_with_a_join_key() {
+    mutated_datagrams(true);
+}
+
+fn mutated_datagrams(has_join_key: bool) {
+    let (mut sender, mut receiver, keys, datagrams) = joined(has_join_key);
     assert!(datagrams.len() > 50);
     for kind in 1..=5 {
         assert!(
@@ -101,14 +132,13 @@ fn mutated_datagrams_do_no_harm() {
             datagram.truncate(random.next() as usize % (datagram.len() + 1));
         }
         // Most have the right tag, as if their sender had sent them. Otherwise no field of them would be read.
-        if !random.next().is_multiple_of(8) && datagram.len() > 16 {
-            datagram.truncate(datagram.len() - 16);
-            let is_feedback = datagram.get(1).is_some_and(|kind| *kind > 3);
+        if !random.next().is_multiple_of(8) && datagram.len() > TAG_BYTES {
+            datagram.truncate(datagram.len() - TAG_BYTES);
             if datagram.len() > 18 && !random.next().is_multiple_of(8) {
                 packet += 1;
                 datagram[8..14].copy_from_slice(&packet.to_le_bytes()[..6]);
             }
-            retag(&mut datagram, if is_feedback { &receiver_key } else { &session_key });
+            keys.seal(&mut datagram);
         }
         let now = Duration::from_millis(300) + Duration::from_micros(u64::from(round) * 50);
         sender.handle_datagram(now, &datagram);
@@ -129,7 +159,7 @@ fn mutated_datagrams_do_no_harm() {
 
 #[test]
 fn a_flood_of_another_session_does_not_make_the_sender_send() {
-    let (_, _, _, datagrams) = joined();
+    let (_, _, _, datagrams) = joined(false);
     let description = description(vec![3000, 20_000, 50_000]);
     let mut options = sender_options(1, 100_000_000);
     options.wait_receivers = 1;

@@ -8,8 +8,6 @@ use platter_net::SendOptions;
 use platter_transport::random_bytes;
 use zeroize::Zeroizing;
 
-use crate::CastRequest;
-
 /// Bytes of the domain, which precedes the keys.
 const DOMAIN_LENGTH: usize = 16;
 
@@ -45,10 +43,10 @@ pub(crate) fn refuse_readable(domain: Domain, network: &SendOptions) -> Result<(
 ///
 /// # Errors
 /// `Refused`.
-pub(crate) fn refuse_readable_copy(origin: &ServerOptions, request: &CastRequest) -> Result<()> {
+pub(crate) fn refuse_readable_copy(origin: &ServerOptions, network: &SendOptions) -> Result<()> {
     // Whoever may use the socket of an origin may read its whole store, and needs no access token.
     let is_private = matches!(origin.address, ServerAddress::Tls { .. }) && origin.token.is_some();
-    match is_private && request.network.join_key.is_none() && !request.readable {
+    match is_private && network.join_key.is_none() {
         true => Err(Error::refused(
             "the origin gives this version only to access tokens, and a cast without a key can be read by every machine of the network: \
              name a key file with --key-file, here and at each receiver; or let everybody read it with --readable",

@@ -14,8 +14,10 @@ extern crate self as platter_fuzz;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a target fails by panicking")]
 mod shared {
     pub(crate) mod base_disk;
+    pub(crate) mod cast_keys;
     pub(crate) mod cast_pair;
     pub(crate) mod edits;
+    pub(crate) mod probe_pair;
     pub(crate) mod read_only;
     pub(crate) mod region;
     pub(crate) mod vocabulary;
@@ -26,6 +28,7 @@ pub use shared::{
     base_disk::BaseDisk,
     cast_pair::{ADDRESS, CONNECTION, CastPair},
     edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits},
+    probe_pair::ProbePair,
     read_only::ReadOnly,
     region::examine_region,
     vocabulary::{bug_free, xxh3, xxh3_after},
@@ -69,6 +72,7 @@ mod targets {
     pub(crate) mod partition;
     pub(crate) mod peer;
     pub(crate) mod pins;
+    pub(crate) mod probe;
     pub(crate) mod recipe_root;
     pub(crate) mod trace;
     pub(crate) mod ufs;
@@ -145,7 +149,7 @@ mod tests {
 
     replays! {
         boot_set btrfs change_log control datagram directory fat_ntfs filesystem formats frame frame_stream health hoard_manifest index join_message keys moved_session names nbd
-        ninep overlay pack page partition peer pins recipe_root trace ufs unpack volumes xfs
+        ninep overlay pack page partition peer pins probe recipe_root trace ufs unpack volumes xfs
     }
 
     #[test]

@@ -77,8 +77,11 @@ pub fn cast(
         StoreLocation::Local(_) => None,
         StoreLocation::Remote(origin) => {
             let directory = request.spool.clone().map_or_else(|| SpoolDirectory::make(None), Ok)?;
-            let copy = refuse_readable_copy(&origin.server, request)
-                .and_then(|()| Spool::fetch(origin, &request.version, &directory, progress));
+            let allowed = match request.readable {
+                true => Ok(()),
+                false => refuse_readable_copy(&origin.server, &request.network),
+            };
+            let copy = allowed.and_then(|()| Spool::fetch(origin, &request.version, &directory, progress));
             Some(copy.inspect_err(|_| directory.remove())?)
         }
     };
