@@ -173,6 +173,93 @@ MOUNT=noatime,compress-force=zstd
 layout lab/packed 3000
 MAKE=(mke2fs -q -F) MOUNT=noatime
 
+# Filesystems of Windows, which have no owners and modes: by their drivers, or from trees that mtools copies.
+fill_plain() { # DIR
+	local n
+	mkdir -p "$1/etc/deep" "$1/many" "$1/gone/with/all"
+	for n in $(seq 300); do echo "$n" >"$1/many/a-rather-long-name-of-number-$n"; done
+	for n in touched removed renamed grows shrinks same-size stays; do random 9000 "$n" >"$1/etc/$n"; done
+	random 300000 large >"$1/large"
+	printf tiny >"$1/tiny"
+	: >"$1/gone/with/all/files"
+	find "$1" -type f -exec touch -d '2024-01-01 00:00:02' {} +
+}
+change_plain() { # DIR
+	printf X | dd of="$1/large" bs=1 seek=123456 conv=notrunc status=none
+	printf tinY >"$1/tiny"
+	random 9000 same-size-but-other | dd of="$1/etc/same-size" conv=notrunc status=none
+	touch -d '2024-01-01 00:00:02' "$1/large" "$1/etc/same-size"
+	touch -d '2024-01-01 00:00:04' "$1/etc/touched"
+	rm "$1/etc/removed" && mv "$1/etc/renamed" "$1/etc/deep/renamed"
+	random 90000 grown >>"$1/etc/grows"
+	truncate -s 5000 "$1/etc/shrinks"
+	rm -r "$1/gone"
+	mkdir -p "$1/new/tree" && random 5000 new >"$1/new/tree/file"
+	rm "$1/many/a-rather-long-name-of-number-7"
+	touch -d '2024-05-06 07:08:10' "$1/tiny" "$1/etc/grows" "$1/etc/shrinks" "$1/new/tree/file"
+}
+# driven DRIVER COMMAND...: runs the command with the filesystem on $MNT
+driven() {
+	local rc=0 driver=$1
+	shift
+	attach "$WORK/disk"
+	"$driver" "$DEVICE" "$MNT"
+	"$@" || rc=$?
+	umount "$MNT"
+	sync "$DEVICE"
+	# The program of the mount may still hold the device.
+	until_true 20 losetup -d "$DEVICE" && rm -f "$WORK/loops/${DEVICE##*/}"
+	return "$rc"
+}
+# plain_facts: of files and directories on $MNT what these filesystems have; mtools sets no times of directories
+plain_facts() {
+	(
+		cd "$MNT" || exit
+		find . -mindepth 1 -printf '%p\ttype\t%y\n'
+		find . -type f -printf '%p\tmtime\t%T@\n'
+		find . -type f -exec sha256sum {} + | sed -E 's/^([0-9a-f]+)  (.*)$/\2\tcontents\t\1/'
+	) | sort >"$WORK/facts-$1"
+}
+plain_as_oracle() {
+	# A directory of which nothing but its time differs.
+	found "$1@1" "$1@2" | awk -F'\t' '$1 != "modified" || $3 != "mtime" || $2 ~ /touched/' >"$WORK/found"
+	expected "$WORK/facts-1" "$WORK/facts-2" >"$WORK/expected"
+	diff "$WORK/expected" "$WORK/found" && [ "$(wc -l <"$WORK/found")" -ge 15 ]
+}
+plain() { # NAME STEP...: fills, captures, changes and captures with these commands
+	local name=$1 step
+	for step in 1 2; do
+		"$2" "$step"
+		platter capture "$WORK/disk" "$name" >/dev/null
+	done
+	check "$name: diff reports exactly the changes" plain_as_oracle "$name"
+	check_exit 0 "$name: a version compared with itself" platter diff "$name@2" "$name"
+}
+with_ntfs() { with_driver ntfs-3g "$1" mkntfs -Q -F -q; }
+with_driver() { # DRIVER STEP MKFS...
+	local driver=$1 step=$2
+	shift 2
+	if [ "$step" = 1 ]; then
+		rm -f "$WORK/disk" && truncate -s 48M "$WORK/disk"
+		"$@" "$WORK/disk" >/dev/null 2>&1
+		driven "$driver" fill_plain "$MNT"
+	else
+		driven "$driver" change_plain "$MNT"
+	fi
+	driven "$driver" plain_facts "$step"
+}
+with_fat() { # STEP
+	if [ "$1" = 1 ]; then fill_plain "$MNT"; else change_plain "$MNT"; fi
+	plain_facts "$1"
+	rm -f "$WORK/disk" && truncate -s 48M "$WORK/disk"
+	mkfs.vfat -i 12345678 "$WORK/disk" >/dev/null
+	MTOOLS_SKIP_CHECK=1 mcopy -s -Q -m -i "$WORK/disk" "$MNT"/* ::
+}
+plain lab/ntfs with_ntfs
+export TZ=UTC
+plain lab/fat with_fat
+rm -r "${MNT:?}"/*
+
 check_exit "$EXIT_DIFFERENT" "two that differ" platter diff lab/ext4@1 lab/ext4@2
 check_said "a line of the table" '^M /overwritten \(contents: up to 200 kB differ, mtime\)$'
 check_said "and one for a changed byte with its time restored" '^M /large \(contents: up to 4.10 kB differ\)$'

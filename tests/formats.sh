@@ -243,6 +243,31 @@ refused "--disk for another format" "names a disk in a folder" "$DISK" --disk sd
 check "its first disk" platter capture "$folder.two" lab/sda --format clonezilla --disk sda
 if [ "$(score lab/sda)" != "$WANTED" ]; then ok "which has its own contents"; else not_ok "which has its own contents"; fi
 same clonezilla-second "$folder.two" --format clonezilla --disk sdb
+# A swap area, of which Clonezilla keeps UUID and label. The body, which is full of what was swapped out, is not stored either way.
+SWAPPED=$WORK/swapped.raw
+cp "$DISK" "$SWAPPED"
+sfdisk -q "$SWAPPED" <<'TABLE'
+label: gpt
+start=2048, size=81920
+start=83968, size=102400, type=swap
+TABLE
+dd if="$DISK" of="$WORK/swap" bs=1M skip=41 count=50 status=none
+mkswap -q -L 'lab swap' -U 12345678-9abc-4def-8123-456789abcdef "$WORK/swap"
+dd if="$WORK/swap" of="$SWAPPED" bs=1M seek=41 conv=notrunc status=none
+check "a disk with swap" platter capture "$SWAPPED" lab/swapped
+cp -r "$folder" "$folder.swap"
+rm "$folder.swap"/sda2.*
+sfdisk -d "$SWAPPED" | sed "s#^$SWAPPED\([0-9]\)#/dev/sda\1#; s#$SWAPPED#/dev/sda#" >"$folder.swap/sda-pt.sf"
+dd if="$SWAPPED" of="$folder.swap/sda-gpt-1st" bs=512 count=34 status=none
+dd if="$SWAPPED" of="$folder.swap/sda-gpt-2nd" bs=512 skip=$((96 * 2048 - 33)) status=none
+dd if="$SWAPPED" of="$folder.swap/sda-mbr" bs=512 count=1 status=none
+refused "swap without its UUID" "no file swappt-sda2.info" "$folder.swap" --format clonezilla
+printf 'UUID="12345678-9abc-4def-8123-456789abcdef"\nLABEL="lab swap"\n' >"$folder.swap/swappt-sda2.info"
+check "swap in a folder" platter capture "$folder.swap" lab/clonezilla-swap --format clonezilla
+check "swap in a folder: same score" [ "$(score lab/clonezilla-swap)" = "$(score lab/swapped)" ]
+check "it is swap for blkid" eval 'platter export lab/clonezilla-swap "$WORK/swap-out" &&
+	blkid -p -O $((41 << 20)) "$WORK/swap-out" | grep "LABEL=\"lab swap\" UUID=\"12345678-9abc-4def-8123-456789abcdef\".*TYPE=\"swap\""'
+rm -f "$WORK/swap-out" "$WORK/swap" "$SWAPPED"
 cp -r "$folder" "$folder.mbr"
 sed -i '/gpt/d; s/^label: .*/label: dos/; s/type=[^,]*/type=83/; s/uuid=[^,]*//' "$folder.mbr/sda-pt.sf"
 echo "Disk /dev/sda: $((96 * 2048))s" >"$folder.mbr/sda-pt.parted"
@@ -263,6 +288,57 @@ refused "a folder without an image" "partition sda1.*no image" "$folder.broken" 
 cp "$WORK/part1.ptcl" "$WORK/damaged.ptcl"
 printf 'x' | dd of="$WORK/damaged.ptcl" bs=1 seek=2000000 conv=notrunc status=none
 refused "damage in an image of partclone" "before offset [0-9]+.*checksum" "$WORK/damaged.ptcl" --format partclone
+
+# -------------------------------------------------------------- other filesystems
+
+# other KIND: $WORK/other has such a filesystem, with files and deleted ones
+other() {
+	rm -f "$WORK/other"
+	truncate -s 128M "$WORK/other"
+	case $1 in
+	xfs) TEST_DIR=1 TEST_DEV=1 QA_CHECK_FS=1 mkfs.xfs -q -f -K "$WORK/other" ;;
+	btrfs) mkfs.btrfs -q -f -K "$WORK/other" ;;
+	ntfs) mkntfs -Q -F -q "$WORK/other" ;;
+	fat) mkfs.vfat "$WORK/other" && filled_fat && return ;;
+	esac && attach "$WORK/other" && mount_other "$1" || return 1
+	yes PLATTER-STALE-DATA. | head -c 9000000 >"$MNT/stale" || [ $? = 141 ]
+	cp -r "$TREE/." "$MNT/"
+	sync "$MNT"
+	rm "$MNT/stale"
+	umount "$MNT" && sync "$DEVICE" && detach_loop "$DEVICE"
+}
+mount_other() { if [ "$1" = ntfs ]; then ntfs-3g "$DEVICE" "$MNT"; else mount "$DEVICE" "$MNT"; fi; }
+filled_fat() {
+	yes PLATTER-STALE-DATA. | head -c 9000000 >"$WORK/stale" || [ $? = 141 ]
+	mcopy -i "$WORK/other" "$WORK/stale" :: && mcopy -s -Q -i "$WORK/other" "$TREE"/* :: && mdel -i "$WORK/other" ::stale
+}
+# same_files A B: both have files, and diff finds no other in one of them
+same_files() {
+	local code=0
+	platter diff "$1" "$2" >"$WORK/differences" || code=$?
+	cat "$WORK/differences"
+	[ "$code" = 0 ] || [ "$code" = "$EXIT_DIFFERENT" ] || return 1
+	! grep -E '^[ADM!]|by blocks only' "$WORK/differences" && platter find "$2:/" | grep -q numbers.txt
+}
+if need_root "mounting filesystems"; then
+	for kind in xfs btrfs ntfs fat; do
+		check "$kind: made" other "$kind"
+		check "$kind: capture" platter capture "$WORK/other" "lab/$kind"
+		check "$kind: read by its own map" [ "$(platter_json show "lab/$kind" | jq '.allocated_bytes < 100000000')" = true ]
+		check "$kind: qcow2" qemu-img convert -f raw -O qcow2 -c "$WORK/other" "$WORK/other.qcow2"
+		check "$kind: partclone" "partclone.$kind" -q -c -L "$WORK/partclone.log" -s "$WORK/other" -O "$WORK/other.ptcl"
+		for image in qcow2 ptcl; do
+			check "$kind: capture of $image" platter capture "$WORK/other.$image" "lab/$kind-$image" --format "${image/ptcl/partclone}"
+			case $kind-$image in
+			ntfs-ptcl) ;; # Partclone cuts the end off.
+			# It leaves out the former trees of btrfs that the superblock names.
+			btrfs-ptcl) check "$kind: $image has the same files" same_files "lab/$kind" "lab/$kind-$image" ;;
+			*) check "$kind: $image has the same score" [ "$(score "lab/$kind-$image")" = "$(score "lab/$kind")" ] ;;
+			esac
+		done
+		rm -f "$WORK"/other.*
+	done
+fi
 
 # -------------------------------------------------------------------------- Frisbee
 
