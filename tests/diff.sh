@@ -236,6 +236,7 @@ plain() { # NAME STEP...: fills, captures, changes and captures with these comma
 	check_exit 0 "$name: a version compared with itself" platter diff "$name@2" "$name"
 }
 with_ntfs() { with_driver ntfs-3g "$1" mkntfs -Q -F -q; }
+with_exfat() { with_driver mount.exfat-fuse "$1" mkfs.exfat; }
 with_driver() { # DRIVER STEP MKFS...
 	local driver=$1 step=$2
 	shift 2
@@ -256,6 +257,7 @@ with_fat() { # STEP
 	MTOOLS_SKIP_CHECK=1 mcopy -s -Q -m -i "$WORK/disk" "$MNT"/* ::
 }
 plain lab/ntfs with_ntfs
+plain lab/exfat with_exfat
 export TZ=UTC
 plain lab/fat with_fat
 rm -r "${MNT:?}"/*

@@ -31,6 +31,7 @@ struct Header {
     checksum_length: u16,
     blocks_per_checksum: u32,
     is_reseeded: bool,
+    is_ntfs: bool,
 }
 
 /// Unpacks an image, and returns the length of its file system in bytes.
@@ -42,7 +43,9 @@ pub fn read_partclone(image: &mut dyn Read, spool: &mut dyn Spool) -> Result<u64
     let header = Header::read(&mut image)?;
     let runs = read_bitmap(&mut image, &header)?;
     read_blocks(&mut image, &header, &runs, spool)?;
-    Ok(header.blocks * u64::from(header.block))
+    // The sectors behind the last cluster of an NTFS, with a copy of its boot sector, are not in the image. Without a place for them,
+    // the volume would be cut off.
+    Ok((header.blocks + u64::from(header.is_ntfs)) * u64::from(header.block))
 }
 
 /// A stream that knows where it is.
@@ -94,6 +97,7 @@ impl Header {
             checksum_length: u16_at(98),
             blocks_per_checksum: u32_at(100),
             is_reseeded: bytes[104] != 0,
+            is_ntfs: bytes[36..].starts_with(b"NTFS\0"),
         };
         let is_valid = header.block.is_multiple_of(512)
             && (512..=BLOCK_MAX).contains(&header.block)

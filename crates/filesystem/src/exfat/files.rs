@@ -210,6 +210,10 @@ impl FileTree for Files<'_> {
     }
 
     fn contents(&mut self, file: &FileInode) -> Result<FileContents> {
+        if file.number == ROOT {
+            let runs = self.chains.chain(self.boot.root_cluster, None)?;
+            return Ok(FileContents::Runs(self.chains.places(&runs, u64::MAX)));
+        }
         let set = FileSet::parse(&file.bytes)?;
         let runs = self.runs(&set)?;
         // What was not written reads as zeros.
