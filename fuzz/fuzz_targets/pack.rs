@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::{ReadOnly, bug_free, xxh3};
-use platter_pack::read_directory;
+use platter_pack::{read_directory, read_listed, read_rows};
 use platter_records::{PackId, StoreId, VersionRecord};
 
 /// Bytes of the header and of the trailer; the last eight are a checksum of the others.
@@ -39,7 +39,16 @@ fn check_pack(bytes: &[u8]) {
     let id = |at: usize| -> [u8; 16] { header[at..at + 16].try_into().expect("sixteen bytes") };
     let (pack, store) = (PackId(id(16)), StoreId(id(32)));
     let file = ReadOnly(bytes.to_vec());
+    let outline = bug_free(read_rows(&file, pack, store));
     let Some(directory) = bug_free(read_directory(&file, pack, store)) else { return };
+    let (rows, mut ids_at) = outline.expect("the directory is right");
+    assert_eq!(rows, directory.frames);
+    let mut stored = Vec::new();
+    for row in rows {
+        let (address, blocks) = (row.address(0), row.blocks as usize);
+        bug_free(read_listed(&file, address, (ids_at, blocks), row.whole_length(), &mut stored));
+        ids_at += (blocks * ID_LENGTH) as u64;
+    }
     let accounted = directory.frames() * ROW_LENGTH + directory.blocks() * ID_LENGTH;
     assert!(accounted + 2 * FIXED_LENGTH <= bytes.len(), "more rows than bytes");
     assert!(directory.frames() <= directory.blocks(), "a frame without blocks");

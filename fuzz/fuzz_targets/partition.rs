@@ -12,11 +12,12 @@ use platter_disk::partition::{PartitionTable, TableChange, TableChanges, change_
 use platter_fuzz::BaseDisk;
 use platter_image::{DiskRead, ErrorKind};
 
-static BASES: LazyLock<[BaseDisk; 3]> = LazyLock::new(|| {
+static BASES: LazyLock<[BaseDisk; 4]> = LazyLock::new(|| {
     [
         BaseDisk::unpack(include_bytes!("../images/mbr.zst")),
         BaseDisk::unpack(include_bytes!("../images/gpt.zst")),
         BaseDisk::unpack(include_bytes!("../images/gpt-4096.zst")),
+        BaseDisk::unpack(include_bytes!("../images/bsd.zst")),
     ]
 });
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);

@@ -13,8 +13,7 @@ use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 use crate::choices::{self, Choice, PartitionChoices};
 use crate::partition::{Partition, PartitionTable, TableKind};
 use platter_filesystem::{
-    Contents, ExamineOptions, Found, Owners, PHYSICAL_VOLUME, TABLES_READ, Trust, examine, examine_volumes,
-    probe,
+    Contents, ExamineOptions, Found, Owners, PHYSICAL_VOLUME, Trust, examine, examine_volumes, probe,
 };
 
 /// With `skip_gaps`, gaps of at most this many bytes are kept anyway: alignment creates such gaps.
@@ -188,7 +187,7 @@ fn partitioned(
     let owned = trusted.map(|partition| Ok((partition, Owners::find(disk, partition.extent)?)));
     let mut owned = owned.collect::<Result<Vec<_>>>()?;
     owned.sort_unstable_by_key(|(partition, _)| partition.extent);
-    let doubts = doubts_of_whole_disk(disk, &owned)?;
+    let doubts = doubts_of_whole_disk(disk, table.kind, &owned)?;
     let is_doubted = !(doubts.is_empty() && table.doubts.is_empty());
     let mut volumes = if is_doubted { Vec::new() } else { physical_volumes(disk, &owned, options)? };
     let mut parts = Vec::new();
@@ -248,14 +247,18 @@ fn physical_volumes(
 
 /// Reasons to doubt the table: marks of owners of the whole disk. A mark inside a partition that has the same
 /// mark is the partition's own: at the end of a disk, the places for both may coincide.
-fn doubts_of_whole_disk(disk: &dyn DiskRead, owned: &[(&Partition, Owners)]) -> Result<Vec<String>> {
+fn doubts_of_whole_disk(
+    disk: &dyn DiskRead,
+    kind: TableKind,
+    owned: &[(&Partition, Owners)],
+) -> Result<Vec<String>> {
     let whole = Owners::find(disk, Extent::new(0, disk.length()))?;
     let is_explained = |name: &str, offset: u64| {
         let holds =
             |partition: &Partition| (partition.extent.offset..partition.extent.end()).contains(&offset);
         owned.iter().any(|(partition, owners)| holds(partition) && owners.has(name))
     };
-    let others = whole.list().iter().filter(|owner| !TABLES_READ.contains(&owner.name));
+    let others = whole.list().iter().filter(|owner| !kind.marks().contains(&owner.name));
     let others = others.filter(|owner| !is_explained(owner.name, owner.offset));
     Ok(others.map(|owner| format!("there is also a mark of {} for the whole disk", owner.name)).collect())
 }

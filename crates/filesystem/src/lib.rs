@@ -16,6 +16,7 @@ mod btrfs;
 mod checksum;
 mod clusters;
 mod contents;
+pub mod disklabel;
 mod examine;
 mod exfat;
 pub mod ext;

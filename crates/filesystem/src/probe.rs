@@ -5,6 +5,7 @@
 
 use platter_image::{DiskRead, Extent, Result};
 
+use crate::disklabel;
 use crate::fields::has;
 use crate::place::ProbedExtent;
 use crate::signatures::{self, Rule, Signature};
@@ -60,6 +61,10 @@ impl Owners {
         let own = [("ext", is_ext), ("swap", owners.swap.is_some())];
         let own = own.iter().filter(|(_, is_there)| *is_there);
         owners.list.extend(own.map(|(name, _)| Owner { name, offset: extent.offset }));
+        let label = Owner { name: "bsd", offset: extent.offset + disklabel::LABEL_OFFSET };
+        if owners.has("ufs") && owners.list.contains(&label) && disklabel::is_of_ufs(disk, extent)? {
+            owners.list.retain(|owner| *owner != label);
+        }
         Ok(owners)
     }
 

@@ -248,7 +248,7 @@ const TABLES: &[Signature] = &[
     magic("amiga", &[Start(0), Start(S), Start(2 * S), Start(3 * S)], &[b"RDSK"]),
 ];
 
-/// Tables that Platter reads. Inside a partition, or where the disk's table was not recognized, they count as
+/// Tables that Platter reads, besides disklabels. Inside a partition, or where the disk's table was not recognized, they count as
 /// owners.
 pub const TABLES_READ: [&str; 2] = ["gpt", "dos"];
 

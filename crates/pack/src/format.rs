@@ -201,6 +201,13 @@ pub(crate) struct Trailer {
     is_proven: bool,
 }
 
+impl Trailer {
+    /// Returns the length of the part of the footer that lists the frames; the ids of their blocks follow.
+    pub(crate) fn rows_length(&self) -> u64 {
+        footer_length(self.frames, 0)
+    }
+}
+
 /// Parses the trailer of a pack of `pack_length` bytes. Its values must add up to exactly that length.
 pub(crate) fn decode_trailer(
     bytes: &[u8; TRAILER_LENGTH as usize],
@@ -234,18 +241,25 @@ pub(crate) fn decode_trailer(
 
 /// Parses the footer to which the trailer points.
 pub(crate) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirectory> {
-    let corrupt = |what: String| Error::corrupt(format!("pack footer: {what}"));
     if bytes.len() as u64 != trailer.footer_length || XxHash3_64::oneshot(bytes) != trailer.footer_checksum {
-        return Err(corrupt("checksum mismatch".into()));
+        return Err(Error::corrupt("pack footer: checksum mismatch"));
     }
+    let (rows, listed) = bytes.split_at(trailer.rows_length() as usize);
+    let frames = decode_rows(rows, trailer)?;
+    let ids = listed.chunks_exact(BLOCK_ROW_LENGTH as usize).map(|row| BlockId(array_at(row, 0))).collect();
+    Ok(PackDirectory { frames, ids, is_proven: trailer.is_proven })
+}
+
+/// Parses the part of a footer that lists the frames. Only the checksum of the whole footer proves that it is right.
+pub(crate) fn decode_rows(bytes: &[u8], trailer: &Trailer) -> Result<Vec<FrameRow>> {
+    let corrupt = |what: String| Error::corrupt(format!("pack footer: {what}"));
     if bytes[..4] != FOOTER_MAGIC || u16::from_le_bytes([bytes[4], bytes[5]]) != FORMAT_VERSION {
         return Err(corrupt("wrong magic number or format version".into()));
     }
     if (u32_at(bytes, 8), u32_at(bytes, 12)) != (trailer.frames, trailer.blocks) {
         return Err(corrupt("its counts differ from the trailer's".into()));
     }
-    let rows_end = (FOOTER_HEAD_LENGTH + u64::from(trailer.frames) * FRAME_ROW_LENGTH) as usize;
-    let (rows, listed) = (&bytes[FOOTER_HEAD_LENGTH as usize..rows_end], &bytes[rows_end..]);
+    let rows = &bytes[FOOTER_HEAD_LENGTH as usize..];
     let mut frames = Vec::with_capacity(trailer.frames as usize);
     let (mut offset, mut blocks_total) = (HEADER_LENGTH, 0_u64);
     for row in rows.chunks_exact(FRAME_ROW_LENGTH as usize) {
@@ -258,8 +272,7 @@ pub(crate) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirec
     if offset != trailer.footer_offset || blocks_total != u64::from(trailer.blocks) {
         return Err(corrupt(format!("the lengths of its {} frames do not add up", frames.len())));
     }
-    let ids = listed.chunks_exact(BLOCK_ROW_LENGTH as usize).map(|row| BlockId(array_at(row, 0))).collect();
-    Ok(PackDirectory { frames, ids, is_proven: trailer.is_proven })
+    Ok(frames)
 }
 
 fn decode_row(row: &[u8]) -> Option<FrameRow> {

@@ -29,6 +29,8 @@ pub use health::{
     Condition, HEALTH_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode_health,
 };
 pub use id_hash::IdHash;
-pub use reader::{ids, lay_ids, read_directory, read_frame, read_header, read_row, read_row_header};
+pub use reader::{
+    ids, lay_ids, read_directory, read_frame, read_header, read_listed, read_row, read_row_header, read_rows,
+};
 pub use scan::{Scanned, begins_encrypted, begins_locked, scan, scanned_directory};
 pub use writing::write_frame;

@@ -1,13 +1,13 @@
 //! Reads the directory of a sealed pack, trusting none of its values, and reads frames. In a pack, frames lack the ids of their
 //! blocks; reading completes a frame with the ids from the directory.
 
-use platter_image::frame::{ListedBlock, make_whole, whole_header_length};
-use platter_image::{BlockId, Error, IoContext, Result};
+use platter_image::frame::{FrameHeader, ListedBlock, make_whole, whole_header_length};
+use platter_image::{BlockId, Error, FrameAddress, IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::format::{
-    FrameRow, HEADER_LENGTH, PACK_LENGTH_MAX, PackDirectory, TRAILER_LENGTH, decode_footer, decode_header,
-    decode_trailer,
+    FrameRow, HEADER_LENGTH, PACK_LENGTH_MAX, PackDirectory, TRAILER_LENGTH, Trailer, decode_footer,
+    decode_header, decode_rows, decode_trailer,
 };
 use platter_records::{PackId, StoreId};
 
@@ -16,6 +16,26 @@ use platter_records::{PackId, StoreId};
 /// # Errors
 /// `Corrupt` when the pack is not sealed, is damaged, or has another id or store; `Refused` when a newer Platter wrote it.
 pub fn read_directory(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Result<PackDirectory> {
+    let trailer = read_trailer(file, pack, store)?;
+    let mut footer = vec![0; trailer.footer_length as usize];
+    read(file, &mut footer, trailer.footer_offset, "pack footer")?;
+    decode_footer(&footer, &trailer)
+}
+
+/// As [`read_directory`], but without the ids of blocks, which are most of a footer. Returns the frames, and the offset at which the
+/// ids are listed. Nothing proves that they are right: a frame that is found by them must be read by [`read_listed`].
+///
+/// # Errors
+/// As [`read_directory`].
+pub fn read_rows(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Result<(Vec<FrameRow>, u64)> {
+    let trailer = read_trailer(file, pack, store)?;
+    let mut rows = vec![0; trailer.rows_length() as usize];
+    read(file, &mut rows, trailer.footer_offset, "pack footer")?;
+    Ok((decode_rows(&rows, &trailer)?, trailer.footer_offset + trailer.rows_length()))
+}
+
+/// Reads header and trailer of a sealed pack.
+fn read_trailer(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Result<Trailer> {
     let found = read_header(file)?;
     if found != (pack, store) {
         return Err(Error::corrupt(format!(
@@ -29,10 +49,7 @@ pub fn read_directory(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Resul
     }
     let mut trailer = [0; TRAILER_LENGTH as usize];
     read(file, &mut trailer, length - TRAILER_LENGTH, "pack trailer")?;
-    let trailer = decode_trailer(&trailer, pack, length)?;
-    let mut footer = vec![0; trailer.footer_length as usize];
-    read(file, &mut footer, trailer.footer_offset, "pack footer")?;
-    decode_footer(&footer, &trailer)
+    decode_trailer(&trailer, pack, length)
 }
 
 /// Reads a pack's header. Returns the ids of pack and store.
@@ -67,6 +84,26 @@ pub fn read_frame(
     if found != length {
         return Err(within(Error::corrupt(format!("the frame has {found} bytes, but {length} are listed"))));
     }
+    Ok(())
+}
+
+/// Reads the frame at an address, or so much of it that it has `length` bytes, and the ids of its `blocks` blocks at `ids_at` in the
+/// footer. The frame's header, whose checksum covers the ids, proves that they are right. Contents are not verified.
+///
+/// # Errors
+/// `Corrupt` when the frame or the footer is damaged; `Io`.
+pub fn read_listed(
+    file: &dyn VfsFile,
+    address: FrameAddress,
+    (ids_at, blocks): (u64, usize),
+    length: usize,
+    stored: &mut Vec<u8>,
+) -> Result<()> {
+    stored.resize(length.min(address.length as usize).max(whole_header_length(blocks)), 0);
+    read(file, &mut stored[..blocks * BlockId::LEN], ids_at, "pack footer")?;
+    read_frame(file, address.offset, address.length as usize, blocks, stored)?;
+    FrameHeader::parse(stored)?;
+    stored.truncate(length);
     Ok(())
 }
 

@@ -558,6 +558,9 @@ impl Shared {
         length: usize,
         stored: &mut Vec<u8>,
     ) -> Result<()> {
+        if matches!(self.read_by_outline(address, length, stored), Ok(true)) {
+            return self.note_read(address);
+        }
         let laid = self.lay_ids(address, length, stored);
         let blocks = laid.inspect_err(|error| {
             if error.kind() != ErrorKind::Bug {

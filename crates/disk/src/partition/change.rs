@@ -70,7 +70,10 @@ pub fn change_table(disk: &dyn DiskRead, image_length: u64, changes: &TableChang
         TableKind::None if changes.new_ids.is_some() => {
             change.notes.push("the disk has no partition table, so no ids were replaced".to_owned());
         }
-        TableKind::None => {}
+        TableKind::Bsd if changes.new_ids.is_some() => {
+            change.notes.push("the disk has a disklabel, so no ids were replaced".to_owned());
+        }
+        TableKind::None | TableKind::Bsd => {}
     }
     let is_bare = table.kind == TableKind::None && table.doubts.is_empty();
     if changes.grow && is_bare && image_length < disk.length() {

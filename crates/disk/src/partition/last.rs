@@ -28,6 +28,9 @@ pub fn last_partition(table: &PartitionTable) -> Result<Option<&Partition>, Stri
     if !last.trusted {
         return Err(format!("partition {number} overlaps another range, or is not on the disk"));
     }
+    if last.is_in_label() {
+        return Err(format!("partition {number} is in a disklabel, which Platter does not change"));
+    }
     let extended = extended_around(table, last);
     if table.kind == TableKind::Mbr && extended.is_some() != (number >= FIRST_LOGICAL) {
         return Err(format!("partition {number} and the extended partition contradict each other"));
@@ -67,7 +70,7 @@ impl PartitionTable {
         };
         if found.container {
             return Err(Error::refused(format!(
-                "partition {number} is an extended partition: name one of the partitions in it"
+                "partition {number} is an extended partition or a slice: name one of the partitions in it"
             )));
         }
         let (extent, is_on_disk) = (found.extent, found.extent.end() <= disk_length);

@@ -1,11 +1,11 @@
 //! The master boot record (MBR) and the chain of extended boot records: the partition table of old PCs.
 //!
 //! Records are parsed by [`platter_filesystem::boot_record`], because marks of owners include them. Extended
-//! partitions: [`super::ebr`].
+//! partitions: [`super::ebr`]. BSD slices: [`super::bsd`].
 
 use platter_image::{DiskRead, Extent, Result};
 
-use super::{Partition, PartitionTable, TableKind, container_doubt, ebr};
+use super::{Partition, PartitionTable, TableKind, bsd, container_doubt, ebr};
 use platter_filesystem::boot_record::{Entry, Record, TYPE_PROTECTIVE};
 
 /// Adds to a GPT the ranges of a record's entries that are not partitions of the GPT.
@@ -60,10 +60,12 @@ pub(super) fn read(disk: &dyn DiskRead, record: &Record, sector_size: u32) -> Re
     }
     let containers = record.entries.iter().filter(|entry| entry.is_extended());
     ebr::read(disk, &containers.copied().collect::<Vec<_>>(), sector_size, &mut table)?;
+    bsd::read_slices(disk, record, &mut table)?;
     Ok(table)
 }
 
-/// Types whose partitions contain volumes that are not looked through, or a table of their own that is not read here.
+/// Types whose partitions contain volumes that are not looked through, or a table of their own: a disklabel
+/// that is read removes the doubt.
 fn is_container(kind: u8) -> bool {
     matches!(
         kind,

@@ -1,10 +1,11 @@
-//! Partition tables: how a disk is divided. MBR with extended partitions, and GPT.
+//! Partition tables: how a disk is divided. MBR with extended partitions and BSD slices, GPT, and disklabels of whole disks.
 //!
 //! Tables are read from any [`DiskRead`] and never trusted: impossible values are noted. A partition that
 //! overlaps another, or does not lie on the disk, stays in the list but is marked ([`Partition::trusted`]),
 //! so that no one looks for a filesystem in it. A reason not to rely on a table, or on a part of it, is a
 //! doubt: then the described space is kept in full. Reading fails only if the disk fails.
 
+mod bsd;
 mod change;
 mod ebr;
 pub mod gpt;
@@ -12,6 +13,7 @@ mod last;
 pub mod mbr;
 mod mbr_change;
 
+use platter_filesystem::TABLES_READ;
 use platter_filesystem::boot_record::Record;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
 
@@ -28,6 +30,8 @@ pub enum TableKind {
     Mbr,
     /// A GUID partition table.
     Gpt,
+    /// A disklabel of the whole disk.
+    Bsd,
 }
 
 impl TableKind {
@@ -37,6 +41,16 @@ impl TableKind {
             Self::None => "none",
             Self::Mbr => "mbr",
             Self::Gpt => "gpt",
+            Self::Bsd => "bsd",
+        }
+    }
+
+    /// Names of the marks of owners that a table of this kind leaves on the whole disk.
+    pub(crate) fn marks(self) -> &'static [&'static str] {
+        match self {
+            Self::None => &[],
+            Self::Mbr | Self::Gpt => &TABLES_READ,
+            Self::Bsd => &["bsd"],
         }
     }
 }
@@ -44,21 +58,21 @@ impl TableKind {
 /// An entry of a partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number as the system counts: from 1; logical partitions of an MBR from 5.
+    /// Its number as the system counts: from 1; logical partitions of an MBR from 5, then those of disklabels in it.
     pub number: u32,
     /// Its stated range. If it is not [`Self::trusted`], the range may lie outside of the disk.
     pub extent: Extent,
-    /// `0x83`, or the type GUID in lower case.
+    /// `0x83`, `bsd:0x07` in a disklabel, or the type GUID in lower case.
     pub type_id: String,
     /// The name of that type; `unknown` if there is none.
     pub type_name: &'static str,
-    /// Its name (GPT), if it has one.
+    /// Its name (GPT) or letter (disklabel), if it has one.
     pub name: Option<String>,
     /// Its own GUID (GPT).
     pub uuid: Option<String>,
     /// Marked active (MBR) or legacy-bootable (GPT).
     pub bootable: bool,
-    /// An extended partition, which contains logical partitions and no filesystem.
+    /// An extended partition or a slice, which contains other partitions and no filesystem.
     pub container: bool,
     /// It lies on the disk, and overlaps neither another partition nor the table.
     pub trusted: bool,
@@ -119,7 +133,11 @@ impl PartitionTable {
     /// Only errors of reading the disk.
     pub fn read_with_sectors(disk: &dyn DiskRead, sector_size: u32) -> Result<Self> {
         let Some(sector) = read_sectors(disk, 0, 512)? else { return Ok(Self::default()) };
-        let Some(record) = Record::parse(&sector) else { return Ok(Self::default()) };
+        let record = Record::parse(&sector);
+        if let Some(table) = bsd::read_whole(disk, record.as_ref(), sector_size)? {
+            return Ok(table.judged(disk.length()));
+        }
+        let Some(record) = record else { return Ok(Self::default()) };
         if !record.is_table() {
             let doubt = "sector 0 ends like a partition table, but its entries are invalid";
             let doubts = record.is_used().then(|| doubt.to_owned()).into_iter().collect();

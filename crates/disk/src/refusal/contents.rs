@@ -14,7 +14,7 @@ use platter_image::{DiskRead, Extent};
 use super::kernel::{DeviceNumber, Machine};
 use crate::install::EDGE_LENGTH;
 use crate::partition::{PartitionTable, TableKind};
-use platter_filesystem::{Owners, TABLES_READ, label};
+use platter_filesystem::{Owners, label};
 
 /// The most partitions that are shown; the others are counted.
 const PARTS_SHOWN_MAX: usize = 16;
@@ -78,8 +78,7 @@ impl TargetContents {
             });
         }
         // A filesystem may also start at the beginning of the disk, beside a stale table or its own.
-        let shown: &[&str] = if table.kind == TableKind::None { &[] } else { &TABLES_READ };
-        let (filesystem, label) = found(&disk, whole, shown);
+        let (filesystem, label) = found(&disk, whole, table.kind.marks());
         if filesystem.is_some() {
             parts.insert(
                 0,

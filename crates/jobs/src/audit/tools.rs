@@ -136,10 +136,16 @@ fn parse_partitions(text: &str) -> Vec<Extent> {
     let line = |line: &str| {
         let mut fields = line.split_whitespace();
         let (start, sectors) = (fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
-        let is_container = matches!(fields.next(), Some("0x5" | "0xf" | "0x85"));
-        (!is_container).then(|| Extent::new(start * SECTOR, sectors * SECTOR))
+        let (kind, extent) = (fields.next(), Extent::new(start * SECTOR, sectors * SECTOR));
+        let is_extended = matches!(kind, Some("0x5" | "0xf" | "0x85"));
+        (!is_extended).then_some((extent, matches!(kind, Some("0xa5" | "0xa6" | "0xa9"))))
     };
-    text.lines().filter_map(line).collect()
+    let all: Vec<(Extent, bool)> = text.lines().filter_map(line).collect();
+    let has_others = |slice: Extent| {
+        all.iter().any(|(other, _)| *other != slice && slice.intersect(other) == Some(*other))
+    };
+    let listed = all.iter().filter(|(extent, is_slice)| !(*is_slice && has_others(*extent)));
+    listed.map(|(extent, _)| *extent).collect()
 }
 
 fn parse_free(text: &str, offset: u64) -> Option<ExtBlocks> {
@@ -190,6 +196,8 @@ mod tests {
         let partitions =
             parse_partitions("2048 98304 0x83\n100352 258048 0xf\n102400 32768 0x82\nnonsense\n");
         assert_eq!(partitions, [Extent::new(1 << 20, 48 << 20), Extent::new(50 << 20, 16 << 20)]);
+        let slices = parse_partitions("1000 100 0xa5\n2000 100 0xa5\n2000 50 0x7\n");
+        assert_eq!(slices, [Extent::new(512_000, 51_200), Extent::new(1_024_000, 25_600)]);
         let text = "Block size:               1024\nCluster size:             4096\nGroup 0: (Blocks 0-8191)\n  Free blocks: 1000-1008, 2000\n  Free inodes: 5\n";
         let blocks = parse_free(text, 512).unwrap();
         let free = [Extent::new(512 + 1000 * 1024, 12 * 1024), Extent::new(512 + 2000 * 1024, 4096)];

@@ -1,5 +1,6 @@
 //! Which blocks a frame has, for packs that the index on disk covers. The index maps blocks to frames; the reverse is in the footer
-//! of each pack. The footers in use are kept in memory, up to a limit.
+//! of each pack. The footers in use are kept in memory, up to a limit. As long as few frames of a pack are read, only the outline of
+//! its footer is, and the ids of these frames.
 //!
 //! If a pack's file is gone or its footer is damaged, its frames are taken from the index on disk, which is read completely once for
 //! that. Then the pack stays in memory.
@@ -13,7 +14,7 @@ use crate::block_index::{BlockIndex, IndexError};
 use crate::check::is_missing_file;
 use crate::quarantine::condition_of;
 use crate::store::Shared;
-use platter_pack::read_directory;
+use platter_pack::{read_directory, read_listed, read_rows};
 
 impl Shared {
     /// Answers a question to the index. If the index on disk cannot be read, goes on with the footers of packs, in memory.
@@ -53,6 +54,36 @@ impl Shared {
         Ok(self.index.read().in_memory().ids_at(address).map(with))
     }
 
+    /// As [`Shared::read_frame_start`], by the pack's outline: without the ids of all its blocks. If this fails or returns false,
+    /// nothing follows from that: the frame must be read by the pack's directory.
+    ///
+    /// # Errors
+    /// When something cannot be read, or is wrong.
+    pub(crate) fn read_by_outline(
+        &self,
+        address: FrameAddress,
+        length: usize,
+        stored: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let ordinal = address.pack;
+        if self.index.read().covering(ordinal).is_none() {
+            return Ok(false);
+        }
+        let list = match self.directories.get(ordinal) {
+            Some(list) => list,
+            None => {
+                let (rows, ids_at) =
+                    read_rows(&*self.packs.file(ordinal)?, self.packs.get(ordinal)?.id, self.id)?;
+                let outline = Arc::new(FrameList::outline(&rows, ids_at));
+                self.directories.add(ordinal, &outline);
+                outline
+            }
+        };
+        let Some(ids) = list.place_of_ids(address) else { return Ok(false) };
+        read_listed(&*self.packs.file(ordinal)?, address, ids, length, stored)?;
+        Ok(true)
+    }
+
     /// Returns the blocks of the frame that begins at that offset of a pack.
     ///
     /// # Errors
@@ -85,7 +116,7 @@ impl Shared {
         if self.index.read().covering(ordinal).is_none() {
             return Ok(None);
         }
-        if let Some(list) = self.directories.get(ordinal) {
+        if let Some(list) = self.directories.get(ordinal).filter(|list| !list.is_outline()) {
             return Ok(Some(list));
         }
         let id = self.packs.get(ordinal)?.id;

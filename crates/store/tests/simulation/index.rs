@@ -1,9 +1,10 @@
 //! The block index of a store is a cache: missing, damaged, outdated, foreign or impossible to write, it never changes what a store
 //! returns, and the next writer makes it again.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Kind};
+use platter_image::{BlockId, ErrorKind, FrameAddress, FrameIndex, FrameSource, FrameStore, Kind};
 use platter_store::{CheckOptions, CollectRequest, Store, Verdict, rebuild};
 use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
@@ -294,6 +295,79 @@ fn opening_reads_the_index_instead_of_the_packs() {
     files(&machine).iter().for_each(|file| machine.disk().remove(file).unwrap());
     let without = calls();
     assert!(with * 2 < without, "{with} calls with an index, {without} without");
+}
+
+/// Starts of all frames, up to more than all of a frame.
+fn frame_starts(store: &Store) -> Vec<(FrameAddress, usize, Vec<u8>)> {
+    let mut starts = Vec::new();
+    for number in 0..40 {
+        let frame = store.lease(&id(number)).unwrap().unwrap().place.frame;
+        for length in [0, 1, 100, frame.length as usize, frame.length as usize + 5_000] {
+            let mut stored = vec![1; 7];
+            store.read_frame_start(frame, length, &mut stored).unwrap();
+            starts.push((frame, length, stored));
+        }
+    }
+    starts
+}
+
+/// Frames are the same whether the index is in memory, whether the outlines of packs are used or their directories, and
+/// whatever is wrong with a footer.
+#[test]
+fn a_damaged_footer_changes_no_frame() {
+    let machine = machine();
+    let good = machine.disk().fork();
+    files(&machine).iter().for_each(|file| machine.disk().remove(file).unwrap());
+    let expected = frame_starts(&Store::open_reader(&machine.place).unwrap());
+    assert!(
+        expected.iter().all(|(frame, length, stored)| stored.len() == (*length).min(frame.length as usize))
+    );
+    machine.insert(&good.fork());
+    let store = Store::open_reader(&machine.place).unwrap();
+    let packs: BTreeSet<_> =
+        expected.iter().map(|start| store.pack_id(start.0).unwrap().to_string()).collect();
+    for context in ["outlines", "then directories"] {
+        assert!(frame_starts(&store) == expected, "{context}");
+    }
+    drop(store);
+    for pack in packs {
+        let file = machine.place.dir().join("packs").join(&pack[..2]).join(format!("{pack}.pack"));
+        let bytes = good.contents(&file).unwrap();
+        let footer = bytes.windows(4).rposition(|window| window == b"PLpf").unwrap();
+        for at in (footer..bytes.len()).step_by(7) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let disk = good.fork();
+            disk.overwrite(&file, &changed);
+            machine.insert(&disk);
+            let store = Store::open_reader(&machine.place).unwrap();
+            assert!(frame_starts(&store) == expected, "pack {pack}, byte {at}");
+        }
+    }
+}
+
+/// A single block is read without the ids of all other blocks of its pack; many blocks, with them.
+#[test]
+fn the_directory_is_read_only_for_many_frames() {
+    let mut machine = Machine::new();
+    machine.place = machine.place.clone().with_pack_length_target(8 << 20);
+    machine.insert(&SimulatedDisk::new(1));
+    Store::init(&machine.place).unwrap();
+    let store = Store::open_writer(&machine.place).unwrap();
+    publish(&store, "a", &range(0, 3_000)).unwrap();
+    drop(store);
+    let store = Store::open_reader(&machine.place).unwrap();
+    let read = |number| {
+        let before = machine.disk().bytes_read();
+        assert_eq!(store.read_block(Kind::Data, &id(number)).unwrap(), block(number));
+        machine.disk().bytes_read() - before
+    };
+    let ids = 3_000 * BlockId::LEN as u64;
+    read(0);
+    let few: u64 = (1..11).map(|number| read(250 * number)).sum();
+    assert!(few < ids, "{few} bytes for 10 blocks, and {ids} for all ids");
+    let many: Vec<u64> = (0..100).map(|number| read(20 * number)).collect();
+    assert_eq!(many.iter().filter(|bytes| **bytes > ids).count(), 1, "{many:?}");
 }
 
 #[test]
