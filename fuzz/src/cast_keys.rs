@@ -5,7 +5,7 @@ use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, ChaCha20Poly1305, Key, KeyInit, Nonce, Tag};
 
 /// Bytes of a datagram's tag.
-pub const TAG_BYTES: usize = 16;
+pub(crate) const TAG_BYTES: usize = 16;
 /// Bytes that are never encrypted: the header, and the receiver's number in its datagrams.
 const SENDER_CLEAR_BYTES: usize = 18;
 const RECEIVER_CLEAR_BYTES: usize = 22;
@@ -16,7 +16,7 @@ const NONCE_AT: usize = 6;
 const WELCOME_KEYS_AT: usize = 10;
 
 /// The keys of one receiver.
-pub struct CastKeys {
+pub(crate) struct CastKeys {
     is_encrypted: bool,
     announcements: [u8; 32],
     receiver: [u8; 32],
@@ -25,7 +25,7 @@ pub struct CastKeys {
 
 impl CastKeys {
     /// The keys in the WELCOME of a cast, which is not encrypted any more.
-    pub fn of_welcome(welcome: &[u8], join_key: Option<&[u8; 32]>) -> Self {
+    pub(crate) fn of_welcome(welcome: &[u8], join_key: Option<&[u8; 32]>) -> Self {
         let key = |at: usize| array(welcome, WELCOME_KEYS_AT + at);
         let announcements =
             join_key.map(|key| blake3::derive_key("platter 2026-11-25 cast announcements", key));
@@ -52,7 +52,7 @@ impl CastKeys {
     ///
     /// # Panics
     /// When it was not made with these keys.
-    pub fn open(&self, datagram: &mut [u8]) {
+    pub(crate) fn open(&self, datagram: &mut [u8]) {
         let (key, Some(clear_bytes)) = self.of(datagram[1]) else { return };
         let (front, tag) = datagram.split_last_chunk_mut::<TAG_BYTES>().expect("a tag");
         let (clear, text) = front.split_at_mut(clear_bytes);
@@ -63,7 +63,7 @@ impl CastKeys {
     }
 
     /// Encrypts a datagram without a tag, and appends a valid one.
-    pub fn seal(&self, datagram: &mut Vec<u8>) {
+    pub(crate) fn seal(&self, datagram: &mut Vec<u8>) {
         let (key, clear_bytes) = self.of(datagram.get(1).copied().unwrap_or_default());
         let tag: [u8; TAG_BYTES] = match clear_bytes {
             None => array(blake3::keyed_hash(key, datagram).as_bytes(), 0),
@@ -83,7 +83,7 @@ impl CastKeys {
 ///
 /// # Panics
 /// When it was not made with this key.
-pub fn open_welcome(
+pub(crate) fn open_welcome(
     join_key: &[u8; 32],
     from_receiver: &[u8],
     from_sender: &[u8],

@@ -10,7 +10,6 @@
 )]
 
 #[path = "../../../fuzz/src/cast_keys.rs"]
-#[allow(unreachable_pub, reason = "shared with the fuzz targets")]
 mod cast_keys;
 mod simulated;
 
@@ -231,7 +230,7 @@ fn a_forged_directory_is_fetched_and_no_chunk_precedes_the_session() {
     sender.handle_message(NOW, 1, ADDRESS, &message_of(&receiver.poll_message().unwrap()));
     let welcome = sender.poll_message().unwrap().1;
     receiver.handle_message(NOW, &message_of(&welcome));
-    let (_, session_key) = keys_of(&welcome);
+    let keys = CastKeys::of_welcome(&welcome, None);
     let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
     let (mut is_forged, mut events) = (false, Vec::new());
     for step in 1..100 {
@@ -247,9 +246,9 @@ fn a_forged_directory_is_fetched_and_no_chunk_precedes_the_session() {
                     receiver.handle_datagram(now, datagram);
                 } else if !std::mem::replace(&mut is_forged, true) {
                     // A table with two other lengths, of whoever has the session key.
-                    let mut forged = datagram[..datagram.len() - 16].to_vec();
+                    let mut forged = datagram[..datagram.len() - TAG_BYTES].to_vec();
                     forged[24..40].copy_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0]);
-                    retag(&mut forged, &session_key);
+                    keys.seal(&mut forged);
                     receiver.handle_datagram(now, &forged);
                 }
             }
