@@ -249,7 +249,7 @@ stop_origin TERM
 "$ROOM" in sender ip address add fd78::200/64 dev eth0 nodad
 "$ROOM" in 1 ip address flush dev eth0
 "$ROOM" in 1 ip address add fd78::1/64 dev eth0 nodad
-URL=https://[fd78::200]:7440
+URL="https://[fd78::200]:7440"
 serve --cast eth0 --listen "[fd78::200]:7440"
 receive 1 lab/one "$lab"
 right 1 one origin
