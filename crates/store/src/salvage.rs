@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
+use platter_image::recipe::Recipe;
 use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
@@ -27,6 +28,7 @@ use crate::check::Severity;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
+use crate::presence::missing_blocks;
 use crate::rebuild::read_changes;
 use crate::session::{Session, discard_parked, list_parked};
 use crate::store::Store;
@@ -590,6 +592,9 @@ impl Store {
             found.push(examine(place, id, pack, OpenMode::Write)?);
         }
         refuse_if_older(catalog.head()?.number(), &found)?;
+        if !found.is_empty() {
+            refuse_if_incomplete(&Store::open_reader(place)?)?;
+        }
         let mut discarded = Discarded::default();
         for UnlistedPack { pack, records, .. } in found {
             if records.iter().any(|(_, records)| may_be_finished(records, &last, &edit_locks)) {
@@ -624,6 +629,29 @@ fn refuse_if_missing(place: &StorePlace, rows: &[PackRow]) -> Result<()> {
             "pack {pack} is missing, and what is not in the catalog may have its blocks: `platter rebuild` takes it over"
         ))),
     }
+}
+
+/// Refuses to remove packs while a version lacks something: a pack that was away during a rebuild is no longer listed when it returns,
+/// and may be the only one that has it.
+fn refuse_if_incomplete(store: &Store) -> Result<()> {
+    for version in store.versions()? {
+        let missing = Recipe::open(version.record.score, store)
+            .and_then(|recipe| missing_blocks(&recipe, store, Vec::new()));
+        let what = match missing {
+            Ok(None) => continue,
+            Ok(Some(missing)) => format!("{} of its blocks", missing.missing),
+            Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => {
+                error.with_causes()
+            }
+            Err(error) => return Err(error),
+        };
+        return Err(Error::corrupt(format!(
+            "nothing was removed: {} lacks something that packs which are not in the catalog may have: `platter rebuild`, then `platter \
+             heal` take it over ({what})",
+            version.name
+        )));
+    }
+    Ok(())
 }
 
 /// Returns a pack that versions may need and that has no file. The file of a dead pack is deleted before the catalog says so.

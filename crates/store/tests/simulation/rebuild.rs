@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use platter_image::{BlockId, Kind};
+use platter_image::{BlockId, ErrorKind, Kind};
 use platter_records::VersionName;
 use platter_store::{Store, rebuild};
 use platter_vfs::Vfs;
@@ -147,4 +147,28 @@ fn leftovers_of_a_rebuild_are_removed_before_the_next_change() {
         assert!(others.iter().all(|name| !is_there(name)), "call {call}");
     }
     assert!(left > 0);
+}
+
+/// A pack is away during a rebuild, and returns: it is not removed as long as a version needs it.
+#[test]
+fn a_pack_that_returns_after_a_rebuild_is_not_discarded() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        publish(&store, "a", &(0..14).collect::<Vec<_>>()).unwrap();
+        publish(&store, "a", &(5..30).collect::<Vec<_>>()).unwrap();
+    }
+    for pack in packs(&machine) {
+        let whole = machine.disk().fork();
+        let away = machine.place.dir().join("away");
+        machine.disk().rename(&pack, &away).unwrap();
+        rebuild(&machine.place).unwrap();
+        machine.disk().rename(&away, &pack).unwrap();
+        let refused = Store::discard_interrupted(&machine.place).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused:?}");
+        assert!(machine.disk().contents(&pack).is_some(), "{refused:?}");
+        machine.insert(&whole);
+    }
 }
