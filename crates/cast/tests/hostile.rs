@@ -31,6 +31,19 @@ fn message_of(bytes: &[u8]) -> Vec<u8> {
     bytes[4..].to_vec()
 }
 
+fn receiver(join_key: Option<JoinKey>, everything: bool) -> Receiver {
+    Receiver::new(ReceiverOptions {
+        seed: 1,
+        wanted: Wanted::Any,
+        filter: CastFilter::default(),
+        join_key,
+        nonce_seed: [1; 32],
+        hello: "pc".into(),
+        buffer_chunks: 4,
+        everything,
+    })
+}
+
 /// Gives the sender a message of the receiver, and the receiver its answer. Returns both.
 fn exchange(sender: &mut Sender, receiver: &mut Receiver) -> (Vec<u8>, Vec<u8>) {
     let asked = receiver.poll_message().unwrap();
@@ -47,16 +60,7 @@ fn joined(has_join_key: bool) -> (Sender, Receiver, CastKeys, Vec<Vec<u8>>) {
     let join_key = has_join_key.then(|| JoinKey::new(JOIN_KEY));
     let options = SenderOptions { join_key: join_key.clone(), ..sender_options(1, 100_000_000) };
     let mut sender = Sender::new(options, &description).unwrap();
-    let mut receiver = Receiver::new(ReceiverOptions {
-        seed: 1,
-        wanted: Wanted::Any,
-        filter: CastFilter::default(),
-        join_key,
-        nonce_seed: [1; 32],
-        hello: "pc".into(),
-        buffer_chunks: 4,
-        everything: false,
-    });
+    let mut receiver = receiver(join_key, false);
     receiver.handle_connected(NOW);
     let greetings = has_join_key.then(|| exchange(&mut sender, &mut receiver));
     let (_, mut welcome) = exchange(&mut sender, &mut receiver);
@@ -196,16 +200,7 @@ proptest! {
 fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
     let description = description(vec![3000]);
     let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
-    let receiver = Receiver::new(ReceiverOptions {
-        seed: 1,
-        wanted: Wanted::Any,
-        filter: CastFilter::default(),
-        join_key: None,
-        nonce_seed: [1; 32],
-        hello: "pc".into(),
-        buffer_chunks: 4,
-        everything: false,
-    });
+    let receiver = receiver(None, false);
     let mut transmit = Transmit::new();
     assert!(sender.poll_transmit(NOW, &mut transmit));
     (sender, receiver, vec![transmit.bytes])
@@ -216,16 +211,7 @@ fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
 fn a_forged_directory_is_fetched_and_no_chunk_precedes_the_session() {
     let description = description(vec![3000, 20_000]);
     let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
-    let mut receiver = Receiver::new(ReceiverOptions {
-        seed: 1,
-        wanted: Wanted::Any,
-        filter: CastFilter::default(),
-        join_key: None,
-        nonce_seed: [1; 32],
-        hello: "pc".into(),
-        buffer_chunks: 4,
-        everything: true,
-    });
+    let mut receiver = receiver(None, true);
     receiver.handle_connected(NOW);
     sender.handle_message(NOW, 1, ADDRESS, &message_of(&receiver.poll_message().unwrap()));
     let welcome = sender.poll_message().unwrap().1;

@@ -233,8 +233,9 @@ pub(crate) enum Command {
     /// Install a version on a device or file
     ///
     /// Verifies the hash of every block before writing it. Shows what the target holds, and asks for a typed `yes` before
-    /// overwriting it; scripts pass --yes. A new or empty file needs no confirmation. The first and the last MiB of the target
-    /// are cleared first and written last, so an interrupted install never leaves a disk that half boots. On a target larger
+    /// overwriting it; scripts pass --yes. A new or empty file needs no confirmation. The first and the last MiB of the target,
+    /// as far as the image reaches, and an old backup GPT are cleared first and written last, so an interrupted install never leaves a
+    /// disk that half boots. On a target larger
     /// than the image, the backup GPT is moved to the end. Refused: a target that is mounted, in use, read-only or too small,
     /// one that holds the store, an existing file that holds no disk, and a new file in /dev.
     Install(Install),

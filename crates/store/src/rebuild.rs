@@ -270,7 +270,7 @@ fn make_catalog(
 
 /// Names what only catalog and log know, when both cannot be used; `why` says so. Changes up to number `last` are known from records in packs.
 fn what_is_lost(change: &Change<'_>, why: &str, last: u64) -> Result<String> {
-    let lost = "clones, signatures, protections, quotas, and which images' boots are recorded";
+    let lost = "versions whose capture stored no new block, clones, signatures, protections, quotas, and which images' boots are recorded";
     let known = match last {
         0 => format!(
             "versions that were forgotten or renamed may have reappeared, and what packs do not have is lost: all edit locks, {lost}"
