@@ -634,7 +634,7 @@ impl Check<'_> {
     fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) -> Result<()> {
         for pack in files {
             let row = rows.iter().find(|row| row.id == *pack);
-            let newer = if row.is_none() { newer_in(self.store, *pack, &self.given.versions)? } else { None };
+            let newer = if row.is_none() { newer_in(self.store, *pack)? } else { None };
             if let Some((severity, what)) = newer {
                 self.find(severity, what, |finding| finding.pack = Some(*pack));
                 continue;

@@ -23,7 +23,7 @@ use platter_image::recipe::Recipe;
 use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use crate::catalog::{Change, PackRow, PackState, PackedChanges};
+use crate::catalog::{Catalog, Change, PackRow, PackState, PackedChanges};
 use crate::check::Severity;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
@@ -35,10 +35,10 @@ use crate::store::Store;
 use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::PackId;
+use platter_records::VersionName;
 use platter_records::VersionRecord;
 use platter_records::{Action, BootSetHead};
 use platter_records::{EditLock, edit_lock_refusal};
-use platter_records::{ImageName, VersionName};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,16 +181,12 @@ fn sealed_of(place: &StorePlace, found: &UnlistedPack) -> Result<SealedPack> {
     Ok(SealedPack { id: found.pack, length, frames, blocks })
 }
 
-/// Returns what a check says of an unlisted pack that has a change or a version which is newer than all that the catalog knows. `last`: the
-/// highest number of each image. Writes nothing. What cannot be read says nothing.
+/// Returns what a check says of an unlisted pack that has a change which is newer than all that the catalog knows, or a version that it
+/// does not know. Writes nothing. What cannot be read says nothing.
 ///
 /// # Errors
 /// When this process may not read it, or lacks memory or open files; when the catalog cannot be read.
-pub(crate) fn newer_in(
-    store: &Store,
-    pack: PackId,
-    last: &BTreeMap<ImageName, u64>,
-) -> Result<Option<(Severity, String)>> {
+pub(crate) fn newer_in(store: &Store, pack: PackId) -> Result<Option<(Severity, String)>> {
     let found = match examine(store.place(), store.id(), pack, OpenMode::Read) {
         Err(error) if error.is_of_process() => return Err(error),
         Err(_) => return Ok(None),
@@ -201,9 +197,9 @@ pub(crate) fn newer_in(
     if change > head {
         return Ok(Some((Severity::Damage, older(pack, change, head))));
     }
+    let assigned = assigned_names(&*store.catalog()?)?;
     let mut names = found.records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name());
-    let newer = names.find(|name| name.number > last.get(&name.image).copied().unwrap_or(0));
-    Ok(newer.map(|version| {
+    Ok(names.find(|name| !assigned.contains(name)).map(|version| {
         let what = format!(
             "not in the catalog, but it has {version}: if no command is writing, run one that writes, such as `platter gc`; \
              if {version} is still missing then, catalog and log are older copies, and `platter rebuild` brings it back"
@@ -353,11 +349,11 @@ fn choose_records(
     takes_names: bool,
     found: &mut [UnlistedPack],
 ) -> Result<Records> {
-    let (mut last, edit_locks, known) = {
+    let (mut assigned, edit_locks, known) = {
         let catalog = store.catalog()?;
         let known: BTreeMap<BlockId, VersionName> =
             catalog.all_versions()?.into_iter().map(|version| (version.record_id, version.name)).collect();
-        (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.edit_locks()?, known)
+        (assigned_names(&catalog)?, catalog.edit_locks()?, known)
     };
     let mut in_order: Vec<(usize, usize)> = Vec::new();
     for (pack, found) in found.iter().enumerate() {
@@ -374,11 +370,8 @@ fn choose_records(
         let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains_key(id));
         let is_needed = adopt.is_needed(found[pack].pack);
         let is_believed = is_needed && adopt.believes_records();
-        if is_known || is_believed || takes_names && may_be_finished(records, &last, &edit_locks) {
-            for (_, record) in records {
-                let last = last.entry(record.image.clone()).or_default();
-                *last = record.number.max(*last);
-            }
+        if is_known || is_believed || takes_names && may_be_finished(records, &assigned, &edit_locks) {
+            assigned.extend(records.iter().map(|(_, record)| record.name()));
             // A renamed version does not come back under its first name.
             let is_renamed = |id: &BlockId, record: &VersionRecord| {
                 known.get(id).is_some_and(|name| *name != record.name())
@@ -389,14 +382,24 @@ fn choose_records(
             *cut = (*cut).min(*frame);
         }
     }
-    cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    // A pack that was away during a rebuild is not listed when it returns: what follows such a record may be the only copy.
+    if !cuts.is_empty() && first_incomplete(store)?.is_none() {
+        cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    }
     Ok(chosen)
+}
+
+/// Returns the names that versions have, or had before they were forgotten or renamed. Numbers are assigned without gaps; if a record has a
+/// name that is not among these, it is of a session without its commit, or a rebuild lost the version while its pack was away.
+fn assigned_names(catalog: &Catalog) -> Result<BTreeSet<VersionName>> {
+    let present = catalog.all_versions()?.into_iter();
+    Ok(present.chain(catalog.former()?).map(|version| version.name).collect())
 }
 
 /// Returns whether these records of an interrupted session lack only the commit, and it may still be made.
 fn may_be_finished(
     records: &[(BlockId, VersionRecord)],
-    last: &BTreeMap<ImageName, u64>,
+    assigned: &BTreeSet<VersionName>,
     edit_locks: &[EditLock],
 ) -> bool {
     !records.is_empty()
@@ -405,7 +408,7 @@ fn may_be_finished(
             // A rename without its commit has not happened: the version keeps its old name. A record whose number was already
             // assigned belongs to a version that was renamed or forgotten.
             record.renamed_from.is_none()
-                && record.number > last.get(&record.image).copied().unwrap_or(0)
+                && !assigned.contains(&record.name())
                 && edit_lock_refusal(&record.image, record.edit_lock, held).is_none()
         })
 }
@@ -582,7 +585,7 @@ impl Store {
         if let Some(difference) = catalog.differences(place)?.into_iter().next() {
             return Err(Error::corrupt(difference));
         }
-        let last = catalog.last_numbers()?.into_iter().collect();
+        let assigned = assigned_names(&catalog)?;
         let edit_locks = catalog.edit_locks()?;
         let rows = catalog.packs()?;
         refuse_if_missing(place, &rows)?;
@@ -597,7 +600,7 @@ impl Store {
         }
         let mut discarded = Discarded::default();
         for UnlistedPack { pack, records, .. } in found {
-            if records.iter().any(|(_, records)| may_be_finished(records, &last, &edit_locks)) {
+            if records.iter().any(|(_, records)| may_be_finished(records, &assigned, &edit_locks)) {
                 discarded.kept += 1;
                 continue;
             }
@@ -634,6 +637,17 @@ fn refuse_if_missing(place: &StorePlace, rows: &[PackRow]) -> Result<()> {
 /// Refuses to remove packs while a version lacks something: a pack that was away during a rebuild is no longer listed when it returns,
 /// and may be the only one that has it.
 fn refuse_if_incomplete(store: &Store) -> Result<()> {
+    match first_incomplete(store)? {
+        None => Ok(()),
+        Some((version, what)) => Err(Error::corrupt(format!(
+            "nothing was removed: {version} lacks something that packs which are not in the catalog may have: `platter rebuild`, then \
+             `platter heal` take it over ({what})"
+        ))),
+    }
+}
+
+/// Returns the first version that lacks something, and what.
+fn first_incomplete(store: &Store) -> Result<Option<(VersionName, String)>> {
     for version in store.versions()? {
         let missing = Recipe::open(version.record.score, store)
             .and_then(|recipe| missing_blocks(&recipe, store, Vec::new()));
@@ -645,13 +659,9 @@ fn refuse_if_incomplete(store: &Store) -> Result<()> {
             }
             Err(error) => return Err(error),
         };
-        return Err(Error::corrupt(format!(
-            "nothing was removed: {} lacks something that packs which are not in the catalog may have: `platter rebuild`, then `platter \
-             heal` take it over ({what})",
-            version.name
-        )));
+        return Ok(Some((version.name, what)));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Returns a pack that versions may need and that has no file. The file of a dead pack is deleted before the catalog says so.

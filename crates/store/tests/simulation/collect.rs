@@ -12,7 +12,7 @@ use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, Simulate
 use super::work::{Dice, Machine, Model, add_disk, block, draft, publish, verify, work};
 
 /// A run that deletes at once and compacts whatever is not fully needed.
-const AT_ONCE: CollectRequest = CollectRequest {
+pub(crate) const AT_ONCE: CollectRequest = CollectRequest {
     now_unix_ms: 1_000_000,
     keep_trash_ms: 0,
     dry_run: false,
@@ -25,7 +25,7 @@ const AT_ONCE: CollectRequest = CollectRequest {
 /// The same without compaction.
 const NO_COPIES: CollectRequest = CollectRequest { compact_percent: 0, ..AT_ONCE };
 
-fn collect(store: &Store, request: CollectRequest) -> platter_image::Result<CollectReport> {
+pub(crate) fn collect(store: &Store, request: CollectRequest) -> platter_image::Result<CollectReport> {
     store.collect(&request, &|| Ok(Vec::new()), &mut |_| {})
 }
 

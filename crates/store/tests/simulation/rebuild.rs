@@ -2,7 +2,7 @@
 //! before can be read after the next rebuild.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use platter_image::{BlockId, ErrorKind, Kind};
 use platter_records::VersionName;
@@ -10,7 +10,8 @@ use platter_store::{Store, rebuild};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
-use super::work::{Machine, block, publish};
+use super::collect::{AT_ONCE, collect};
+use super::work::{Machine, Model, add_disk, block, draft, publish, verify};
 
 /// The blocks of all versions in the test's store.
 const BLOCKS: std::ops::Range<u64> = 0..30;
@@ -162,13 +163,82 @@ fn a_pack_that_returns_after_a_rebuild_is_not_discarded() {
     }
     for pack in packs(&machine) {
         let whole = machine.disk().fork();
-        let away = machine.place.dir().join("away");
-        machine.disk().rename(&pack, &away).unwrap();
-        rebuild(&machine.place).unwrap();
-        machine.disk().rename(&away, &pack).unwrap();
+        rebuild_without(&machine, &pack);
         let refused = Store::discard_interrupted(&machine.place).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused:?}");
         assert!(machine.disk().contents(&pack).is_some(), "{refused:?}");
         machine.insert(&whole);
+    }
+}
+
+/// Rebuilds without a pack, which then returns.
+fn rebuild_without(machine: &Machine, pack: &Path) {
+    let away = machine.place.dir().join("away");
+    machine.disk().rename(pack, &away).unwrap();
+    rebuild(&machine.place).unwrap();
+    machine.disk().rename(&away, pack).unwrap();
+}
+
+/// Catalog and log are lost while a pack is away. When it is back, the next writer lists the version of which only it has the record,
+/// although later versions of that image are known.
+#[test]
+fn a_pack_that_returns_brings_its_version_back() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let mut model = Model::default();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for (image, blocks) in [("a", 0..14), ("a", 5..20), ("b", 10..16), ("a", 18..30)] {
+            let numbers: Vec<u64> = blocks.collect();
+            model.published.push((publish(&store, image, &numbers).unwrap(), numbers));
+        }
+    }
+    let whole = machine.disk().fork();
+    for pack in packs(&machine) {
+        for again in [false, true] {
+            machine.insert(&whole.fork());
+            for name in ["catalog.sqlite", "changes.log"] {
+                machine.disk().remove(&machine.place.dir().join(name)).unwrap();
+            }
+            rebuild_without(&machine, &pack);
+            if again {
+                rebuild(&machine.place).unwrap();
+            }
+            verify(&machine, &model, &format!("{} returned", pack.display()));
+        }
+    }
+}
+
+/// A pack that was away during a rebuild has the record of a forgotten version before the blocks of others. The next writer does not cut
+/// them off.
+#[test]
+fn a_pack_that_returns_is_not_cut() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let mut model = Model::default();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for number in 0..40 {
+            let session = store.session().unwrap();
+            // Makes the pack worth compacting.
+            add_disk(&session, &[1000 + number]).unwrap();
+            let disk = add_disk(&session, &[number]).unwrap();
+            let version = session.publish(draft("a", disk).unwrap()).unwrap();
+            model.published.push((version, vec![number]));
+        }
+        collect(&store, AT_ONCE).unwrap();
+        for (version, _) in model.published.drain(..10) {
+            store.forget(&version.name.image, Some(version.name.number)).unwrap();
+        }
+    }
+    let whole = machine.disk().fork();
+    let all = packs(&machine);
+    assert!(all.len() < 20, "not merged: {all:?}");
+    for pack in all {
+        machine.insert(&whole.fork());
+        rebuild_without(&machine, &pack);
+        verify(&machine, &model, &format!("{} returned", pack.display()));
     }
 }
