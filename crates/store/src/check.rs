@@ -276,7 +276,7 @@ impl Store {
     }
 }
 
-pub(crate) fn is_missing_file(error: &Error) -> bool {
+fn is_missing_file(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound)
 }

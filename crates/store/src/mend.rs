@@ -14,7 +14,7 @@ use platter_records::{PackId, StoreId};
 
 /// Truncates the pack after the last frame of `directory`, and writes a matching footer and header, durably.
 ///
-/// If there is no space for the footer and `may_drop` is set, because nothing refers to the pack, frames are dropped from the
+/// If there is no space for the footer and `may_drop` says so, because nothing needs the pack, frames are dropped from the
 /// end until there is; `directory` is then shorter. Returns `None` if no frame is left and the file was removed.
 ///
 /// # Errors
@@ -23,7 +23,7 @@ pub(crate) fn mend(
     place: &StorePlace,
     (pack, store): (PackId, StoreId),
     directory: &mut PackDirectory,
-    may_drop: bool,
+    may_drop: &dyn Fn() -> Result<bool>,
 ) -> Result<Option<SealedPack>> {
     let path = place.pack(pack);
     let context = || format!("writing a new footer for {}", path.display());
@@ -50,7 +50,7 @@ pub(crate) fn mend(
         });
         match written {
             Ok(()) => break length,
-            Err(_) if is_full && may_drop => directory.truncate(directory.frames.len() - 1),
+            Err(_) if is_full && may_drop()? => directory.truncate(directory.frames.len() - 1),
             Err(error) => return Err(error),
         }
     };

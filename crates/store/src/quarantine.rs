@@ -21,7 +21,7 @@ use crate::reserve::lend;
 use crate::store::{Shared, Store, take_lock};
 use platter_index::Index;
 use platter_pack::read_directory;
-use platter_records::PackId;
+use platter_records::{PackId, PackState};
 use platter_vfs::VfsFile;
 
 /// How long a reader waits for the store's lock.
@@ -183,8 +183,11 @@ impl Shared {
 
     /// Merges the files of observations. The caller holds the store's lock.
     pub(crate) fn merge_health(&self) -> Result<()> {
-        let listed: BTreeSet<PackId> = self.place.list_packs()?.into_iter().collect();
-        self.health().merge(&self.place, self.id, |pack| !listed.contains(&pack))
+        let rows = self.writer()?.catalog().packs()?.into_iter();
+        // A pack whose file is away may return.
+        let deleted: BTreeSet<PackId> =
+            rows.filter(|row| row.state == PackState::Deleted).map(|row| row.id).collect();
+        self.health().merge(&self.place, self.id, |pack| deleted.contains(&pack))
     }
 
     /// Marks the known bad frames of a pack that was just indexed.

@@ -41,7 +41,12 @@ use platter_pack::{begins_encrypted, read_directory, read_header, read_row, read
 use platter_records::Version;
 use platter_records::VersionName;
 use platter_records::VersionRecord;
-use platter_records::{Action, Actor, EditLock, PackId, StoreId, edit_lock_refusal};
+use platter_records::{Action, Actor, EditLock, ImageName, PackId, StoreId, edit_lock_refusal};
+
+/// Without catalog and log, as many numbers of each image and of changes are left out: what is lost, or in a pack that is away, may have
+/// them.
+const LOST_NUMBERS: u64 = 1000;
+const LOST_CHANGES: u64 = 1_000_000;
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -242,6 +247,7 @@ fn make_catalog(
                 guess(change, sources, found, step)?;
                 found.notes.insert(notes, what_is_lost(change, why, sources.replayed().1)?);
                 add_boot_sets(change, epoch, &found.boot_sets)?;
+                change.note_loss()?;
             }
         }
         if !sources.old.is_sound && sources.proven.is_some() {
@@ -259,10 +265,15 @@ fn make_catalog(
         if !sources.old.is_sound {
             restore_standing(change, place, &mut found.notes)?;
         }
-        raise_numbers(change, &found.records)?;
+        let unknown = if sources.proven.is_none() { LOST_NUMBERS } else { 0 };
+        raise_numbers(change, &found.records, unknown)?;
         change.write_set_sums()?;
         let (by, time_unix_ms) = (Actor::clone(place.actor()), change.time_unix_ms());
-        let beginning = Beginning { last: sources.last(), by, time_unix_ms, action: Action::Rebuild {} };
+        let mut last = sources.last();
+        if sources.proven.is_none() {
+            last.0 = last.0.saturating_add(LOST_CHANGES);
+        }
+        let beginning = Beginning { last, by, time_unix_ms, action: Action::Rebuild {} };
         create_new_log(place, &change.state()?, &beginning)
     })?;
     place.sync_dir(place.dir())
@@ -333,10 +344,17 @@ fn enter_proven(change: &mut Change<'_>, state: &State, sealed: &[SealedPack]) -
 
 /// Enters versions whose publication lacked only the commit.
 fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
+    let was_lost = change.was_lost()?;
+    if change.standing()?.refusal().is_some() {
+        return Ok(());
+    }
     for (id, record) in records {
         let held = change.edit_lock(&record.image)?;
+        let name = record.name();
+        let is_known = || -> Result<bool> { Ok(change.has_name(&name)? || change.is_former(&name)?) };
+        let is_free = record.number > change.last_number(&record.image)? || was_lost && !is_known()?;
         let may_be_finished = record.renamed_from.is_none()
-            && record.number > change.last_number(&record.image)?
+            && is_free
             && edit_lock_refusal(&record.image, record.edit_lock, held.as_ref()).is_none();
         if may_be_finished {
             change.add_version(*id, record)?;
@@ -371,14 +389,21 @@ fn guess(change: &mut Change<'_>, sources: &Sources, found: &mut PackContents, s
     change.raise_last_edit_lock(last.min(i64::MAX as u64))
 }
 
-/// Raises the highest assigned numbers so that no version and no record in a pack has a higher one.
-fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
+/// Raises the highest assigned numbers so that no version and no record in a pack has a higher one, and `unknown` more of each image are not
+/// assigned again.
+fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)], unknown: u64) -> Result<()> {
     let versions = change.versions_by_time()?;
+    let mut last: BTreeMap<&ImageName, u64> = BTreeMap::new();
     for record in
         versions.iter().map(|version| &version.record).chain(records.iter().map(|(_, record)| record))
     {
-        change.raise_last_number(&record.image, record.number)?;
+        let last = last.entry(&record.image).or_default();
+        *last = record.number.max(*last);
         record.edit_lock.map_or(Ok(()), |edit_lock| change.raise_last_edit_lock(edit_lock))?;
+    }
+    for (image, number) in last {
+        let number = number.max(change.last_number(image)?).saturating_add(unknown);
+        change.raise_last_number(image, number.min(i64::MAX as u64))?;
     }
     change.edit_locks()?.iter().try_for_each(|edit_lock| change.raise_last_edit_lock(edit_lock.number))
 }

@@ -13,32 +13,35 @@
 //! commit is made now, if it is still allowed: the edit lock may have been taken over since. A record that is not
 //! entered is cut off together with everything after it; otherwise `rebuild` would find it again.
 //!
+//! A pack that was away during a rebuild is not listed either when it returns, and may have the only copy of what versions need.
+//! So nothing that is sound is cut off while the store lacks something, and a rebuild then takes over whatever is not listed.
+//!
 //! Why a frame that is found after a hole never yields a name: what looks like a frame there may be the contents of
 //! somebody's disk. Blocks are named by their contents, so their origin does not matter. Names have no such proof.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
-use platter_image::recipe::Recipe;
 use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{Catalog, Change, PackRow, PackState, PackedChanges};
 use crate::check::Severity;
+use crate::lack::first_lack;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
-use crate::place::{Format, StorePlace};
-use crate::presence::missing_blocks;
+use crate::place::StorePlace;
 use crate::rebuild::read_changes;
-use crate::session::{Session, discard_parked, list_parked};
+use crate::session::Session;
 use crate::store::Store;
 use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::PackId;
-use platter_records::VersionName;
 use platter_records::VersionRecord;
 use platter_records::{Action, BootSetHead};
 use platter_records::{EditLock, edit_lock_refusal};
+use platter_records::{ImageName, VersionName};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,16 @@ impl Adopt {
         match self {
             Self::Interrupted => false,
             Self::Needed { known, .. } => known.as_ref().is_none_or(|known| known.contains(&pack)),
+        }
+    }
+
+    /// The same for a store in which versions lack something although all known packs are listed: a rebuild then takes over all packs.
+    fn for_store(&self, completeness: &Completeness<'_>) -> Result<Self> {
+        match self {
+            Self::Needed { known: Some(_), has_names } if !completeness.is_whole()? => {
+                Ok(Self::Needed { known: None, has_names: *has_names })
+            }
+            same => Ok(same.clone()),
         }
     }
 
@@ -84,21 +97,38 @@ pub struct Salvaged {
 pub(crate) type FoundBootSet = (BlockId, BootSetHead);
 
 /// The records in a frame of kind version.
-type Records = Vec<(BlockId, VersionRecord)>;
+pub(crate) type Records = Vec<(BlockId, VersionRecord)>;
 
 /// The contents of an unlisted pack: its chain of frames from the start.
-struct UnlistedPack {
-    pack: PackId,
+pub(crate) struct UnlistedPack {
+    pub(crate) pack: PackId,
     directory: PackDirectory,
     /// Each with the number of its frame.
-    records: Vec<(usize, Records)>,
+    pub(crate) records: Vec<(usize, Records)>,
     boot_sets: Vec<(usize, FoundBootSet)>,
     /// Entries of the change log.
     changes: PackedChanges,
     /// Whether the pack has a footer for `directory` that was written after all frames were proven.
     is_whole: bool,
-    /// Whether sound frames follow after a hole.
+    /// Whether sound frames follow after a hole, or its footer lists frames that are not sound.
     is_broken: bool,
+}
+
+/// Whether the store has all that must stay, without the packs that the catalog does not list. Found out when it is first asked, because
+/// that can take long.
+struct Completeness<'a> {
+    store: &'a Store,
+    found: OnceCell<bool>,
+}
+
+impl Completeness<'_> {
+    fn is_whole(&self) -> Result<bool> {
+        if let Some(found) = self.found.get() {
+            return Ok(*found);
+        }
+        let is_whole = first_lack(self.store)?.is_none();
+        Ok(*self.found.get_or_init(|| is_whole))
+    }
 }
 
 /// Takes over all packs that the catalog does not list. The store was just opened for writing and has no sessions yet.
@@ -118,9 +148,11 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         refuse_if_older(store.catalog()?.head()?.number(), &found)?;
     }
     let packs = found.len();
+    let completeness = Completeness { store, found: OnceCell::new() };
+    let adopt = &adopt.for_store(&completeness)?;
     // A follower gets names only from its origin.
     let takes_names = store.standing()?.refusal().is_none() || *adopt != Adopt::Interrupted;
-    let adopted = choose_records(store, adopt, takes_names, &mut found)?;
+    let adopted = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
     let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
     for mut found in found {
         let is_needed = adopt.is_needed(found.pack);
@@ -131,11 +163,16 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
             broken.push(found);
             continue;
         }
+        // It stays as it is, for a rebuild.
+        if found.is_broken && !completeness.is_whole()? {
+            continue;
+        }
         let sealed = if found.is_whole {
             Some(sealed_of(store.place(), &found)?)
         } else {
             let ids = (found.pack, store.id());
-            mend(store.place(), ids, &mut found.directory, !is_needed && adopted.is_empty())?
+            let may_drop = || Ok(!is_needed && adopted.is_empty() && completeness.is_whole()?);
+            mend(store.place(), ids, &mut found.directory, &may_drop)?
         };
         if let Some(sealed) = sealed {
             store.0.add_interrupted(sealed, &found.directory)?;
@@ -150,7 +187,7 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
 }
 
 /// Returns the packs of this store that the catalog does not list. Ignores packs of another store or a newer Platter.
-fn unlisted(
+pub(crate) fn unlisted(
     place: &StorePlace,
     store: platter_records::StoreId,
     listed: &BTreeSet<PackId>,
@@ -197,12 +234,13 @@ pub(crate) fn newer_in(store: &Store, pack: PackId) -> Result<Option<(Severity, 
     if change > head {
         return Ok(Some((Severity::Damage, older(pack, change, head))));
     }
-    let assigned = assigned_names(&*store.catalog()?)?;
+    let assigned = AssignedNames::read(&*store.catalog()?)?;
     let mut names = found.records.iter().flat_map(|(_, records)| records).map(|(_, record)| record.name());
-    Ok(names.find(|name| !assigned.contains(name)).map(|version| {
+    Ok(names.find(|name| !assigned.has(name)).map(|version| {
         let what = format!(
             "not in the catalog, but it has {version}: if no command is writing, run one that writes, such as `platter gc`; \
-             if {version} is still missing then, catalog and log are older copies, and `platter rebuild` brings it back"
+             if {version} is still missing then, and nobody holds its edit lock, catalog and log are older copies, and `platter rebuild` \
+             brings it back"
         );
         (Severity::Leak, what)
     }))
@@ -224,7 +262,7 @@ pub(crate) fn unlisted_changes(
 /// Refuses to take over or remove packs if one has a change that the catalog does not know. A session writes only committed changes to a
 /// pack, so catalog and log are then older copies, and what looks like the pack of an interrupted session may have the only copy of what a
 /// version needs.
-fn refuse_if_older(last: u64, found: &[UnlistedPack]) -> Result<()> {
+pub(crate) fn refuse_if_older(last: u64, found: &[UnlistedPack]) -> Result<()> {
     match found.iter().find(|found| found.last_change() > last) {
         None => Ok(()),
         Some(found) => Err(Error::corrupt(older(found.pack, found.last_change(), last))),
@@ -260,7 +298,7 @@ fn older(pack: PackId, change: u64, last: u64) -> String {
 }
 
 /// Reads an unlisted pack: by its footer if that was written after all frames were proven, otherwise frame by frame.
-fn examine(
+pub(crate) fn examine(
     place: &StorePlace,
     store: platter_records::StoreId,
     pack: PackId,
@@ -274,16 +312,16 @@ fn examine(
     let changes = PackedChanges::default();
     let (is_whole, is_broken) = (false, false);
     let mut found = UnlistedPack { pack, directory, records, boot_sets, changes, is_whole, is_broken };
-    match read_directory(&*file, pack, store) {
+    let listed = match read_directory(&*file, pack, store) {
         Ok(directory) if directory.is_proven => {
             by_footer(&*file, &directory, &mut found)?;
             (found.directory, found.is_whole) = (directory, true);
             return Ok(found);
         }
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::Corrupt => {}
+        Ok(directory) => directory.frames(),
+        Err(error) if error.kind() == ErrorKind::Corrupt => 0,
         Err(error) => return Err(error),
-    }
+    };
     // This makes sure that the following reads come from the disk and not from memory, before anybody relies on the pack.
     let uncached =
         || if mode == OpenMode::Read { Ok(()) } else { file.sync().and_then(|()| file.drop_cache()) };
@@ -298,6 +336,7 @@ fn examine(
         found.directory.push(frame.row, frame.blocks.iter().map(|block| block.id));
         Ok(())
     })?;
+    found.is_broken |= found.directory.frames() < listed;
     Ok(found)
 }
 
@@ -348,12 +387,13 @@ fn choose_records(
     adopt: &Adopt,
     takes_names: bool,
     found: &mut [UnlistedPack],
+    completeness: &Completeness<'_>,
 ) -> Result<Records> {
     let (mut assigned, edit_locks, known) = {
         let catalog = store.catalog()?;
         let known: BTreeMap<BlockId, VersionName> =
             catalog.all_versions()?.into_iter().map(|version| (version.record_id, version.name)).collect();
-        (assigned_names(&catalog)?, catalog.edit_locks()?, known)
+        (AssignedNames::read(&catalog)?, catalog.edit_locks()?, known)
     };
     let mut in_order: Vec<(usize, usize)> = Vec::new();
     for (pack, found) in found.iter().enumerate() {
@@ -371,7 +411,7 @@ fn choose_records(
         let is_needed = adopt.is_needed(found[pack].pack);
         let is_believed = is_needed && adopt.believes_records();
         if is_known || is_believed || takes_names && may_be_finished(records, &assigned, &edit_locks) {
-            assigned.extend(records.iter().map(|(_, record)| record.name()));
+            assigned.known.extend(records.iter().map(|(_, record)| record.name()));
             // A renamed version does not come back under its first name.
             let is_renamed = |id: &BlockId, record: &VersionRecord| {
                 known.get(id).is_some_and(|name| *name != record.name())
@@ -382,24 +422,37 @@ fn choose_records(
             *cut = (*cut).min(*frame);
         }
     }
-    // A pack that was away during a rebuild is not listed when it returns: what follows such a record may be the only copy.
-    if !cuts.is_empty() && first_incomplete(store)?.is_none() {
+    if !cuts.is_empty() && completeness.is_whole()? {
         cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
     }
     Ok(chosen)
 }
 
-/// Returns the names that versions have, or had before they were forgotten or renamed. Numbers are assigned without gaps; if a record has a
-/// name that is not among these, it is of a session without its commit, or a rebuild lost the version while its pack was away.
-fn assigned_names(catalog: &Catalog) -> Result<BTreeSet<VersionName>> {
-    let present = catalog.all_versions()?.into_iter();
-    Ok(present.chain(catalog.former()?).map(|version| version.name).collect())
+/// The names that records in packs cannot get any more.
+pub(crate) struct AssignedNames {
+    /// Present versions, and those that were forgotten or renamed.
+    known: BTreeSet<VersionName>,
+    /// The highest number of each image; empty if catalog and log were once lost, so that versions with lower numbers may be unknown.
+    last: BTreeMap<ImageName, u64>,
+}
+
+impl AssignedNames {
+    pub(crate) fn read(catalog: &Catalog) -> Result<Self> {
+        let present = catalog.all_versions()?.into_iter();
+        let known = present.chain(catalog.former()?).map(|version| version.name).collect();
+        let last = if catalog.was_lost()? { Vec::new() } else { catalog.last_numbers()? };
+        Ok(Self { known, last: last.into_iter().collect() })
+    }
+
+    fn has(&self, name: &VersionName) -> bool {
+        self.known.contains(name) || self.last.get(&name.image).is_some_and(|last| name.number <= *last)
+    }
 }
 
 /// Returns whether these records of an interrupted session lack only the commit, and it may still be made.
-fn may_be_finished(
+pub(crate) fn may_be_finished(
     records: &[(BlockId, VersionRecord)],
-    assigned: &BTreeSet<VersionName>,
+    assigned: &AssignedNames,
     edit_locks: &[EditLock],
 ) -> bool {
     !records.is_empty()
@@ -408,7 +461,7 @@ fn may_be_finished(
             // A rename without its commit has not happened: the version keeps its old name. A record whose number was already
             // assigned belongs to a version that was renamed or forgotten.
             record.renamed_from.is_none()
-                && !assigned.contains(&record.name())
+                && !assigned.has(&record.name())
                 && edit_lock_refusal(&record.image, record.edit_lock, held).is_none()
         })
 }
@@ -552,116 +605,6 @@ impl Interrupted {
     pub(crate) fn listed(&mut self, packs: &[(u32, SealedPack)]) {
         self.referred.retain(|pack| !packs.contains(pack));
     }
-}
-
-/// The result of discarding interrupted sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Discarded {
-    /// Number of removed packs of interrupted sessions.
-    pub packs: usize,
-    /// Number of removed packs of unfinished uploads.
-    pub parked: usize,
-    /// The total length of all removed packs in bytes.
-    pub bytes: u64,
-    /// Number of packs that stay, because each has a version that lacks only its commit.
-    pub kept: usize,
-}
-
-impl Store {
-    /// Removes the packs that interrupted sessions and unfinished uploads left and no version needs. Needs no space: it does not take the packs over and
-    /// does not change the catalog. A pack with a version that lacks only its commit stays: the next writer commits it.
-    ///
-    /// # Errors
-    /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, also when the log of
-    /// changes shows that the catalog does not list all packs; `Io`.
-    pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
-        let format = place.read_format()?;
-        let Format { id, domain } = format;
-        domain.check_open()?;
-        let _lock = crate::store::take_lock(place)?;
-        let catalog = crate::catalog::Catalog::open_reader(place)?;
-        catalog.remove_others(place)?;
-        crate::store::check_store(&catalog, format)?;
-        if let Some(difference) = catalog.differences(place)?.into_iter().next() {
-            return Err(Error::corrupt(difference));
-        }
-        let assigned = assigned_names(&catalog)?;
-        let edit_locks = catalog.edit_locks()?;
-        let rows = catalog.packs()?;
-        refuse_if_missing(place, &rows)?;
-        let listed = rows.into_iter().map(|row| row.id).collect();
-        let mut found = Vec::new();
-        for pack in unlisted(place, id, &listed)? {
-            found.push(examine(place, id, pack, OpenMode::Write)?);
-        }
-        refuse_if_older(catalog.head()?.number(), &found)?;
-        if !found.is_empty() {
-            refuse_if_incomplete(&Store::open_reader(place)?)?;
-        }
-        let mut discarded = Discarded::default();
-        for UnlistedPack { pack, records, .. } in found {
-            if records.iter().any(|(_, records)| may_be_finished(records, &assigned, &edit_locks)) {
-                discarded.kept += 1;
-                continue;
-            }
-            let path = place.pack(pack);
-            let context = || format!("removing {}", path.display());
-            let file = place.vfs().open(&path, OpenMode::Read).context(context)?;
-            discarded.bytes += file.length().context(context)?;
-            drop(file);
-            place.remove_if_there(&path)?;
-            place.sync_dir(&place.pack_dir(pack))?;
-            discarded.packs += 1;
-        }
-        for pack in list_parked(place)? {
-            if discard_parked(place, &pack)? {
-                discarded.parked += 1;
-                discarded.bytes += pack.length;
-            }
-        }
-        Ok(discarded)
-    }
-}
-
-/// Refuses to remove packs while one is missing that the catalog lists: if the catalog is an older copy, a compaction may have moved its
-/// blocks to a pack that is not listed.
-fn refuse_if_missing(place: &StorePlace, rows: &[PackRow]) -> Result<()> {
-    match missing_pack(rows, &place.list_packs()?) {
-        None => Ok(()),
-        Some(pack) => Err(Error::corrupt(format!(
-            "pack {pack} is missing, and what is not in the catalog may have its blocks: `platter rebuild` takes it over"
-        ))),
-    }
-}
-
-/// Refuses to remove packs while a version lacks something: a pack that was away during a rebuild is no longer listed when it returns,
-/// and may be the only one that has it.
-fn refuse_if_incomplete(store: &Store) -> Result<()> {
-    match first_incomplete(store)? {
-        None => Ok(()),
-        Some((version, what)) => Err(Error::corrupt(format!(
-            "nothing was removed: {version} lacks something that packs which are not in the catalog may have: `platter rebuild`, then \
-             `platter heal` take it over ({what})"
-        ))),
-    }
-}
-
-/// Returns the first version that lacks something, and what.
-fn first_incomplete(store: &Store) -> Result<Option<(VersionName, String)>> {
-    for version in store.versions()? {
-        let missing = Recipe::open(version.record.score, store)
-            .and_then(|recipe| missing_blocks(&recipe, store, Vec::new()));
-        let what = match missing {
-            Ok(None) => continue,
-            Ok(Some(missing)) => format!("{} of its blocks", missing.missing),
-            Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => {
-                error.with_causes()
-            }
-            Err(error) => return Err(error),
-        };
-        return Ok(Some((version.name, what)));
-    }
-    Ok(None)
 }
 
 /// Returns a pack that versions may need and that has no file. The file of a dead pack is deleted before the catalog says so.

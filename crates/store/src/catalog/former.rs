@@ -4,8 +4,8 @@
 use platter_image::{Error, Result};
 use rusqlite::Connection;
 
-use super::query::version;
-use super::table::{self, FORMER, PROTECTED, Row, VERSIONS, number, text};
+use super::query::{meta, version};
+use super::table::{self, FORMER, PROTECTED, Row, VERSIONS, WAS_LOST, number, text};
 use super::{Catalog, Change};
 use platter_records::{ImageName, Version, VersionName, VersionRecord};
 
@@ -59,6 +59,11 @@ fn name_of(row: &Row) -> Result<VersionName> {
 }
 
 impl Catalog {
+    /// Returns whether catalog and log were lost once, so that there may be versions below the last numbers that it does not know.
+    pub(crate) fn was_lost(&self) -> Result<bool> {
+        Ok(meta(&self.connection, WAS_LOST)?.is_some())
+    }
+
     /// Returns all forgotten versions, ordered by image and number.
     pub(crate) fn forgotten(&self) -> Result<Vec<Version>> {
         forgotten(&self.connection)
@@ -100,6 +105,16 @@ impl Change<'_> {
     /// Returns whether this version once had the name in its record.
     pub(crate) fn had_version(&self, record: &VersionRecord) -> Result<bool> {
         Ok(self.former_record(&record.name())?.is_some_and(|former| former.is_same_version(record)))
+    }
+
+    /// As [`Catalog::was_lost`].
+    pub(crate) fn was_lost(&self) -> Result<bool> {
+        Ok(meta(self.transaction, WAS_LOST)?.is_some())
+    }
+
+    /// Notes that catalog and log were lost.
+    pub(crate) fn note_loss(&mut self) -> Result<()> {
+        self.set_meta(WAS_LOST, "1")
     }
 
     /// As [`Catalog::former`].

@@ -4,6 +4,8 @@ use platter_image::{Error, Result};
 use platter_records::{PackId, PackState};
 use rusqlite::types::Value;
 
+use crate::pack_writer::SealedPack;
+
 /// A row of the catalog's table of packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackRow {
@@ -18,6 +20,12 @@ pub(crate) struct PackRow {
 }
 
 impl PackRow {
+    /// The row of a pack that was just sealed.
+    pub(crate) fn live(pack: &SealedPack) -> Self {
+        let SealedPack { id, length, frames, blocks } = *pack;
+        Self { id, state: PackState::Live, epoch: 0, length, frames, blocks }
+    }
+
     /// Parses a pack's row.
     pub(super) fn parse(values: &[Value]) -> Result<Self> {
         let count = |at: usize| match values.get(at) {

@@ -129,6 +129,8 @@ pub(super) const LOG: &str = "log";
 /// Key in `meta`: the position in the log up to which packs have its entries.
 pub(super) const PACKED: &str = "packed";
 
+/// Key in `meta`: catalog and log were lost once, and a rebuild had only the packs.
+pub(super) const WAS_LOST: &str = "was_lost";
 /// Key in `meta` of the highest number that an edit lock ever had.
 pub(super) const LAST_EDIT_LOCK: &str = "last_edit_lock";
 /// Keys in `meta` of the hoard: the random id of this sequence of revisions, the newest revision, the oldest revision since

@@ -229,8 +229,7 @@ impl<'a> Change<'a> {
 
     /// Lists a sealed pack as live.
     pub(crate) fn add_live_pack(&mut self, pack: &SealedPack) -> Result<()> {
-        let SealedPack { id, length, frames, blocks } = *pack;
-        self.put_pack(&PackRow { id, state: PackState::Live, epoch: 0, length, frames, blocks })
+        self.put_pack(&PackRow::live(pack))
     }
 
     /// Enters a version. Returns false if a version of that name exists: a number stays with its first version. Numbers of

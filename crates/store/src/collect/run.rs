@@ -12,7 +12,7 @@ use super::inspect::Inspection;
 use super::mark::Marking;
 use super::roots::Roots;
 use super::survey::{Survey, SurveyedPack};
-use crate::catalog::PackState;
+use crate::catalog::{PackRow, PackState};
 use crate::readers::MoreRoots;
 use crate::reserve;
 use crate::store::{Store, Writer};
@@ -206,11 +206,19 @@ impl<'a> Run<'a> {
         for _ in 0..ROUNDS_MAX {
             (self.tell)("marking");
             let snapshot = self.writer.catalog().roots()?;
-            let packs = snapshot.packs.clone();
+            let mut packs = snapshot.packs.clone();
             let roots = Roots::of(snapshot, store.place(), self.more)?;
             marking
                 .add(&roots)
                 .map_err(|error| if is_first { error.within("nothing is collected") } else { error })?;
+            // What was found only in packs that the catalog does not list, which the next commit lists.
+            let found = self.writer.interrupted().referred();
+            if self.request.dry_run {
+                packs.extend(found.iter().map(|(_, pack)| PackRow::live(pack)));
+            } else if !found.is_empty() {
+                store.upkeep_session()?.commit(|_, _, _| Ok(Ok(())))?;
+                continue;
+            }
             let covered = marking.covered();
             let survey = Survey::new(store, marking.live(), &packs, emptied.unwrap_or(&nothing))?;
             let unneeded = |pack: &&SurveyedPack| pack.needed == 0;

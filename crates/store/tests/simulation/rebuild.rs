@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use platter_image::{BlockId, ErrorKind, Kind};
 use platter_records::VersionName;
-use platter_store::{Store, rebuild};
+use platter_store::{CheckOptions, CollectRequest, Store, rebuild};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
@@ -240,5 +240,146 @@ fn a_pack_that_returns_is_not_cut() {
         machine.insert(&whole.fork());
         rebuild_without(&machine, &pack);
         verify(&machine, &model, &format!("{} returned", pack.display()));
+    }
+}
+
+/// A pack that was away during a rebuild has a damaged frame when it returns. The next writer cuts nothing off it, and a rebuild takes over
+/// what is sound.
+#[test]
+fn a_damaged_pack_that_returns_keeps_its_sound_frames() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    publish(&Store::open_writer(&machine.place).unwrap(), "a", &(0..30).collect::<Vec<_>>()).unwrap();
+    let whole = machine.disk().fork();
+    for pack in packs(&machine) {
+        machine.insert(&whole.fork());
+        let mut bytes = machine.disk().contents(&pack).unwrap();
+        bytes[100] ^= 1;
+        machine.disk().overwrite(&pack, &bytes);
+        let before = readable(&machine);
+        assert!(before.len() < 30, "{before:?}");
+        rebuild_without(&machine, &pack);
+        publish(&Store::open_writer(&machine.place).unwrap(), "b", &[50]).unwrap();
+        assert_eq!(machine.disk().contents(&pack).unwrap().len(), bytes.len(), "it was cut");
+        rebuild(&machine.place).unwrap();
+        assert_eq!(readable(&machine), before);
+    }
+}
+
+/// A pack without a record was away during a rebuild, and returns: a collection lists it.
+#[test]
+fn a_collection_lists_a_pack_that_returned() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let numbers: Vec<u64> = (0..400).collect();
+    let published = publish(&Store::open_writer(&machine.place).unwrap(), "a", &numbers).unwrap();
+    let model = Model { published: vec![(published, numbers)], ..Model::default() };
+    let whole = machine.disk().fork();
+    let all = packs(&machine);
+    assert!(all.len() > 2, "{all:?}");
+    for pack in all {
+        for is_dry in [true, false] {
+            machine.insert(&whole.fork());
+            rebuild_without(&machine, &pack);
+            let store = Store::open_writer(&machine.place).unwrap();
+            let report = collect(&store, CollectRequest { dry_run: is_dry, ..AT_ONCE }).unwrap();
+            assert_eq!((report.given_up.packs, report.needs_confirmation), (0, false), "{report:?}");
+            drop(store);
+            verify(&machine, &model, &format!("{} returned", pack.display()));
+        }
+    }
+}
+
+/// Catalog and log are lost while a pack is away; much is changed, and the pack returns: what only it has comes back, and what was changed
+/// since stays.
+#[test]
+fn a_pack_that_returns_late_changes_nothing_made_since() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let mut model = Model::default();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for (image, blocks) in [("a", 0..14), ("a", 5..20), ("c", 10..16), ("a", 18..30)] {
+            let numbers: Vec<u64> = blocks.collect();
+            // The next pack has these changes, more than are made after its loss.
+            for is_protected in [true, false].into_iter().cycle().take(20).filter(|_| image == "c") {
+                store.protect(&"a".parse().unwrap(), None, is_protected).unwrap();
+            }
+            model.published.push((publish(&store, image, &numbers).unwrap(), numbers));
+        }
+    }
+    let whole = machine.disk().fork();
+    for pack in packs(&machine) {
+        machine.insert(&whole.fork());
+        let away = machine.place.dir().join("away");
+        machine.disk().rename(&pack, &away).unwrap();
+        for name in ["catalog.sqlite", "changes.log"] {
+            machine.disk().remove(&machine.place.dir().join(name)).unwrap();
+        }
+        rebuild(&machine.place).unwrap();
+        let mut model = model.clone();
+        {
+            let store = Store::open_writer(&machine.place).unwrap();
+            let (lost, known): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut model.published).into_iter().partition(|(version, _)| {
+                    store.versions().unwrap().iter().all(|known| known.name != version.name)
+                });
+            assert!(lost.len() < 2, "{lost:?}");
+            model.published = lost;
+            for image in ["a", "d"] {
+                let numbers = vec![40, 41];
+                model.published.push((publish(&store, image, &numbers).unwrap(), numbers));
+            }
+            store.forget(&known[0].0.name.image, Some(known[0].0.name.number)).unwrap();
+            model.published.extend_from_slice(&known[1..]);
+        }
+        machine.disk().rename(&away, &pack).unwrap();
+        let names: BTreeSet<_> = model.published.iter().map(|(version, _)| &version.name).collect();
+        assert_eq!(names.len(), model.published.len(), "a number was used twice");
+        for again in [false, true] {
+            if again {
+                rebuild(&machine.place).unwrap();
+            }
+            verify(&machine, &model, &format!("{} returned", pack.display()));
+            let store = Store::open_writer(&machine.place).unwrap();
+            let more: Vec<_> = store.versions().unwrap().into_iter().map(|version| version.name).collect();
+            more.iter()
+                .filter(|name| !model.published.iter().any(|(version, _)| version.name == **name))
+                .for_each(|name| {
+                    store.forget(&name.image, Some(name.number)).unwrap();
+                });
+        }
+    }
+}
+
+/// A damaged block was stored again in another pack, which is away during a rebuild: nothing removes it when it returns.
+#[test]
+fn the_only_sound_copy_is_not_discarded() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let numbers: Vec<u64> = (0..30).collect();
+    publish(&Store::open_writer(&machine.place).unwrap(), "a", &numbers).unwrap();
+    let before = packs(&machine);
+    for pack in &before {
+        let mut bytes = machine.disk().contents(pack).unwrap();
+        bytes[100] ^= 1;
+        machine.disk().overwrite(pack, &bytes);
+    }
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap();
+        publish(&store, "a", &numbers).unwrap();
+    }
+    assert_eq!(readable(&machine).len(), 30, "the capture stored it again");
+    for second in packs(&machine).iter().filter(|pack| !before.contains(pack)) {
+        rebuild_without(&machine, second);
+        Store::discard_interrupted(&machine.place).unwrap_err();
+        assert!(machine.disk().contents(second).is_some());
+        rebuild(&machine.place).unwrap();
+        assert_eq!(readable(&machine).len(), 30);
     }
 }

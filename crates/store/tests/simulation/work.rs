@@ -129,7 +129,7 @@ pub(crate) fn block(number: u64) -> Vec<u8> {
 pub(crate) type Published = (Version, Vec<u64>);
 
 /// What the store has promised.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     /// Versions whose publishing returned, under their current names.
     pub(crate) published: Vec<Published>,
