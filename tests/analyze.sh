@@ -101,6 +101,8 @@ for name in one two three; do platter capture "$WORK/$name" "fs/$name" >/dev/nul
 check "file systems are analyzed" analyzed
 packs=$(find "$STORE/packs" -name '*.pack' -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
 check "blocks and recipes take what the packs have, within 1 %" near "$(jq '.total.stored_bytes + .total.recipe_bytes' "$WORK/found.json")" "$packs" 1
+check "what each image adds sums up to what all take" found '([.images[].added_bytes] | add) == .total.stored_bytes + .total.recipe_bytes'
+check "the first image adds all that it takes" found '.images[0] | .added_bytes == .stored_bytes + .recipe_bytes'
 check "no image takes more than all" found '.total as $all | all(.images[]; .stored_bytes <= $all.stored_bytes and .unique_stored_bytes <= .stored_bytes)'
 check "the ratios belong together" found '.total | (.dedup_ratio * .compression_ratio - .combined_ratio | fabs) < 0.0001 and .compression_ratio > 1'
 allocated=$(platter_json show fs/one | jq .allocated_bytes)

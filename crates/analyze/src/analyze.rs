@@ -298,7 +298,10 @@ fn report(
     let rows = images.iter().zip(contents).zip(tally.images()).zip(&similarity.images);
     let rows =
         rows.map(|(((image, contents), pieces), share)| figures.of_image(image, contents, pieces, *share));
-    let images: Vec<ImageReport> = rows.collect();
+    let mut images: Vec<ImageReport> = rows.collect();
+    for (image, added_bytes) in images.iter_mut().zip(figures.growth(contents)) {
+        image.added_bytes = Some(added_bytes);
+    }
     let notes = notes(images.len(), stored.is_some());
     AnalyzeReport {
         total: figures.total(&images, &similarity),
@@ -352,10 +355,26 @@ impl Figures<'_> {
             stored_bytes: stored_sum(u32::MAX),
             unique_stored_bytes: stored_sum(1),
             recipe_bytes: self.stored.map(recipe),
+            added_bytes: None,
             missing_blocks: self.stored.map(|stored| missing(stored) * self.tally.sample().factor()),
             unreadable_bytes: contents.unreadable_bytes,
             damage: contents.damage.clone(),
         }
+    }
+
+    /// What each image adds in the store to those before it; nothing if that is not known.
+    fn growth(&self, contents: &[Contents]) -> Vec<u64> {
+        let Some(stored) = self.stored else { return Vec::new() };
+        let mut left = stored.blocks.clone();
+        let mut pages = stored.pages.clone();
+        let images = self.tally.images().iter().zip(contents);
+        let added = images.map(|(pieces, contents)| {
+            let mut take = |number: &u32| left.get_mut(*number as usize).map_or(0, std::mem::take);
+            let blocks: u64 = pieces.iter().map(&mut take).sum();
+            let recipe: u64 = contents.pages.iter().filter_map(|page| pages.remove(page)).sum();
+            blocks * self.tally.sample().factor() + recipe
+        });
+        added.collect()
     }
 
     fn total(&self, images: &[ImageReport], similarity: &Similarity) -> TotalReport {

@@ -9,7 +9,6 @@
 
 mod analyze;
 mod files;
-mod heat_map;
 mod parallel;
 mod pieces;
 mod progress;
@@ -17,16 +16,17 @@ mod recipe;
 mod report;
 mod similarity;
 mod stored;
+mod svg;
 mod tally;
 mod what_if;
 
 pub use analyze::{AnalyzeRequest, ImageChoice, analyze};
-pub use heat_map::{HeatMap, draw_heat_maps};
 pub use progress::Progress;
 pub use report::{
     AnalyzeReport, FilesOfImage, FilesReport, ImageReport, PredictedImage, PredictedTotal, Prediction,
     TotalFiles, TotalReport,
 };
 pub use similarity::{ImageShare, MATRIX_IMAGES_MAX, Similarity};
+pub use svg::{Drawing, Growth, GrowthLine, HeatMap, draw_svg};
 pub use tally::{Added, Digest, Sample, Tally};
 pub use what_if::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Compression, Cut, Plan, WhatIf};

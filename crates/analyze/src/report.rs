@@ -53,6 +53,8 @@ pub struct ImageReport {
     pub unique_stored_bytes: Option<u64>,
     /// What the pages of its recipe take in the store.
     pub recipe_bytes: Option<u64>,
+    /// What its blocks and pages take in the store that no image before it in this list has: they sum up to what all take.
+    pub added_bytes: Option<u64>,
     /// Blocks that are in no pack of the store.
     pub missing_blocks: Option<u64>,
     /// Bytes of the disk whose recipe cannot be read; they are counted nowhere else.

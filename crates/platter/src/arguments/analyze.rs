@@ -20,7 +20,7 @@ pub(crate) struct Analyze {
     /// Also compare files by their contents, whatever filesystem has them; reads all files. Sizes are without holes and zeros
     #[arg(long)]
     pub(crate) files: bool,
-    /// Also draw the matrices as heat maps in this new file
+    /// Also draw the matrices as heat maps, and how the store grows with each image, in this new file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
     /// Also predict what the images would take with other sizes of blocks: powers of two from 512 to 1MiB, such as 4KiB; several with commas

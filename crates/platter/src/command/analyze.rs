@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use platter_analyze::{
-    AnalyzeReport, AnalyzeRequest, HeatMap, ImageChoice, MATRIX_IMAGES_MAX, Prediction, Progress, analyze,
-    draw_heat_maps,
+    AnalyzeReport, AnalyzeRequest, Drawing, Growth, GrowthLine, HeatMap, ImageChoice, MATRIX_IMAGES_MAX,
+    Prediction, Progress, analyze, draw_svg,
 };
 use platter_jobs::{Error, Progress as _, Result, StoreLocation};
 
@@ -74,7 +74,7 @@ fn text(report: &AnalyzeReport) -> String {
 }
 
 fn image_rows(report: &AnalyzeReport) -> Vec<Vec<String>> {
-    let head = ["#", "IMAGE", "DISK", "IN USE", "DISTINCT", "SHARED", "STORED", "UNIQUE"];
+    let head = ["#", "IMAGE", "DISK", "IN USE", "DISTINCT", "SHARED", "STORED", "UNIQUE", "ADDED"];
     let mut rows = vec![head.map(String::from).to_vec()];
     let stored = |stored: Option<u64>| stored.map_or("-".into(), bytes);
     for (number, image) in (1..).zip(&report.images) {
@@ -87,10 +87,12 @@ fn image_rows(report: &AnalyzeReport) -> Vec<Vec<String>> {
             bytes(image.shared_bytes),
             stored(image.stored_bytes),
             stored(image.unique_stored_bytes),
+            stored(image.added_bytes),
         ]);
     }
     let total = &report.total;
     let unique = report.images.iter().map(|image| image.unique_stored_bytes).sum();
+    let added = report.images.iter().map(|image| image.added_bytes).sum();
     rows.push(vec![
         String::new(),
         "all".into(),
@@ -100,6 +102,7 @@ fn image_rows(report: &AnalyzeReport) -> Vec<Vec<String>> {
         bytes(total.shared_bytes),
         stored(total.stored_bytes),
         stored(unique),
+        stored(added),
     ]);
     rows
 }
@@ -190,7 +193,26 @@ fn files(report: &AnalyzeReport) -> Vec<String> {
     parts
 }
 
-/// Writes the matrices to a new file.
+/// How the store grows with each image; `None` if that is not known.
+fn growth(report: &AnalyzeReport) -> Option<Growth> {
+    let mut lines = Vec::new();
+    let added: Option<Vec<u64>> = report.images.iter().map(|image| image.added_bytes).collect();
+    lines.extend(added.map(|added_bytes| GrowthLine { name: "as stored".into(), added_bytes }));
+    let alone = report.images.iter().map(|image| Some(image.stored_bytes? + image.recipe_bytes?));
+    let alone: Option<Vec<u64>> = alone.collect();
+    lines.extend(
+        alone.map(|added_bytes| GrowthLine { name: "as stored, each image alone".into(), added_bytes }),
+    );
+    lines.extend(report.what_if.iter().map(|of| GrowthLine {
+        name: format!("{}, blocks of {}, {}", of.cut, block_size(of.block_bytes), of.compressor),
+        added_bytes:
+            of.images.iter().map(|image| image.added_bytes + image.added_recipe_bytes.unwrap_or(0)).collect(),
+    }));
+    let title = "What the images take in a store, as one is added after the other".into();
+    (!lines.is_empty()).then_some(Growth { title, lines })
+}
+
+/// Writes matrices and growth to a new file.
 fn draw(report: &AnalyzeReport, path: &Path) -> Result<()> {
     let names = || report.images.iter().map(|image| image.image.as_str()).collect();
     let map = |what: &str, overlap_bytes| HeatMap {
@@ -204,10 +226,12 @@ fn draw(report: &AnalyzeReport, path: &Path) -> Result<()> {
         let what = format!("blocks ({}, {})", of.cut, block_size(of.block_bytes));
         map(&what, &of.overlap_bytes[..])
     }));
+    let mut drawings: Vec<Drawing<'_>> = maps.into_iter().map(Drawing::HeatMap).collect();
+    drawings.extend(growth(report).map(Drawing::Growth));
     let file = File::create_new(path)
         .map_err(|error| Error::io(format!("creating {}, which must not exist", path.display()), error))?;
     let mut out = BufWriter::new(file);
-    draw_heat_maps(&mut out, &maps)
+    draw_svg(&mut out, &drawings)
         .and_then(|()| out.flush())
         .map_err(|error| Error::io(format!("writing {}", path.display()), error))
 }
