@@ -276,7 +276,7 @@ impl Store {
     }
 }
 
-fn is_missing_file(error: &Error) -> bool {
+pub(crate) fn is_missing_file(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound)
 }
@@ -641,9 +641,11 @@ impl Check<'_> {
             }
             let what = match row.map(|row| row.state) {
                 None => {
-                    "not in the catalog: it is being written now, or was left by an interrupted session; a capture that needs its blocks uses them, `platter discard-interrupted` removes it"
+                    "not in the catalog: it is being written now, was left by an interrupted session, or was away during a rebuild; `platter rebuild` takes it over if something lacks its blocks, otherwise `platter discard-interrupted` removes it"
                 }
-                Some(PackState::Deleted) => "it was deleted, but its file is there again",
+                Some(PackState::Deleted) => {
+                    "it was deleted, but its file is there again; `platter rebuild` copies what something lacks, otherwise `platter discard-interrupted` removes it"
+                }
                 // Dead packs are kept for a while.
                 Some(_) => continue,
             };

@@ -7,7 +7,8 @@ use crate::catalog::{Catalog, PackRow};
 use crate::lack::first_lack;
 use crate::place::{Format, StorePlace};
 use crate::salvage::{
-    AssignedNames, UnlistedPack, examine, may_be_finished, missing_pack, refuse_if_older, unlisted,
+    AssignedNames, UnlistedPack, deleted_and_listed, examine, may_be_finished, missing_pack, refuse_if_older,
+    unlisted,
 };
 use crate::session::{discard_parked, list_parked};
 use crate::store::Store;
@@ -47,7 +48,7 @@ impl Store {
         let edit_locks = catalog.edit_locks()?;
         let rows = catalog.packs()?;
         refuse_if_missing(place, &rows)?;
-        let listed = rows.into_iter().map(|row| row.id).collect();
+        let (_, listed) = deleted_and_listed(rows);
         let mut found = Vec::new();
         for pack in unlisted(place, id, &listed)? {
             found.push(examine(place, id, pack, OpenMode::Write)?);

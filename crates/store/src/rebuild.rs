@@ -30,6 +30,7 @@ use crate::catalog::{
 };
 use crate::clock::now_unix_ms;
 use crate::health::{Condition, Health, Observation};
+use crate::lack::lacks;
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
 use crate::salvage::{
@@ -65,6 +66,8 @@ pub struct RebuildReport {
     pub edit_locks_lost: Option<Vec<EditLock>>,
     /// Number of versions with a boot set.
     pub boot_sets: usize,
+    /// What is incomplete, in sentences: versions, boot sets, disks in use, and packs whose records may be lost.
+    pub damaged: Vec<String>,
     /// Further messages for the user.
     pub notes: Vec<String>,
 }
@@ -466,6 +469,13 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         (Some(_), false) => Some(Vec::new()),
         (None, false) => None,
     };
+    let mut damaged = lacks(opened, usize::MAX)?;
+    let broken = opened.salvaged().map_or(&[][..], |salvaged| &salvaged.copied);
+    if sources.proven.is_none() {
+        damaged.extend(broken.iter().map(|pack| {
+            format!("pack {pack}: parts of it are damaged, and versions of which only these had the record are lost")
+        }));
+    }
     Ok(RebuildReport {
         packs: found.sealed.len(),
         packs_taken_over: opened.salvaged().map_or(0, |salvaged| salvaged.packs),
@@ -474,6 +484,7 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         versions,
         edit_locks_lost,
         boot_sets: opened.catalog()?.hoard_members()?.len(),
+        damaged,
         notes: found.notes,
     })
 }

@@ -133,13 +133,22 @@ impl Completeness<'_> {
 
 /// Takes over all packs that the catalog does not list. The store was just opened for writing and has no sessions yet.
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
+    let completeness = Completeness { store, found: OnceCell::new() };
+    let adopt = &adopt.for_store(&completeness)?;
     let mut found = Vec::new();
-    let listed = store.catalog()?.packs()?.into_iter().map(|row| row.id).collect();
+    let (deleted, listed): (BTreeSet<PackId>, BTreeSet<PackId>) =
+        deleted_and_listed(store.catalog()?.packs()?);
     for pack in unlisted(store.place(), store.id(), &listed)? {
+        let is_deleted = deleted.contains(&pack);
+        if is_deleted && (*adopt == Adopt::Interrupted || completeness.is_whole()?) {
+            continue;
+        }
         let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
-        found.push(
-            examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?,
-        );
+        let mut examined =
+            examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
+        // Its name is never used again, so its frames are copied.
+        examined.is_broken |= is_deleted;
+        found.push(examined);
     }
     if found.is_empty() {
         return Ok(Salvaged::default());
@@ -148,8 +157,6 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         refuse_if_older(store.catalog()?.head()?.number(), &found)?;
     }
     let packs = found.len();
-    let completeness = Completeness { store, found: OnceCell::new() };
-    let adopt = &adopt.for_store(&completeness)?;
     // A follower gets names only from its origin.
     let takes_names = store.standing()?.refusal().is_none() || *adopt != Adopt::Interrupted;
     let adopted = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
@@ -184,6 +191,14 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     }
     let versions = enter(store, adopt, &adopted, &boot_sets, &broken)?;
     Ok(Salvaged { packs, versions, copied: broken.iter().map(|found| found.pack).collect() })
+}
+
+/// Divides packs into those that were deleted, whose files may have returned from a backup, and the others.
+pub(crate) fn deleted_and_listed(rows: Vec<PackRow>) -> (BTreeSet<PackId>, BTreeSet<PackId>) {
+    let (deleted, listed): (Vec<PackRow>, Vec<PackRow>) =
+        rows.into_iter().partition(|row| row.state == PackState::Deleted);
+    let ids = |rows: Vec<PackRow>| rows.into_iter().map(|row| row.id).collect();
+    (ids(deleted), ids(listed))
 }
 
 /// Returns the packs of this store that the catalog does not list. Ignores packs of another store or a newer Platter.

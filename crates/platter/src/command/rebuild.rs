@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::arguments::{Rebuild, Resurrected};
-use crate::output::Output;
+use crate::output::{EXIT_CORRUPT, Output};
 use crate::sizes::count;
 
 pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> Outcome {
@@ -24,10 +24,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> 
         "lost": names(&report.lost),
         "edit_locks_lost": report.edit_locks_lost,
         "boot_sets": report.boot_sets,
+        "damaged": report.damaged,
         "notes": report.notes,
     });
     output.fact(&facts, || text(&report, *output));
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CORRUPT) })
 }
 
 /// Lists forgotten versions, or brings them back.
@@ -69,6 +70,12 @@ fn text(report: &RebuildReport, output: Output) -> String {
     }
     for version in &report.lost {
         text += &format!("\nLOST: {version}");
+    }
+    for damaged in &report.damaged {
+        text += &format!("\ndamaged: {damaged}");
+    }
+    if !report.damaged.is_empty() {
+        text += "\n`platter heal` tells from where the missing blocks can come";
     }
     for edit_lock in report.edit_locks_lost.iter().flatten() {
         text += &format!("\nlost: the edit lock of {} ({edit_lock})", edit_lock.image);

@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use platter_image::{BlockId, Error, FrameAddress, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 use platter_index::{FrameList, directory_of};
 
 use crate::block_index::{BlockIndex, IndexError};
+use crate::check::is_missing_file;
 use crate::quarantine::condition_of;
 use crate::store::Shared;
 use platter_pack::{read_directory, read_listed, read_rows};
@@ -172,7 +173,7 @@ impl Shared {
             let id = self.packs.get(ordinal)?.id;
             match self.packs.file(ordinal).and_then(|file| read_directory(&*file, id, self.id)) {
                 Ok(directory) => directories.push((ordinal, directory)),
-                Err(error) if !error.is_of_process() => {
+                Err(error) if error.kind() == ErrorKind::Corrupt || is_missing_file(&error) => {
                     let file = self.packs.file(ordinal);
                     directories.push((ordinal, self.directory_or_frames(id, file)?));
                 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use platter_image::{BlockId, ErrorKind, Kind};
 use platter_records::VersionName;
 use platter_store::{CheckOptions, CollectRequest, Store, rebuild};
-use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
+use platter_vfs::{OpenMode, Vfs};
 
 use super::collect::{AT_ONCE, collect};
 use super::work::{Machine, Model, add_disk, block, draft, publish, verify};
@@ -382,4 +382,39 @@ fn the_only_sound_copy_is_not_discarded() {
         rebuild(&machine.place).unwrap();
         assert_eq!(readable(&machine).len(), 30);
     }
+}
+
+/// A collection deleted a pack after it had copied what was needed. The copy is lost, and the old pack comes back from a backup: a rebuild
+/// copies from it again.
+#[test]
+fn a_deleted_pack_that_comes_back_is_used() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let numbers: Vec<u64> = (5..30).collect();
+    let store = Store::open_writer(&machine.place).unwrap();
+    publish(&store, "a", &(0..14).collect::<Vec<_>>()).unwrap();
+    let kept = publish(&store, "b", &numbers).unwrap();
+    let model = Model { published: vec![(kept, numbers)], ..Model::default() };
+    let backup: Vec<_> = packs(&machine)
+        .into_iter()
+        .map(|pack| (pack.clone(), machine.disk().contents(&pack).unwrap()))
+        .collect();
+    store.forget(&"a".parse().unwrap(), None).unwrap();
+    assert!(collect(&store, AT_ONCE).unwrap().copied_bytes > 0);
+    drop(store);
+    let copies: Vec<_> =
+        packs(&machine).into_iter().filter(|pack| backup.iter().all(|(old, _)| old != pack)).collect();
+    assert!(!copies.is_empty());
+    copies.iter().for_each(|pack| machine.disk().remove(pack).unwrap());
+    assert!(!rebuild(&machine.place).unwrap().damaged.is_empty(), "b is incomplete");
+    for (pack, contents) in &backup {
+        if machine.disk().contents(pack).is_none() {
+            let file = machine.disk().open(pack, OpenMode::CreateNew).unwrap();
+            file.write_all_at(contents, 0).unwrap();
+        }
+    }
+    Store::discard_interrupted(&machine.place).unwrap_err();
+    assert_eq!(rebuild(&machine.place).unwrap().damaged, [] as [String; 0]);
+    verify(&machine, &model, "it came back");
 }
