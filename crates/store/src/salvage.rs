@@ -538,10 +538,13 @@ fn copy(frame: &Scanned<'_>) -> EncodedFrame {
     }
 }
 
+/// A pack that no session needs yet: its ordinal number and its blocks.
+pub(crate) type Waiting = (u32, SealedPack, Index);
+
 /// Packs of interrupted sessions: those that no session needs yet, and those that the next commit lists.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupted {
-    waiting: Vec<(u32, SealedPack, Index)>,
+    waiting: Vec<Waiting>,
     /// Packs that the next commit lists.
     referred: Vec<(u32, SealedPack)>,
 }
@@ -601,14 +604,14 @@ impl Interrupted {
         self.referred.clone()
     }
 
-    /// Removes and returns the waiting packs that have no block of their own: `is_elsewhere` tells whether another pack has it.
-    pub(crate) fn take_copies(&mut self, is_elsewhere: impl Fn(&BlockId) -> bool) -> Vec<SealedPack> {
-        let is_copy = |index: &Index| index.frames().all(|(_, ids)| ids.iter().all(&is_elsewhere));
-        let (copies, others) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(_, _, index)| is_copy(index));
-        self.waiting = others;
-        let copies: Vec<(u32, SealedPack, Index)> = copies;
-        copies.into_iter().map(|(_, sealed, _)| sealed).collect()
+    /// Removes and returns the packs that no session needs yet.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Returns packs that [`Interrupted::take_waiting`] removed.
+    pub(crate) fn put_back(&mut self, packs: Vec<Waiting>) {
+        self.waiting.extend(packs);
     }
 
     /// Adds a sealed pack that the next commit lists; its blocks are in the store's index.

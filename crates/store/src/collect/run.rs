@@ -1,11 +1,11 @@
 //! One collection, step by step. Before it gives up packs or deletes files, the set sums of all packs must be right
 //! (`catalog/audit`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use platter_collection::{Candidate, CollectRequest, choose, may_condemn, may_delete, may_die, what_fits};
 use platter_image::frame::packed_length;
-use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameAddress, FrameStore, IoContext, Result};
 
 use super::copying::{BATCH, Copying};
 use super::inspect::Inspection;
@@ -15,6 +15,7 @@ use super::survey::{Survey, SurveyedPack};
 use crate::catalog::{PackRow, PackState};
 use crate::readers::MoreRoots;
 use crate::reserve;
+use crate::salvage::Waiting;
 use crate::store::{Store, Writer};
 use platter_pack::FrameRow;
 use platter_records::{CollectReport, PackChange, PackCount, PackId};
@@ -422,13 +423,21 @@ impl<'a> Run<'a> {
     /// Deletes packs that an interrupted compaction left: no version refers to them, and other packs have all of their blocks.
     fn delete_copies(&mut self) -> Result<()> {
         let (store, place) = (self.store, self.store.place());
-        let is_elsewhere = |id: &BlockId| {
-            let place = store.0.locate_sound(id).ok().flatten();
-            let pack = place.and_then(|place| store.0.packs.get(place.frame.pack).ok());
-            pack.is_some_and(|pack| pack.state() == PackState::Live)
+        // They may be the only ones that are sound: the others are read.
+        let mut proven: HashMap<FrameAddress, bool> = HashMap::new();
+        let mut is_elsewhere = |id: &BlockId| {
+            let Some(place) = store.0.locate_sound(id).ok().flatten() else { return false };
+            let pack = store.0.packs.get(place.frame.pack);
+            pack.is_ok_and(|pack| pack.state() == PackState::Live)
+                && *proven.entry(place.frame).or_insert_with(|| store.0.prove_known(place.frame))
         };
-        let copies = self.writer.interrupted().take_copies(is_elsewhere);
-        for pack in copies {
+        let mut is_copy =
+            |(_, _, index): &Waiting| index.frames().all(|(_, ids)| ids.iter().all(&mut is_elsewhere));
+        let waiting = self.writer.interrupted().take_waiting();
+        let (copies, others): (Vec<Waiting>, Vec<Waiting>) =
+            waiting.into_iter().partition(|waiting| is_copy(waiting));
+        self.writer.interrupted().put_back(others);
+        for (_, pack, _) in copies {
             place.remove_if_there(&place.pack(pack.id))?;
             place.sync_dir(&place.pack_dir(pack.id))?;
             self.report.deleted.add(pack.length);

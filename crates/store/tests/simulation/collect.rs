@@ -9,6 +9,7 @@ use platter_store::{CollectRequest, Store, Verdict};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
+use super::rebuild::packs;
 use super::work::{Dice, Machine, Model, add_disk, block, draft, publish, verify, work};
 
 /// A run that deletes at once and compacts whatever is not fully needed.
@@ -617,5 +618,39 @@ fn every_call_of_a_collection_can_fail_twice() {
         interrupted_twice(FaultKind::Io, seed % 2 == 0, CrashProfile::StrictPosix, seed, 1);
         interrupted_twice(FaultKind::NoSpace, true, CrashProfile::Nothing, seed, 1);
         interrupted_twice(FaultKind::Halt, true, CrashProfile::StrictPosix, seed, 1);
+    }
+}
+
+/// A session that crashed has stored blocks again that another pack has, where one is damaged, and nobody has noticed it: a collection keeps
+/// the sound copy.
+#[test]
+fn a_copy_is_kept_if_the_other_one_is_damaged() {
+    let machine = machine();
+    let store = Store::open_writer(&machine.place).unwrap();
+    publish(&store, "a", &range(0, 12)).unwrap();
+    drop(store);
+    let before = packs(&machine);
+    let store = Store::open_writer(&machine.place).unwrap();
+    let session = store.session().unwrap();
+    for number in 0..12 {
+        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
+        frame.push(BlockId::of(Kind::Data, &block(number)), &block(number));
+        session.append(&frame.encode(&mut Compressor::new(1).unwrap()).unwrap()).unwrap();
+    }
+    drop(session);
+    drop(store);
+    let whole = machine.disk().fork();
+    let copies: Vec<_> = packs(&machine).into_iter().filter(|pack| !before.contains(pack)).collect();
+    assert!(!copies.is_empty(), "{before:?}");
+    for is_damaged in [false, true] {
+        machine.insert(&whole.fork());
+        for pack in before.iter().filter(|_| is_damaged) {
+            let mut bytes = machine.disk().contents(pack).unwrap();
+            bytes[100] ^= 1;
+            machine.disk().overwrite(pack, &bytes);
+        }
+        let _ = collect(&Store::open_writer(&machine.place).unwrap(), AT_ONCE);
+        let left = copies.iter().filter(|pack| machine.disk().contents(pack).is_some()).count();
+        assert_eq!(left > 0, is_damaged, "{left} of {} copies are left", copies.len());
     }
 }
