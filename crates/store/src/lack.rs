@@ -1,10 +1,12 @@
 //! Whether a store has all that must stay, asked before something is removed that no version seems to need, and after a rebuild.
+//!
+//! What only leases and stopped overlays keep is not asked for: a lease can be of a disk that is incomplete for good.
 
 use std::collections::{HashMap, HashSet};
 
-use platter_image::page::State;
-use platter_image::recipe::Recipe;
-use platter_image::{BlockId, Extent, Kind, Result, Score};
+use platter_image::page::{Child, Contents, State, decode};
+use platter_image::recipe::{PageSource, Root};
+use platter_image::{BlockId, Error, Kind, Result, Score};
 use platter_records::BootSetHead;
 
 use crate::readers::registered;
@@ -18,9 +20,8 @@ pub(crate) fn first_lack(store: &Store) -> Result<Option<String>> {
     Ok(lacks(store, 1)?.pop())
 }
 
-/// Returns which versions, boot sets, and disks of readers and overlays lack something, at most `count_max` of them, each with the first thing
-/// that is missing, known to be damaged, or only in the trash. Blocks are looked up, not read. Takes time in proportion to all recipes,
-/// and memory for the blocks of one.
+/// Returns which versions, boot sets and disks of readers lack something, at most `count_max` of them, each with the first block or page that
+/// is missing, known to be damaged, or only in the trash. Only pages are read. Takes time in proportion to all pages.
 ///
 /// # Errors
 /// When that cannot be found out, such as for a lack of memory.
@@ -30,6 +31,7 @@ pub(crate) fn lacks(store: &Store, count_max: usize) -> Result<Vec<String>> {
     let named = roots.versions.iter().map(|version| (version.record.score, version.name.to_string()));
     let held =
         registered(store.place())?.into_iter().map(|score| (score, format!("{score}, which is in use")));
+    let mut walk = Walk { store, whole: HashSet::new() };
     let mut walked: HashMap<Score, Option<String>> = HashMap::new();
     for (score, name) in named.chain(held) {
         if found.len() == count_max {
@@ -37,7 +39,7 @@ pub(crate) fn lacks(store: &Store, count_max: usize) -> Result<Vec<String>> {
         }
         let lack = match walked.get(&score) {
             Some(known) => known.clone(),
-            None => lack_of_disk(store, score).or_else(as_lack)?,
+            None => walk.disk(score).or_else(as_lack)?,
         };
         found.extend(lack.as_ref().map(|what| format!("{name}: {what}")));
         walked.insert(score, lack);
@@ -46,35 +48,79 @@ pub(crate) fn lacks(store: &Store, count_max: usize) -> Result<Vec<String>> {
         if found.len() == count_max {
             break;
         }
-        let lack = lack_of_boot_set(store, id).or_else(as_lack)?;
+        let lack = walk.boot_set(id).or_else(as_lack)?;
         found.extend(lack.map(|what| format!("the boot set {id}: {what}")));
     }
     Ok(found)
 }
 
 /// What cannot be read is lacking.
-fn as_lack(error: platter_image::Error) -> Result<Option<String>> {
+fn as_lack(error: Error) -> Result<Option<String>> {
     if error.is_damage() || error.is_data_loss() { Ok(Some(error.with_causes())) } else { Err(error) }
 }
 
-fn lack_of_disk(store: &Store, score: Score) -> Result<Option<String>> {
-    let recipe = Recipe::open(score, store)?;
-    let mut asked = HashSet::new();
-    for entry in recipe.entries(Extent::new(0, recipe.root().disk_length)) {
-        let State::Data { block, .. } = entry?.state else { continue };
-        if asked.insert(block) && store.0.locate_kept(&block)?.is_none() {
-            return Ok(Some(format!("block {block} is missing or damaged")));
-        }
-    }
-    Ok(None)
+/// A walk through everything that disks and boot sets need. Each function returns the first thing that is lacking.
+struct Walk<'a> {
+    store: &'a Store,
+    /// The pages below which nothing is lacking. Versions share most of them.
+    whole: HashSet<BlockId>,
 }
 
-fn lack_of_boot_set(store: &Store, id: &BlockId) -> Result<Option<String>> {
-    let head = BootSetHead::decode(&store.read_block(Kind::BootSet, id)?)?;
-    for part in head.parts {
-        if store.0.locate_kept(&part)?.is_none() {
-            return Ok(Some(format!("block {part} is missing or damaged")));
+impl Walk<'_> {
+    fn disk(&mut self, score: Score) -> Result<Option<String>> {
+        if let lack @ Some(_) = self.block(&score.0)? {
+            return Ok(lack);
         }
+        let root = Root::decode(score, &self.store.page(&score.0)?)?;
+        root.top.map_or(Ok(None), |(_, child)| self.page(&child))
     }
-    Ok(None)
+
+    fn page(&mut self, child: &Child) -> Result<Option<String>> {
+        if self.whole.contains(&child.id) {
+            return Ok(None);
+        }
+        if let lack @ Some(_) = self.block(&child.id)? {
+            return Ok(lack);
+        }
+        match decode(child, &self.store.page(&child.id)?)?.1 {
+            Contents::Branch(children) => {
+                for child in &children {
+                    if let lack @ Some(_) = self.page(child)? {
+                        return Ok(lack);
+                    }
+                }
+            }
+            Contents::Leaf(entries) => {
+                let mut last = None;
+                for entry in entries {
+                    let State::Data { block, .. } = entry.state else { continue };
+                    if last.replace(block) != Some(block)
+                        && let lack @ Some(_) = self.block(&block)?
+                    {
+                        return Ok(lack);
+                    }
+                }
+            }
+        }
+        self.whole.insert(child.id);
+        Ok(None)
+    }
+
+    fn boot_set(&mut self, id: &BlockId) -> Result<Option<String>> {
+        if let lack @ Some(_) = self.block(id)? {
+            return Ok(lack);
+        }
+        let head = BootSetHead::decode(&self.store.read_block(Kind::BootSet, id)?)?;
+        for part in &head.parts {
+            if let lack @ Some(_) = self.block(part)? {
+                return Ok(lack);
+            }
+        }
+        Ok(None)
+    }
+
+    fn block(&self, id: &BlockId) -> Result<Option<String>> {
+        let is_kept = self.store.0.locate_kept(id)?.is_some();
+        Ok((!is_kept).then(|| format!("block {id} is missing or damaged")))
+    }
 }

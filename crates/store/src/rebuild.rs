@@ -404,6 +404,11 @@ fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)], 
         *last = record.number.max(*last);
         record.edit_lock.map_or(Ok(()), |edit_lock| change.raise_last_edit_lock(edit_lock))?;
     }
+    let (assigned, _) = change.state()?.last_numbers();
+    for (image, number) in &assigned {
+        let last = last.entry(image).or_default();
+        *last = (*number).max(*last);
+    }
     for (image, number) in last {
         let number = number.max(change.last_number(image)?).saturating_add(unknown);
         change.raise_last_number(image, number.min(i64::MAX as u64))?;
@@ -469,7 +474,10 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         (Some(_), false) => Some(Vec::new()),
         (None, false) => None,
     };
-    let mut damaged = lacks(opened, usize::MAX)?;
+    let mut damaged = match lacks(opened, usize::MAX) {
+        Ok(damaged) => damaged,
+        Err(error) => vec![format!("it is not known which versions are complete: {}", error.with_causes())],
+    };
     let broken = opened.salvaged().map_or(&[][..], |salvaged| &salvaged.copied);
     if sources.proven.is_none() {
         damaged.extend(broken.iter().map(|pack| {

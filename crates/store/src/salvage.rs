@@ -11,10 +11,10 @@
 //! Why a version record in such a pack is entered in the catalog: a record is written only after everything that it needs
 //! is durable (see `session`), so a record in an unbroken chain belongs to a publication that lacked only its commit. The
 //! commit is made now, if it is still allowed: the edit lock may have been taken over since. A record that is not
-//! entered is cut off together with everything after it; otherwise `rebuild` would find it again.
+//! entered is cut off together with everything after it; otherwise it would come back when the pack is listed.
 //!
 //! A pack that was away during a rebuild is not listed either when it returns, and may have the only copy of what versions need.
-//! So nothing that is sound is cut off while the store lacks something, and a rebuild then takes over whatever is not listed.
+//! So nothing that is sound is cut off while the store lacks something: such packs stay as they are, and a rebuild takes them over.
 //!
 //! Why a frame that is found after a hole never yields a name: what looks like a frame there may be the contents of
 //! somebody's disk. Blocks are named by their contents, so their origin does not matter. Names have no such proof.
@@ -31,17 +31,17 @@ use crate::check::Severity;
 use crate::lack::first_lack;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
-use crate::place::StorePlace;
+use crate::place::{StorePlace, is_full};
 use crate::rebuild::read_changes;
 use crate::session::Session;
 use crate::store::Store;
 use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::PackId;
-use platter_records::VersionRecord;
 use platter_records::{Action, BootSetHead};
 use platter_records::{EditLock, edit_lock_refusal};
 use platter_records::{ImageName, VersionName};
+use platter_records::{Version, VersionRecord};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,9 +157,15 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         refuse_if_older(store.catalog()?.head()?.number(), &found)?;
     }
     let packs = found.len();
+    // What stays as it is, for a rebuild, yields no names either.
+    if found.iter().any(|found| found.is_broken && !adopt.is_needed(found.pack))
+        && !completeness.is_whole()?
+    {
+        found.retain(|found| !found.is_broken || adopt.is_needed(found.pack));
+    }
     // A follower gets names only from its origin.
-    let takes_names = store.standing()?.refusal().is_none() || *adopt != Adopt::Interrupted;
-    let adopted = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
+    let takes_names = store.standing()?.refusal().is_none() || adopt.believes_records();
+    let chosen = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
     let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
     for mut found in found {
         let is_needed = adopt.is_needed(found.pack);
@@ -170,26 +176,27 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
             broken.push(found);
             continue;
         }
-        // It stays as it is, for a rebuild.
-        if found.is_broken && !completeness.is_whole()? {
-            continue;
-        }
         let sealed = if found.is_whole {
             Some(sealed_of(store.place(), &found)?)
         } else {
             let ids = (found.pack, store.id());
-            let may_drop = || Ok(!is_needed && adopted.is_empty() && completeness.is_whole()?);
-            mend(store.place(), ids, &mut found.directory, &may_drop)?
+            let has_names = !chosen.records.is_empty();
+            let may_drop = || Ok(!is_needed && !has_names && completeness.is_whole()?);
+            match mend(store.place(), ids, &mut found.directory, &may_drop) {
+                // Without space for the footer it stays as it is: a collection must be able to open the store.
+                Err(error) if is_full(&error) && !is_needed && !has_names => None,
+                mended => mended?,
+            }
         };
         if let Some(sealed) = sealed {
             store.0.add_interrupted(sealed, &found.directory)?;
         }
     }
     let is_rebuilt = *adopt != Adopt::Interrupted;
-    if adopted.is_empty() && boot_sets.is_empty() && !is_rebuilt {
+    if chosen.records.is_empty() && boot_sets.is_empty() && !is_rebuilt {
         return Ok(Salvaged { packs, ..Salvaged::default() });
     }
-    let versions = enter(store, adopt, &adopted, &boot_sets, &broken)?;
+    let versions = enter(store, adopt, &chosen, &boot_sets, &broken)?;
     Ok(Salvaged { packs, versions, copied: broken.iter().map(|found| found.pack).collect() })
 }
 
@@ -395,15 +402,24 @@ impl UnlistedPack {
     }
 }
 
-/// Returns the records that count, the oldest of each image first. Truncates packs of interrupted sessions before a record
-/// that does not count.
+/// The records in unlisted packs, the oldest of each image first.
+#[derive(Default)]
+struct Chosen {
+    /// Those that count.
+    records: Records,
+    /// Those in needed packs that do not.
+    refused: Records,
+}
+
+/// Chooses the records that count. Truncates packs of interrupted sessions before one that does not. While the store lacks something, nothing
+/// is truncated, and packs whose names would come back once they are listed are left out.
 fn choose_records(
     store: &Store,
     adopt: &Adopt,
     takes_names: bool,
-    found: &mut [UnlistedPack],
+    found: &mut Vec<UnlistedPack>,
     completeness: &Completeness<'_>,
-) -> Result<Records> {
+) -> Result<Chosen> {
     let (mut assigned, edit_locks, known) = {
         let catalog = store.catalog()?;
         let known: BTreeMap<BlockId, VersionName> =
@@ -419,7 +435,9 @@ fn choose_records(
         let first = found[*pack].records[*record].1.first();
         first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
     });
-    let (mut chosen, mut cuts) = (Records::new(), BTreeMap::<usize, usize>::new());
+    let (mut chosen, mut cuts) = (Chosen::default(), BTreeMap::<usize, usize>::new());
+    // Packs with a record that does not count although its name is free.
+    let mut free = BTreeSet::new();
     for (pack, record) in in_order {
         let (frame, records) = &found[pack].records[record];
         let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains_key(id));
@@ -431,15 +449,23 @@ fn choose_records(
             let is_renamed = |id: &BlockId, record: &VersionRecord| {
                 known.get(id).is_some_and(|name| *name != record.name())
             };
-            chosen.extend(records.iter().filter(|(id, record)| !is_renamed(id, record)).cloned());
-        } else if !is_needed {
+            chosen.records.extend(records.iter().filter(|(id, record)| !is_renamed(id, record)).cloned());
+        } else if is_needed {
+            chosen.refused.extend(records.iter().filter(|_| takes_names).cloned());
+        } else {
+            if records.iter().any(|(_, record)| !assigned.has(&record.name())) {
+                free.insert(pack);
+            }
             let cut = cuts.entry(pack).or_insert(*frame);
             *cut = (*cut).min(*frame);
         }
     }
-    if !cuts.is_empty() && completeness.is_whole()? {
-        cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    if !cuts.is_empty() && !completeness.is_whole()? {
+        let mut number = 0..;
+        found.retain(|_| number.next().is_none_or(|number| !free.contains(&number)));
+        return Ok(chosen);
     }
+    cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
     Ok(chosen)
 }
 
@@ -485,10 +511,11 @@ pub(crate) fn may_be_finished(
 fn enter(
     store: &Store,
     adopt: &Adopt,
-    records: &[(BlockId, VersionRecord)],
+    chosen: &Chosen,
     boot_sets: &[FoundBootSet],
     broken: &[UnlistedPack],
 ) -> Result<Vec<VersionName>> {
+    let Chosen { records, refused } = chosen;
     store
         .0
         .refer_to_interrupted(|pack| adopt.is_needed(pack) || !records.is_empty() || !boot_sets.is_empty())?;
@@ -499,7 +526,7 @@ fn enter(
         let file = file.context(|| format!("opening {}", path.display()))?;
         scan(&*file, &mut |frame| {
             let is_name = matches!(frame.row.kind, Kind::Version | Kind::BootSet | Kind::Change);
-            if frame.after_hole && is_name { Ok(()) } else { keep_frame(&session, &frame) }
+            if frame.after_hole && is_name { Ok(()) } else { keep_frame(store, &session, &frame) }
         })?;
     }
     let epoch = random_epoch(store)?;
@@ -508,6 +535,14 @@ fn enter(
         for (id, record) in records {
             if change.add_version(*id, record)? {
                 adopted.push(record.name());
+            }
+        }
+        // Their packs are listed now, so their names must not come back.
+        for (id, record) in refused {
+            let name = record.name();
+            if !change.has_name(&name)? && !change.is_former(&name)? {
+                change.raise_last_number(&record.image, record.number)?;
+                change.add_forgotten(&Version { name, record_id: *id, record: record.clone() })?;
             }
         }
         add_boot_sets(change, epoch, boot_sets)?;
@@ -519,10 +554,11 @@ fn enter(
     Ok(versions)
 }
 
-/// Copies a frame, unless the store has all of its blocks.
-fn keep_frame(session: &Session, frame: &Scanned<'_>) -> Result<()> {
+/// Copies a frame, unless the store has all of its blocks in sound frames.
+fn keep_frame(store: &Store, session: &Session, frame: &Scanned<'_>) -> Result<()> {
     for block in frame.blocks {
-        if session.lookup_and_pin(&block.id)?.is_none() {
+        let is_sound = store.0.locate_kept(&block.id)?.is_some_and(|place| store.0.prove_known(place.frame));
+        if !is_sound {
             return session.append(&copy(frame)).map(|_| ());
         }
     }

@@ -127,9 +127,11 @@ impl Usage {
         let stored = self.0.stored.load(Ordering::Relaxed);
         let left = stored_max.saturating_sub(stored);
         let needs_collection = || {
+            let unfinished = self.0.unfinished.load(Ordering::Relaxed);
             Error::refused(format!(
-                "this access token has stored {stored} bytes since garbage was collected, and with its quota {stored_max} are \
-                 allowed: have the origin collect garbage (`platter gc`), or have the quota raised"
+                "this access token has stored {stored} bytes since garbage was collected, and its unfinished uploads hold {unfinished}: \
+                 with its quota, {stored_max} are allowed together; have the origin collect garbage (`platter gc`), wait for other \
+                 uploads, or have the quota raised"
             ))
         };
         if bytes > left {

@@ -75,7 +75,7 @@ fn text(report: &RebuildReport, output: Output) -> String {
         text += &format!("\ndamaged: {damaged}");
     }
     if !report.damaged.is_empty() {
-        text += "\n`platter heal` tells from where the missing blocks can come";
+        text += "\n`platter check` tells more, and `platter heal` from where missing blocks can come";
     }
     for edit_lock in report.edit_locks_lost.iter().flatten() {
         text += &format!("\nlost: the edit lock of {} ({edit_lock})", edit_lock.image);

@@ -13,6 +13,7 @@ use super::mark::Marking;
 use super::roots::Roots;
 use super::survey::{Survey, SurveyedPack};
 use crate::catalog::{PackRow, PackState};
+use crate::lack::first_lack;
 use crate::readers::MoreRoots;
 use crate::reserve;
 use crate::salvage::Waiting;
@@ -185,8 +186,9 @@ impl<'a> Run<'a> {
         'a: 'm,
     {
         let snapshot = self.writer.catalog().roots()?;
-        let rows = snapshot.packs.clone();
+        let mut rows = snapshot.packs.clone();
         marking.add(&Roots::of(snapshot, self.store.place(), self.more)?)?;
+        rows.extend(self.writer.interrupted().referred().iter().map(|(_, pack)| PackRow::live(pack)));
         Survey::new(self.store, marking.live(), &rows, &BTreeSet::new())
     }
 
@@ -375,7 +377,11 @@ impl<'a> Run<'a> {
         let packs = self.writer.catalog().packs()?;
         // After a failed sync of its directory and a power failure, a deleted file can be there again.
         let files: BTreeSet<PackId> = place.list_packs()?.into_iter().collect();
-        for row in packs.iter().filter(|row| row.state == PackState::Deleted && files.contains(&row.id)) {
+        let returned: Vec<&PackRow> =
+            packs.iter().filter(|row| row.state == PackState::Deleted && files.contains(&row.id)).collect();
+        // One from a backup may have what the store lacks: a rebuild copies it.
+        let is_kept = !returned.is_empty() && first_lack(store)?.is_some();
+        for row in returned.into_iter().filter(|_| !is_kept) {
             if let Err(error) = place.remove_if_there(&place.pack(row.id)) {
                 self.report.failed.push(error.with_causes());
             }
