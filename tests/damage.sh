@@ -386,6 +386,45 @@ done
 foreign "a catalog of another store, and its log" lab/a catalog.sqlite changes.log
 foreign "a catalog of another store" "lab/a lab/clone" catalog.sqlite
 
+# A pack is away while the catalog is made again, also without catalog and log, and comes back. So does one that a collection deleted.
+for lost in "" "catalog.sqlite changes.log"; do
+	name="a pack was away${lost:+, catalog and log lost}"
+	rm -rf "$STORE"
+	cp -a "$WORK/own" "$STORE"
+	for file in $lost; do rm "$STORE/$file"; done
+	for pack in "$STORE"/packs/*/*.pack; do
+		mv "$pack" "$WORK/away"
+		# Without catalog and log, nothing may tell of the version.
+		if [ -z "$lost" ]; then
+			check_exit "$EXIT_CORRUPT" "$name: a rebuild names what is incomplete" platter rebuild
+			check_said "$name: namely" 'damaged: lab/(a|clone)@'
+		else
+			platter rebuild >/dev/null 2>&1 || true
+		fi
+		mv "$WORK/away" "$pack"
+		platter discard-interrupted >/dev/null 2>&1 || true
+		check "$name: it is not discarded" test -e "$pack"
+		check "$name: a rebuild takes it over" platter rebuild
+		check "$name: everything reads back" platter check --read-data
+		for n in 1 2; do
+			rm -f "$WORK/again"
+			check "$name: lab/a@$n is there" platter export "lab/a@$n" "$WORK/again"
+			check "$name: with its bytes" cmp "$WORK/own-$n" "$WORK/again"
+		done
+	done
+done
+rm -rf "$STORE"
+cp -a "$WORK/own" "$STORE"
+platter forget lab/a@1 >/dev/null
+platter gc --yes --keep-trash 0 >/dev/null
+kept=$(find "$STORE/packs" -name '*.pack')
+mkdir "$WORK/collected"
+for pack in $kept; do mv "$pack" "$WORK/collected/"; done
+cp -an "$WORK/own/packs/." "$STORE/packs/"
+check "a backup of packs from before a collection: a rebuild uses it" platter rebuild
+check "and lab/a@2 is there" platter export lab/a@2 "$WORK/from-backup"
+check "with its bytes" cmp "$WORK/own-2" "$WORK/from-backup"
+
 # An old catalog without its log: packs know what happened since.
 rm -rf "$STORE"
 cp -a "$WORK/own" "$STORE"
