@@ -14,46 +14,32 @@ use platter_records::{PackId, StoreId};
 
 /// Truncates the pack after the last frame of `directory`, and writes a matching footer and header, durably.
 ///
-/// If there is no space for the footer and `may_drop` says so, because nothing needs the pack, frames are dropped from the
-/// end until there is; `directory` is then shorter. Returns `None` if no frame is left and the file was removed.
+/// Returns `None` if the pack has no frame and the file was removed.
 ///
 /// # Errors
-/// `Io`.
+/// `Io`, also without space for the footer: the frames then stay as they are.
 pub(crate) fn mend(
     place: &StorePlace,
     (pack, store): (PackId, StoreId),
     directory: &mut PackDirectory,
-    may_drop: &dyn Fn() -> Result<bool>,
 ) -> Result<Option<SealedPack>> {
     let path = place.pack(pack);
     let context = || format!("writing a new footer for {}", path.display());
     directory.is_proven = true;
     let file = place.vfs().open(&path, OpenMode::Write).context(context)?;
-    let length = loop {
-        if directory.frames.is_empty() {
-            place.remove_if_there(&path)?;
-            place.sync_dir(&place.pack_dir(pack))?;
-            return Ok(None);
-        }
-        let mut length = directory.end();
-        file.set_length(length).context(context)?;
-        let mut is_full = false;
-        let written = file.write_all_at(&encode_header(pack, store), 0).context(context).and_then(|()| {
-            encode_end(pack, directory.end(), directory, |piece| {
-                let at = length;
-                length += piece.len() as u64;
-                let written = file.write_all_at(piece, at);
-                is_full =
-                    written.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::StorageFull);
-                written.context(context)
-            })
-        });
-        match written {
-            Ok(()) => break length,
-            Err(_) if is_full && may_drop()? => directory.truncate(directory.frames.len() - 1),
-            Err(error) => return Err(error),
-        }
-    };
+    if directory.frames.is_empty() {
+        place.remove_if_there(&path)?;
+        place.sync_dir(&place.pack_dir(pack))?;
+        return Ok(None);
+    }
+    let mut length = directory.end();
+    file.set_length(length).context(context)?;
+    file.write_all_at(&encode_header(pack, store), 0).context(context)?;
+    encode_end(pack, directory.end(), directory, |piece| {
+        let at = length;
+        length += piece.len() as u64;
+        file.write_all_at(piece, at).context(context)
+    })?;
     file.sync().context(context)?;
     place.sync_dir(&place.pack_dir(pack))?;
     // A process that crashed may have created the folder without syncing its name.

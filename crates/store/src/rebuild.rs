@@ -417,7 +417,7 @@ fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)], 
 }
 
 /// Records versions as forgotten of which packs have a record but the catalog has none under any name.
-fn add_forgotten(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
+pub(crate) fn add_forgotten(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
     let present = change.versions_by_time()?.into_iter();
     let forgotten = change.forgotten()?.into_iter();
     let mut names: BTreeSet<VersionName> =
@@ -449,7 +449,7 @@ fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<RebuildReport> {
+fn report(opened: &Store, sources: &Sources, mut found: PackContents) -> Result<RebuildReport> {
     let versions: Vec<VersionName> =
         opened.catalog()?.all_versions()?.into_iter().map(|version| version.name).collect();
     let difference = |from: &[VersionName], minus: &[VersionName]| -> Vec<VersionName> {
@@ -478,6 +478,10 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         Ok(damaged) => damaged,
         Err(error) => vec![format!("it is not known which versions are complete: {}", error.with_causes())],
     };
+    let refused = opened.salvaged().map_or(&[][..], |salvaged| &salvaged.refused);
+    found.notes.extend(refused.iter().map(|name| {
+        format!("a pack has {name}, which was not published or is outdated: it counts as forgotten (`platter rebuild --resurrect`)")
+    }));
     let broken = opened.salvaged().map_or(&[][..], |salvaged| &salvaged.copied);
     if sources.proven.is_none() {
         damaged.extend(broken.iter().map(|pack| {

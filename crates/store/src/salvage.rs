@@ -32,16 +32,16 @@ use crate::lack::first_lack;
 use crate::mend::mend;
 use crate::pack_writer::SealedPack;
 use crate::place::{StorePlace, is_full};
-use crate::rebuild::read_changes;
+use crate::rebuild::{add_forgotten, read_changes};
 use crate::session::Session;
 use crate::store::Store;
 use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::PackId;
+use platter_records::VersionRecord;
 use platter_records::{Action, BootSetHead};
 use platter_records::{EditLock, edit_lock_refusal};
 use platter_records::{ImageName, VersionName};
-use platter_records::{Version, VersionRecord};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,8 @@ pub struct Salvaged {
     pub packs: usize,
     /// Versions whose publication lacked only its commit, which was made now.
     pub versions: Vec<VersionName>,
+    /// Versions whose publication was refused or is outdated. They count as forgotten, unless a version has their name.
+    pub refused: Vec<VersionName>,
     /// Packs whose chain of frames is broken. Their sound frames were copied, and they are removed once the new catalog is in
     /// use.
     pub(crate) copied: Vec<PackId>,
@@ -157,15 +159,17 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         refuse_if_older(store.catalog()?.head()?.number(), &found)?;
     }
     let packs = found.len();
-    // What stays as it is, for a rebuild, yields no names either.
+    let before = found.len();
     if found.iter().any(|found| found.is_broken && !adopt.is_needed(found.pack))
         && !completeness.is_whole()?
     {
         found.retain(|found| !found.is_broken || adopt.is_needed(found.pack));
     }
-    // A follower gets names only from its origin.
-    let takes_names = store.standing()?.refusal().is_none() || adopt.believes_records();
-    let chosen = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
+    // Without the packs that stay as they are, for a rebuild, new versions could be incomplete. A follower gets names only from its
+    // origin.
+    let is_complete = found.len() == before;
+    let takes_names = is_complete && store.standing()?.refusal().is_none() || adopt.believes_records();
+    let mut chosen = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
     let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
     for mut found in found {
         let is_needed = adopt.is_needed(found.pack);
@@ -179,12 +183,13 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         let sealed = if found.is_whole {
             Some(sealed_of(store.place(), &found)?)
         } else {
-            let ids = (found.pack, store.id());
-            let has_names = !chosen.records.is_empty();
-            let may_drop = || Ok(!is_needed && !has_names && completeness.is_whole()?);
-            match mend(store.place(), ids, &mut found.directory, &may_drop) {
+            match mend(store.place(), (found.pack, store.id()), &mut found.directory) {
                 // Without space for the footer it stays as it is: a collection must be able to open the store.
-                Err(error) if is_full(&error) && !is_needed && !has_names => None,
+                Err(error) if is_full(&error) && !is_needed => {
+                    chosen = Chosen::default();
+                    boot_sets.clear();
+                    break;
+                }
                 mended => mended?,
             }
         };
@@ -197,7 +202,9 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         return Ok(Salvaged { packs, ..Salvaged::default() });
     }
     let versions = enter(store, adopt, &chosen, &boot_sets, &broken)?;
-    Ok(Salvaged { packs, versions, copied: broken.iter().map(|found| found.pack).collect() })
+    let copied = broken.iter().map(|found| found.pack).collect();
+    let refused = chosen.refused.iter().map(|(_, record)| record.name()).collect();
+    Ok(Salvaged { packs, versions, refused, copied })
 }
 
 /// Divides packs into those that were deleted, whose files may have returned from a backup, and the others.
@@ -405,14 +412,15 @@ impl UnlistedPack {
 /// The records in unlisted packs, the oldest of each image first.
 #[derive(Default)]
 struct Chosen {
-    /// Those that count.
+    /// New versions.
     records: Records,
-    /// Those in needed packs that do not.
+    /// Those that do not count although their packs will be listed.
     refused: Records,
 }
 
-/// Chooses the records that count. Truncates packs of interrupted sessions before one that does not. While the store lacks something, nothing
-/// is truncated, and packs whose names would come back once they are listed are left out.
+/// Chooses the records of new versions. If there is none, truncates packs of interrupted sessions before a record that does not count, or,
+/// while the store lacks something, leaves out packs whose names would come back once they are listed. With new versions, which may
+/// need any block, nothing is truncated.
 fn choose_records(
     store: &Store,
     adopt: &Adopt,
@@ -435,37 +443,50 @@ fn choose_records(
         let first = found[*pack].records[*record].1.first();
         first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
     });
-    let (mut chosen, mut cuts) = (Chosen::default(), BTreeMap::<usize, usize>::new());
-    // Packs with a record that does not count although its name is free.
-    let mut free = BTreeSet::new();
+    let (mut chosen, mut entered, mut others) = (Chosen::default(), BTreeSet::new(), Vec::new());
     for (pack, record) in in_order {
         let (frame, records) = &found[pack].records[record];
-        let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains_key(id));
-        let is_needed = adopt.is_needed(found[pack].pack);
-        let is_believed = is_needed && adopt.believes_records();
-        if is_known || is_believed || takes_names && may_be_finished(records, &assigned, &edit_locks) {
+        let is_there = |id: &BlockId| known.contains_key(id) || entered.contains(id);
+        if !records.is_empty() && records.iter().all(|(id, _)| is_there(id)) {
+            continue;
+        }
+        let is_believed = adopt.is_needed(found[pack].pack) && adopt.believes_records();
+        if is_believed || takes_names && may_be_finished(records, &assigned, &edit_locks) {
             assigned.known.extend(records.iter().map(|(_, record)| record.name()));
+            entered.extend(records.iter().map(|(id, _)| *id));
             // A renamed version does not come back under its first name.
             let is_renamed = |id: &BlockId, record: &VersionRecord| {
                 known.get(id).is_some_and(|name| *name != record.name())
             };
             chosen.records.extend(records.iter().filter(|(id, record)| !is_renamed(id, record)).cloned());
-        } else if is_needed {
-            chosen.refused.extend(records.iter().filter(|_| takes_names).cloned());
         } else {
-            if records.iter().any(|(_, record)| !assigned.has(&record.name())) {
-                free.insert(pack);
-            }
-            let cut = cuts.entry(pack).or_insert(*frame);
-            *cut = (*cut).min(*frame);
+            others.push((pack, *frame, records.clone()));
         }
     }
-    if !cuts.is_empty() && !completeness.is_whole()? {
-        let mut number = 0..;
-        found.retain(|_| number.next().is_none_or(|number| !free.contains(&number)));
+    let is_listed =
+        |pack: usize, chosen: &Chosen| !chosen.records.is_empty() || adopt.is_needed(found[pack].pack);
+    let (listed, others): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|(pack, ..)| is_listed(*pack, &chosen));
+    if takes_names {
+        chosen.refused = listed.into_iter().flat_map(|(_, _, records)| records).collect();
+    }
+    if others.is_empty() {
         return Ok(chosen);
     }
-    cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    if completeness.is_whole()? {
+        let mut cuts = BTreeMap::<usize, usize>::new();
+        for (pack, frame, _) in others {
+            let cut = cuts.entry(pack).or_insert(frame);
+            *cut = frame.min(*cut);
+        }
+        cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    } else {
+        let is_free = |records: &Records| records.iter().any(|(_, record)| !assigned.has(&record.name()));
+        let left: BTreeSet<usize> =
+            others.iter().filter(|(_, _, records)| is_free(records)).map(|(pack, ..)| *pack).collect();
+        let mut number = 0..;
+        found.retain(|_| number.next().is_none_or(|number| !left.contains(&number)));
+    }
     Ok(chosen)
 }
 
@@ -475,14 +496,17 @@ pub(crate) struct AssignedNames {
     known: BTreeSet<VersionName>,
     /// The highest number of each image; empty if catalog and log were once lost, so that versions with lower numbers may be unknown.
     last: BTreeMap<ImageName, u64>,
+    /// Whether catalog and log were once lost, and with them edit locks.
+    was_lost: bool,
 }
 
 impl AssignedNames {
     pub(crate) fn read(catalog: &Catalog) -> Result<Self> {
         let present = catalog.all_versions()?.into_iter();
         let known = present.chain(catalog.former()?).map(|version| version.name).collect();
-        let last = if catalog.was_lost()? { Vec::new() } else { catalog.last_numbers()? };
-        Ok(Self { known, last: last.into_iter().collect() })
+        let was_lost = catalog.was_lost()?;
+        let last = if was_lost { Vec::new() } else { catalog.last_numbers()? };
+        Ok(Self { known, last: last.into_iter().collect(), was_lost })
     }
 
     fn has(&self, name: &VersionName) -> bool {
@@ -503,7 +527,8 @@ pub(crate) fn may_be_finished(
             // assigned belongs to a version that was renamed or forgotten.
             record.renamed_from.is_none()
                 && !assigned.has(&record.name())
-                && edit_lock_refusal(&record.image, record.edit_lock, held).is_none()
+                && (edit_lock_refusal(&record.image, record.edit_lock, held).is_none()
+                    || assigned.was_lost && held.is_none())
         })
 }
 
@@ -538,13 +563,10 @@ fn enter(
             }
         }
         // Their packs are listed now, so their names must not come back.
-        for (id, record) in refused {
-            let name = record.name();
-            if !change.has_name(&name)? && !change.is_former(&name)? {
-                change.raise_last_number(&record.image, record.number)?;
-                change.add_forgotten(&Version { name, record_id: *id, record: record.clone() })?;
-            }
+        for (_, record) in refused {
+            change.raise_last_number(&record.image, record.number)?;
         }
+        add_forgotten(change, refused)?;
         add_boot_sets(change, epoch, boot_sets)?;
         if !adopted.is_empty() {
             change.does(Action::Salvage { versions: adopted.clone() });
@@ -558,7 +580,7 @@ fn enter(
 fn keep_frame(store: &Store, session: &Session, frame: &Scanned<'_>) -> Result<()> {
     for block in frame.blocks {
         let is_sound = store.0.locate_kept(&block.id)?.is_some_and(|place| store.0.prove_known(place.frame));
-        if !is_sound {
+        if !is_sound && !session.has_stored(&block.id) {
             return session.append(&copy(frame)).map(|_| ());
         }
     }

@@ -132,6 +132,11 @@ impl Session {
         self
     }
 
+    /// Returns whether this session has stored that block itself.
+    pub(crate) fn has_stored(&self, id: &BlockId) -> bool {
+        self.state().index.locate(id).is_some()
+    }
+
     /// Publishes a version: on return it is durable and visible to everybody. It gets the next number of its image, and the
     /// image's newest version as its parent. It is published under the edit lock that `draft.edit_lock` names: at the commit, the
     /// image's current edit lock must have that number. If none is named, nobody may hold an edit lock.
