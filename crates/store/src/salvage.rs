@@ -137,21 +137,7 @@ impl Completeness<'_> {
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let completeness = Completeness { store, found: OnceCell::new() };
     let adopt = &adopt.for_store(&completeness)?;
-    let mut found = Vec::new();
-    let (deleted, listed): (BTreeSet<PackId>, BTreeSet<PackId>) =
-        deleted_and_listed(store.catalog()?.packs()?);
-    for pack in unlisted(store.place(), store.id(), &listed)? {
-        let is_deleted = deleted.contains(&pack);
-        if is_deleted && (*adopt == Adopt::Interrupted || completeness.is_whole()?) {
-            continue;
-        }
-        let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
-        let mut examined =
-            examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
-        // Its name is never used again, so its frames are copied.
-        examined.is_broken |= is_deleted;
-        found.push(examined);
-    }
+    let mut found = find_unlisted(store, adopt, &completeness)?;
     if found.is_empty() {
         return Ok(Salvaged::default());
     }
@@ -205,6 +191,27 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let copied = broken.iter().map(|found| found.pack).collect();
     let refused = chosen.refused.iter().map(|(_, record)| record.name()).collect();
     Ok(Salvaged { packs, versions, refused, copied })
+}
+
+/// Reads the packs that the catalog does not list, and for a rebuild of a store that lacks something also deleted ones whose files are there
+/// again.
+fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) -> Result<Vec<UnlistedPack>> {
+    let mut found = Vec::new();
+    let (deleted, listed): (BTreeSet<PackId>, BTreeSet<PackId>) =
+        deleted_and_listed(store.catalog()?.packs()?);
+    for pack in unlisted(store.place(), store.id(), &listed)? {
+        let is_deleted = deleted.contains(&pack);
+        if is_deleted && (*adopt == Adopt::Interrupted || completeness.is_whole()?) {
+            continue;
+        }
+        let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
+        let mut examined =
+            examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
+        // Its name is never used again, so its frames are copied.
+        examined.is_broken |= is_deleted;
+        found.push(examined);
+    }
+    Ok(found)
 }
 
 /// Divides packs into those that were deleted, whose files may have returned from a backup, and the others.
