@@ -53,7 +53,8 @@ class Trial:
         self.log.append(f"WRONG: {what}")
 
     def is_undisturbed(self):
-        return not self.away and not self.changed and "kill" not in self.mishaps
+        # What was damaged counts as such until a check reads it again.
+        return not self.away and not self.mishaps & {"kill", "damage", "exchange"}
 
     # ------------------------------------------------------------------ work
 
