@@ -7,8 +7,8 @@ use crate::catalog::{Catalog, PackRow};
 use crate::lack::first_lack;
 use crate::place::{Format, StorePlace};
 use crate::salvage::{
-    AssignedNames, UnlistedPack, deleted_and_listed, examine, may_be_finished, missing_pack, refuse_if_older,
-    unlisted,
+    AssignedNames, Records, UnlistedPack, deleted_and_listed, examine, may_be_finished, missing_pack,
+    refuse_if_older, unlisted,
 };
 use crate::session::{discard_parked, list_parked};
 use crate::store::Store;
@@ -59,7 +59,10 @@ impl Store {
         }
         let mut discarded = Discarded::default();
         for UnlistedPack { pack, records, .. } in found {
-            if records.iter().any(|(_, records)| may_be_finished(records, &assigned, &edit_locks)) {
+            let is_kept = |records: &Records| {
+                may_be_finished(records, &assigned, &edit_locks) || assigned.may_return(records)
+            };
+            if records.iter().any(|(_, records)| is_kept(records)) {
                 discarded.kept += 1;
                 continue;
             }

@@ -25,8 +25,8 @@ use platter_index::IndexFolder;
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{
-    Beginning, Catalog, Change, PackRow, PackState, PackedChanges, Sources, State, create_new_log,
-    first_name, is_replacement, remove_catalog, remove_journals,
+    Beginning, Catalog, Change, LOST_NUMBERS, PackRow, PackState, PackedChanges, Sources, State,
+    create_new_log, first_name, is_replacement, remove_catalog, remove_journals,
 };
 use crate::clock::now_unix_ms;
 use crate::health::{Condition, Health, Observation};
@@ -44,9 +44,7 @@ use platter_records::VersionName;
 use platter_records::VersionRecord;
 use platter_records::{Action, Actor, EditLock, ImageName, PackId, StoreId, edit_lock_refusal};
 
-/// Without catalog and log, as many numbers of each image and of changes are left out: what is lost, or in a pack that is away, may have
-/// them.
-const LOST_NUMBERS: u64 = 1000;
+/// Without catalog and log, as many numbers of changes are left out: what is lost, or in a pack that is away, may have them.
 const LOST_CHANGES: u64 = 1_000_000;
 
 /// The result of a rebuild.

@@ -480,20 +480,18 @@ fn choose_records(
     if others.is_empty() {
         return Ok(chosen);
     }
-    if completeness.is_whole()? {
-        let mut cuts = BTreeMap::<usize, usize>::new();
-        for (pack, frame, _) in others {
-            let cut = cuts.entry(pack).or_insert(frame);
-            *cut = frame.min(*cut);
-        }
-        cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
-    } else {
-        let is_free = |records: &Records| records.iter().any(|(_, record)| !assigned.has(&record.name()));
-        let left: BTreeSet<usize> =
-            others.iter().filter(|(_, _, records)| is_free(records)).map(|(pack, ..)| *pack).collect();
-        let mut number = 0..;
-        found.retain(|_| number.next().is_none_or(|number| !left.contains(&number)));
+    let is_whole = completeness.is_whole()?;
+    let stays = |records: &Records| assigned.may_return(records) || !is_whole && assigned.has_free(records);
+    let left: BTreeSet<usize> =
+        others.iter().filter(|(_, _, records)| stays(records)).map(|(pack, ..)| *pack).collect();
+    let mut cuts = BTreeMap::<usize, usize>::new();
+    for (pack, frame, _) in others.into_iter().filter(|(pack, ..)| is_whole && !left.contains(pack)) {
+        let cut = cuts.entry(pack).or_insert(frame);
+        *cut = frame.min(*cut);
     }
+    cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    let mut number = 0..;
+    found.retain(|_| number.next().is_none_or(|number| !left.contains(&number)));
     Ok(chosen)
 }
 
@@ -514,6 +512,15 @@ impl AssignedNames {
         let was_lost = catalog.was_lost()?;
         let last = if was_lost { Vec::new() } else { catalog.last_numbers()? };
         Ok(Self { known, last: last.into_iter().collect(), was_lost })
+    }
+
+    fn has_free(&self, records: &[(BlockId, VersionRecord)]) -> bool {
+        records.iter().any(|(_, record)| !self.has(&record.name()))
+    }
+
+    /// Whether these records may be those of versions that were lost, but cannot be entered now, because somebody holds an edit lock.
+    pub(crate) fn may_return(&self, records: &[(BlockId, VersionRecord)]) -> bool {
+        self.was_lost && self.has_free(records)
     }
 
     fn has(&self, name: &VersionName) -> bool {

@@ -48,6 +48,7 @@ pub(crate) use log::{
 pub use log::{ChangeLogContents, read_change_log};
 pub(crate) use old::Sources;
 pub(crate) use pack_row::PackRow;
+pub(crate) use query::LOST_NUMBERS;
 pub(crate) use removal::{remove_catalog, remove_journals};
 pub use replica::{ReplicatedChange, RowKey};
 pub use row::RowChange;

@@ -12,6 +12,10 @@ use platter_records::Version;
 use platter_records::VersionRecord;
 use platter_records::{ImageName, NumberChoice};
 
+/// If catalog and log were lost, the next version of each image gets a number that is higher than the last known one by more than this: what is
+/// lost, or in a pack that is away, may have the numbers between.
+pub(crate) const LOST_NUMBERS: u64 = 1000;
+
 /// Maximum number of differences that are reported.
 const DIFFERENCES_MAX: usize = 100;
 /// How often to read the log again after another process has replaced it.
@@ -178,9 +182,14 @@ impl Change<'_> {
         newest_version(self.transaction, image)
     }
 
-    /// Returns the highest number that a version of an image ever had; 0 if there was none.
+    /// Returns the highest number that a version of an image ever had; 0 if there was none, [`LOST_NUMBERS`] if that is not known.
     pub(crate) fn last_number(&self, image: &ImageName) -> Result<u64> {
-        self.row(&IMAGES, &[table::text(image)])?.as_ref().map_or(Ok(0), last_number)
+        match self.row(&IMAGES, &[table::text(image)])? {
+            Some(row) => last_number(&row),
+            // A pack that is away may have versions of it.
+            None if self.was_lost()? => Ok(LOST_NUMBERS),
+            None => Ok(0),
+        }
     }
 }
 

@@ -329,7 +329,7 @@ fn a_pack_that_returns_late_changes_nothing_made_since() {
                 });
             assert!(lost.len() < 2, "{lost:?}");
             model.published = lost;
-            for image in ["a", "d"] {
+            for image in ["a", "c", "d"] {
                 let numbers = vec![40, 41];
                 model.published.push((publish(&store, image, &numbers).unwrap(), numbers));
             }
@@ -417,4 +417,44 @@ fn a_deleted_pack_that_comes_back_is_used() {
     Store::discard_interrupted(&machine.place).unwrap_err();
     assert_eq!(rebuild(&machine.place).unwrap().damaged, [] as [String; 0]);
     verify(&machine, &model, "it came back");
+}
+
+/// Catalog and log were lost while a pack was away, and somebody holds an edit lock of the image when it returns: the pack waits.
+#[test]
+fn a_pack_that_returns_waits_for_an_edit_lock() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    let mut model = Model::default();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for first in [0, 20, 40] {
+            let numbers: Vec<u64> = (first..first + 10).collect();
+            model.published.push((publish(&store, "a", &numbers).unwrap(), numbers));
+        }
+    }
+    let whole = machine.disk().fork();
+    for pack in packs(&machine) {
+        machine.insert(&whole.fork());
+        for name in ["catalog.sqlite", "changes.log"] {
+            machine.disk().remove(&machine.place.dir().join(name)).unwrap();
+        }
+        let away = machine.place.dir().join("away");
+        machine.disk().rename(&pack, &away).unwrap();
+        rebuild(&machine.place).unwrap();
+        let image = "a".parse().unwrap();
+        let held = Store::open_writer(&machine.place).unwrap().take_edit_lock(&image, "ada", 7).unwrap();
+        machine.disk().rename(&away, &pack).unwrap();
+        let length = machine.disk().contents(&pack).unwrap().len();
+        publish(&Store::open_writer(&machine.place).unwrap(), "b", &[90]).unwrap();
+        // It may refuse.
+        let _ = Store::discard_interrupted(&machine.place);
+        let left = machine.disk().contents(&pack).map(|contents| contents.len());
+        assert_eq!(left, Some(length), "{}", pack.display());
+        Store::open_writer(&machine.place).unwrap().release_edit_lock(&held).unwrap();
+        let store = Store::open_writer(&machine.place).unwrap();
+        store.forget(&"b".parse().unwrap(), None).unwrap();
+        drop(store);
+        verify(&machine, &model, &format!("{} returned", pack.display()));
+    }
 }
