@@ -53,8 +53,11 @@ through a unprotect lab/disk@1 >/dev/null
 through a protect lab/one@1 >/dev/null
 check "protection arrives" until_true 60 same_state a b
 check "(it is there)" sh -c "'$PLATTER' --store '$WORK/b' --json history lab/one | jq -e .protected"
-at b log >"$WORK/log-of-b"
-says_who() { grep -q 'forget lab/clone@1' "$WORK/log-of-b" || { cat "$WORK/log-of-b"; return 1; }; }
+at b log --json >"$WORK/log-of-b"
+says_who() {
+	jq -se 'any(.. | objects; .action? == "forget" and any(.versions[]?; .image == "lab/clone"))' "$WORK/log-of-b" >/dev/null ||
+		{ cat "$WORK/log-of-b"; return 1; }
+}
 check "the follower's log says who did what at the origin" says_who
 "$PLATTER" --store "$WORK/a" attach lab/disk --nbd "$WORK/nbd.sock" --record "$WORK/trace" >"$WORK/attach.log" 2>&1 &
 PROCESS[attach]=$!
