@@ -182,14 +182,9 @@ impl Change<'_> {
         newest_version(self.transaction, image)
     }
 
-    /// Returns the highest number that a version of an image ever had; 0 if there was none, [`LOST_NUMBERS`] if that is not known.
+    /// Returns the highest number that a version of an image ever had; 0 if there was none.
     pub(crate) fn last_number(&self, image: &ImageName) -> Result<u64> {
-        match self.row(&IMAGES, &[table::text(image)])? {
-            Some(row) => last_number(&row),
-            // A pack that is away may have versions of it.
-            None if self.was_lost()? => Ok(LOST_NUMBERS),
-            None => Ok(0),
-        }
+        self.row(&IMAGES, &[table::text(image)])?.as_ref().map_or(Ok(0), last_number)
     }
 }
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, ToSql, Transaction, TransactionBehavior, params_from_
 
 use super::audit::ChangedSums;
 use super::log::{Beginning, Entry, Head, State, create_new};
-use super::query::meta;
+use super::query::{LOST_NUMBERS, meta};
 use super::row::{Cell, RowChange};
 use super::table::{
     IMAGES, LOG, META, PACKED, PACKS, Row, SEALED, SEALS, Seal, Seals, Table, VERSIONS, digest, number, read,
@@ -224,7 +224,9 @@ impl<'a> Change<'a> {
             )));
         }
         let parent = newest.map(|newest| Parent { number: newest.name.number, score: newest.record.score });
-        Ok((last + 1, parent))
+        // A pack that is away may have versions of an image of which none is known.
+        let used = if self.was_lost()? { last.max(LOST_NUMBERS) } else { last };
+        Ok((used + 1, parent))
     }
 
     /// Lists a sealed pack as live.
