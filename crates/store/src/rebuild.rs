@@ -7,7 +7,8 @@
 //!    changes since the last entry in a pack may be lost, and versions that were forgotten or renamed since may reappear. Edit locks are dropped, because somebody may have taken one over since. The numbers of new edit locks continue
 //!    after a random step of up to 2^32, so that no earlier holder finds its number assigned to somebody else.
 //!
-//! In the first two cases a rebuild changes no name, whatever is damaged in packs. Damaged records are written again.
+//! In the first two cases a rebuild changes no name, whatever is damaged in packs. But if an earlier one had to use the third, versions that it
+//! missed are entered when the pack with their record is there again. Damaged records are written again.
 //!
 //! Why a crash cannot hurt it: the new catalog and log are made beside the old ones, under names that nobody else reads. All
 //! work happens there, including new footers for damaged packs and records that are written again. When the new catalog is

@@ -1,6 +1,6 @@
 //! Takes over packs that the catalog does not list: packs of sessions that a crash or an error interrupted.
 //!
-//! Nothing is copied. Such a pack may lack its footer, or have holes where writes did not reach the disk. After a failed
+//! Nothing is copied, except by a rebuild from broken packs. Such a pack may lack its footer, or have holes where writes did not reach the disk. After a failed
 //! sync it may even be readable from memory although it is not on the disk. So it is synced, dropped from the cache and read
 //! back. The unbroken chain of frames from its start counts. The pack is truncated after the last of them and gets a footer in
 //! place. A crash during these steps leaves a pack in which the same frames are found again.
@@ -145,7 +145,6 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         refuse_if_older(store.catalog()?.head()?.number(), &found)?;
     }
     let packs = found.len();
-    let before = found.len();
     if found.iter().any(|found| found.is_broken && !adopt.is_needed(found.pack))
         && !completeness.is_whole()?
     {
@@ -153,10 +152,10 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     }
     // Without the packs that stay as they are, for a rebuild, new versions could be incomplete. A follower gets names only from its
     // origin.
-    let is_complete = found.len() == before;
+    let is_complete = found.len() == packs;
     let takes_names = is_complete && store.standing()?.refusal().is_none() || adopt.believes_records();
     let mut chosen = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
-    let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
+    let (mut broken, mut boot_sets, mut is_left) = (Vec::new(), Vec::new(), false);
     for mut found in found {
         let is_needed = adopt.is_needed(found.pack);
         if takes_names && (!is_needed || adopt.believes_records()) {
@@ -172,9 +171,8 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
             match mend(store.place(), (found.pack, store.id()), &mut found.directory) {
                 // Without space for the footer it stays as it is: a collection must be able to open the store.
                 Err(error) if is_full(&error) && !is_needed => {
-                    chosen = Chosen::default();
-                    boot_sets.clear();
-                    break;
+                    is_left = true;
+                    continue;
                 }
                 mended => mended?,
             }
@@ -182,6 +180,9 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
         if let Some(sealed) = sealed {
             store.0.add_interrupted(sealed, &found.directory)?;
         }
+    }
+    if is_left && !adopt.believes_records() {
+        (chosen, boot_sets) = (Chosen::default(), Vec::new());
     }
     let is_rebuilt = *adopt != Adopt::Interrupted;
     if chosen.records.is_empty() && boot_sets.is_empty() && !is_rebuilt {

@@ -153,9 +153,7 @@ fn leftovers_of_a_rebuild_are_removed_before_the_next_change() {
 /// A pack is away during a rebuild, and returns: it is not removed as long as a version needs it.
 #[test]
 fn a_pack_that_returns_after_a_rebuild_is_not_discarded() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     {
         let store = Store::open_writer(&machine.place).unwrap();
         publish(&store, "a", &(0..14).collect::<Vec<_>>()).unwrap();
@@ -171,6 +169,21 @@ fn a_pack_that_returns_after_a_rebuild_is_not_discarded() {
     }
 }
 
+/// A machine with an empty store.
+fn new_store() -> Machine {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    machine
+}
+
+/// Removes the catalog and its log.
+fn lose_names(machine: &Machine) {
+    for name in ["catalog.sqlite", "changes.log"] {
+        machine.disk().remove(&machine.place.dir().join(name)).unwrap();
+    }
+}
+
 /// Rebuilds without a pack, which then returns.
 fn rebuild_without(machine: &Machine, pack: &Path) {
     let away = machine.place.dir().join("away");
@@ -183,9 +196,7 @@ fn rebuild_without(machine: &Machine, pack: &Path) {
 /// although later versions of that image are known.
 #[test]
 fn a_pack_that_returns_brings_its_version_back() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let mut model = Model::default();
     {
         let store = Store::open_writer(&machine.place).unwrap();
@@ -198,9 +209,7 @@ fn a_pack_that_returns_brings_its_version_back() {
     for pack in packs(&machine) {
         for again in [false, true] {
             machine.insert(&whole.fork());
-            for name in ["catalog.sqlite", "changes.log"] {
-                machine.disk().remove(&machine.place.dir().join(name)).unwrap();
-            }
+            lose_names(&machine);
             rebuild_without(&machine, &pack);
             if again {
                 rebuild(&machine.place).unwrap();
@@ -214,9 +223,7 @@ fn a_pack_that_returns_brings_its_version_back() {
 /// them off.
 #[test]
 fn a_pack_that_returns_is_not_cut() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let mut model = Model::default();
     {
         let store = Store::open_writer(&machine.place).unwrap();
@@ -247,9 +254,7 @@ fn a_pack_that_returns_is_not_cut() {
 /// what is sound.
 #[test]
 fn a_damaged_pack_that_returns_keeps_its_sound_frames() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     publish(&Store::open_writer(&machine.place).unwrap(), "a", &(0..30).collect::<Vec<_>>()).unwrap();
     let whole = machine.disk().fork();
     for pack in packs(&machine) {
@@ -270,9 +275,7 @@ fn a_damaged_pack_that_returns_keeps_its_sound_frames() {
 /// A pack without a record was away during a rebuild, and returns: a collection lists it.
 #[test]
 fn a_collection_lists_a_pack_that_returned() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let numbers: Vec<u64> = (0..400).collect();
     let published = publish(&Store::open_writer(&machine.place).unwrap(), "a", &numbers).unwrap();
     let model = Model { published: vec![(published, numbers)], ..Model::default() };
@@ -296,9 +299,7 @@ fn a_collection_lists_a_pack_that_returned() {
 /// since stays.
 #[test]
 fn a_pack_that_returns_late_changes_nothing_made_since() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let mut model = Model::default();
     {
         let store = Store::open_writer(&machine.place).unwrap();
@@ -316,9 +317,7 @@ fn a_pack_that_returns_late_changes_nothing_made_since() {
         machine.insert(&whole.fork());
         let away = machine.place.dir().join("away");
         machine.disk().rename(&pack, &away).unwrap();
-        for name in ["catalog.sqlite", "changes.log"] {
-            machine.disk().remove(&machine.place.dir().join(name)).unwrap();
-        }
+        lose_names(&machine);
         rebuild(&machine.place).unwrap();
         let mut model = model.clone();
         {
@@ -358,9 +357,7 @@ fn a_pack_that_returns_late_changes_nothing_made_since() {
 /// A damaged block was stored again in another pack, which is away during a rebuild: nothing removes it when it returns.
 #[test]
 fn the_only_sound_copy_is_not_discarded() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let numbers: Vec<u64> = (0..30).collect();
     publish(&Store::open_writer(&machine.place).unwrap(), "a", &numbers).unwrap();
     let before = packs(&machine);
@@ -388,9 +385,7 @@ fn the_only_sound_copy_is_not_discarded() {
 /// copies from it again.
 #[test]
 fn a_deleted_pack_that_comes_back_is_used() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let numbers: Vec<u64> = (5..30).collect();
     let store = Store::open_writer(&machine.place).unwrap();
     publish(&store, "a", &(0..14).collect::<Vec<_>>()).unwrap();
@@ -422,9 +417,7 @@ fn a_deleted_pack_that_comes_back_is_used() {
 /// Catalog and log were lost while a pack was away, and somebody holds an edit lock of the image when it returns: the pack waits.
 #[test]
 fn a_pack_that_returns_waits_for_an_edit_lock() {
-    let machine = Machine::new();
-    machine.insert(&SimulatedDisk::new(7));
-    Store::init(&machine.place).unwrap();
+    let machine = new_store();
     let mut model = Model::default();
     {
         let store = Store::open_writer(&machine.place).unwrap();
@@ -436,9 +429,7 @@ fn a_pack_that_returns_waits_for_an_edit_lock() {
     let whole = machine.disk().fork();
     for pack in packs(&machine) {
         machine.insert(&whole.fork());
-        for name in ["catalog.sqlite", "changes.log"] {
-            machine.disk().remove(&machine.place.dir().join(name)).unwrap();
-        }
+        lose_names(&machine);
         let away = machine.place.dir().join("away");
         machine.disk().rename(&pack, &away).unwrap();
         rebuild(&machine.place).unwrap();
