@@ -425,6 +425,23 @@ check "a backup of packs from before a collection: a rebuild uses it" platter re
 check "and lab/a@2 is there" platter export lab/a@2 "$WORK/from-backup"
 check "with its bytes" cmp "$WORK/own-2" "$WORK/from-backup"
 
+# A pack that nothing needs is missing: no collection gives up anything, and a rebuild forgets the pack.
+rm -rf "$STORE"
+cp -a "$WORK/own" "$STORE"
+for version in lab/clone@1 lab/a@1; do platter forget "$version" >/dev/null; done
+for pack in "$STORE"/packs/*/*.pack; do
+	mv "$pack" "$WORK/away"
+	# The one of lab/a@2 is needed.
+	rm -f "$WORK/probe"
+	! platter export lab/a@2 "$WORK/probe" >/dev/null 2>&1 || break
+	mv "$WORK/away" "$pack"
+done
+check_exit "$EXIT_CORRUPT" "gc without a pack" platter gc --yes
+check_said "says what to do" 'nothing is collected while a pack is missing: .platter check.*platter rebuild'
+check "a rebuild forgets the pack" platter rebuild
+check "gc works again" platter gc --yes
+check "and lab/a@2 is there" platter check --read-data
+
 # An old catalog without its log: packs know what happened since.
 rm -rf "$STORE"
 cp -a "$WORK/own" "$STORE"

@@ -181,6 +181,9 @@ discards() {
 	check_exit "$EXIT_MISSING" "$name: once" platter discard small
 	check "$name: no lock is left" test -z "$(platter_json lock list)"
 	check "$name: the store checks clean" platter check --read-data
+	check "$name: nothing is free again" fill
+	check "$name: a rebuild succeeds" platter rebuild
+	check "$name: the version is there" platter check --read-data
 	unmount_volume
 }
 

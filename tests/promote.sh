@@ -188,6 +188,26 @@ check "it follows its successor" at bare follow --once "unix:$WORK/f.sock"
 check "and does not list it as its own follower" [ "$(role bare '.followers | length')" = 0 ]
 end "serve f" TERM
 
+# The origin lost its catalog and log, was rebuilt, and went on: the follower cannot follow its new log.
+new_store lost
+at lost capture --raw "$WORK/disk-o-1" a >/dev/null
+at lost capture --raw "$WORK/disk-o-1" b >/dev/null
+serve lost
+new_store heir
+at heir follow --once "unix:$WORK/lost.sock" >/dev/null
+end "serve lost" TERM
+rm -rf "$WORK/lost/catalog.sqlite" "$WORK/lost/changes.log" "$WORK/lost/changes"
+check "an origin is rebuilt from its packs" at lost rebuild
+later=$(at_json lost capture --raw "$WORK/disk-o-2" a | jq -r .version)
+serve lost
+check_exit "$EXIT_REFUSED" "its follower does not follow the other log" at heir follow --once "unix:$WORK/lost.sock"
+check "the follower is promoted" at heir promote
+check_said "and names the version that it could not copy" "NOT arrived: $later\$"
+check "its copies list it, too" [ "$(role heir '.missing | join(" ")')" = "$later" ]
+check "that version is copied from the former origin" at lost push "$later" "$WORK/heir"
+check "with the right bytes" is_version heir "$later" "$WORK/disk-o-2"
+end "serve lost" TERM
+
 # Two stores replace each other in turn, the second time while the other one is away.
 new_store one
 at one capture --raw "$WORK/disk-o-1" a >/dev/null

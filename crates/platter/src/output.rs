@@ -145,9 +145,9 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-/// The error's kind; a missing file counts as `Missing` whichever layer reports it.
+/// The error's kind. A missing file counts as `Missing`, unless a layer said what that means.
 fn kind(error: &Error) -> ErrorKind {
-    let mut cause = error.source();
+    let mut cause = error.source().filter(|_| error.kind() == ErrorKind::Io);
     while let Some(error) = cause {
         if error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::NotFound) {
             return ErrorKind::Missing;

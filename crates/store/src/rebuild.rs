@@ -34,6 +34,7 @@ use crate::health::{Condition, Health, Observation};
 use crate::lack::lacks;
 use crate::pack_writer::SealedPack;
 use crate::place::{Format, StorePlace};
+use crate::reserve;
 use crate::salvage::{
     Adopt, FoundBootSet, add_boot_sets, missing_pack, read_boot_sets, read_records, unlisted_changes,
 };
@@ -99,6 +100,7 @@ impl PackContents {
 /// `Refused` when a newer Platter wrote a part of it; `Io`.
 pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place)?);
+    let _space = reserve::lend(place);
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
     let domain = domain_of(place, store, &packs, has_format)?;

@@ -6,15 +6,16 @@
 //! replaced by this store with this epoch: the next attempt finds that and completes it. A store counts as told only after it said
 //! itself by whom it is replaced.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_api::{FenceRequest, StandingReply};
 use platter_client::{OriginStore, ServerOptions};
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, Result, Score};
 use platter_records::{
     Action, Following, FormerAnswers, FormerOrigin, OriginAccess, Promotion, Standing, StoreId, Successor,
-    VersionName,
+    Version, VersionName,
 };
 use platter_store::{StandingChange, Store, StorePlace};
 use platter_transport::{Trust, random_hex};
@@ -73,7 +74,8 @@ pub fn promote(request: &PromoteRequest, progress: &dyn Progress) -> Result<Prom
         standing if request.supersede => return supersede(&store, &standing, request),
         standing => return tell_again(&store, &standing, request),
     };
-    let mut promoting = Promoting { request, store, progress, epoch: following.epoch + 1, following };
+    let (epoch, not_here) = (following.epoch + 1, NotHere::default());
+    let mut promoting = Promoting { request, store, progress, epoch, following, not_here };
     promoting.begin()?;
     match request.without_origin {
         true => promoting.ask_anyway()?,
@@ -88,6 +90,15 @@ struct Promoting<'a> {
     progress: &'a dyn Progress,
     epoch: u64,
     following: Following,
+    not_here: NotHere,
+}
+
+/// What the former origin lists and this store does not have.
+#[derive(Debug, Default)]
+struct NotHere {
+    versions: Vec<VersionName>,
+    /// Versions with another disk here, or why there is no list.
+    others: Vec<String>,
 }
 
 impl Promoting<'_> {
@@ -173,7 +184,7 @@ impl Promoting<'_> {
             }
         }
         let source = OpenStore::open_reader(&StoreLocation::from(options))?;
-        let mut followed = Followed::new(self.request.store.clone(), origin, source, self.following.clone())?
+        let mut followed = Followed::new(self.request.store.clone(), origin.clone(), source, self.following.clone())?
             .with_writer(self.store.clone());
         followed.is_promoting = true;
         for _ in 0..LAST_STEPS_MAX {
@@ -189,7 +200,34 @@ impl Promoting<'_> {
             }
         }
         self.following = followed.following;
+        self.not_here = self.compare(&origin)?;
         Ok(())
+    }
+
+    /// Compares the versions of the former origin with those here. What did not arrive must not depend on the log that was followed: a
+    /// rebuilt origin has another one.
+    fn compare(&self, origin: &OriginStore) -> Result<NotHere> {
+        let mut found = NotHere::default();
+        let listed = match origin.versions() {
+            Ok(listed) => listed,
+            Err(error) => {
+                let (address, why) = (&self.following.access.address, error.with_causes());
+                found.others.push(format!("perhaps versions of {address}, which did not list them ({why})"));
+                return Ok(found);
+            }
+        };
+        let here = self.store.versions()?.into_iter().map(|version| (version.name, version.record.score));
+        let here: BTreeMap<VersionName, Score> = here.collect();
+        for Version { name, record, .. } in listed {
+            match here.get(&name) {
+                None => found.versions.push(name),
+                Some(score) if *score != record.score => {
+                    found.others.push(format!("{name} (another disk here)"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(found)
     }
 
     /// Checks that the origin may be replaced by this store.
@@ -231,10 +269,13 @@ impl Promoting<'_> {
 
     fn commit(self, told: bool) -> Result<PromoteReport> {
         let (address, epoch) = (self.address(), self.epoch);
-        let Following { origin, access, mut former, announced, left_out, position, last, promotion, .. } =
+        let Following { origin, access, mut former, mut announced, left_out, position, last, promotion, .. } =
             self.following;
-        let mut missing: Vec<String> = announced.iter().map(VersionName::to_string).collect();
-        missing.extend(left_out.into_iter().map(|out| out.what));
+        announced.extend(self.not_here.versions);
+        let names = announced.iter().map(VersionName::to_string);
+        let rest = left_out.into_iter().map(|out| out.what).chain(self.not_here.others);
+        let missing: BTreeSet<String> = names.chain(rest).collect();
+        let missing = Vec::from_iter(missing);
         let former_address = access.address.clone();
         // This store may have been replaced by its origin before.
         let own = self.store.id().to_string();

@@ -11,6 +11,7 @@ use platter_collection::Candidate;
 use platter_image::{BlockId, Error, Kind, Result};
 
 use crate::catalog::{PackRow, PackState};
+use crate::check::is_missing_file;
 use crate::store::Store;
 use platter_pack::{PackDirectory, read_directory};
 use platter_records::PackId;
@@ -97,7 +98,14 @@ impl<'a> Survey<'a> {
     /// Returns a pack's directory. A pack whose directory cannot be read ends the collection.
     pub(super) fn directory(&self, at: usize) -> Result<PackDirectory> {
         let pack = &self.packs[at];
-        let file = self.store.0.packs.file(pack.ordinal)?;
+        let file = self.store.0.packs.file(pack.ordinal).map_err(|error| match is_missing_file(&error) {
+            true => Error::corrupt(
+                "nothing is collected while a pack is missing: `platter check` names the versions that need it, and \
+                 `platter rebuild` forgets it if none does",
+            )
+            .with_source(error),
+            false => error,
+        })?;
         read_directory(&*file, pack.id, self.store.id())
             .map_err(|error| error.within(format!("surveying pack {}", pack.id)))
     }
