@@ -97,7 +97,18 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
+    use parking_lot::Mutex;
+    use peak_alloc::PeakAlloc;
+
     use crate::targets;
+
+    #[global_allocator]
+    static MEMORY: PeakAlloc = PeakAlloc;
+    /// One target at a time, because the allocator counts for all threads.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// What an input may take in memory, with the disk that a target makes of it.
+    const BYTES_MAX: usize = 256 << 20;
 
     /// Each input is also tried truncated to this many lengths, and with this many single bytes changed.
     const CUTS: usize = 4;
@@ -115,22 +126,32 @@ mod tests {
         files
     }
 
+    /// Runs a target over an input.
+    fn run_within_memory(run: fn(&[u8]), input: &[u8], name: &Path) {
+        let before = MEMORY.current_usage();
+        MEMORY.reset_peak_usage();
+        run(input);
+        let taken = MEMORY.peak_usage().saturating_sub(before);
+        assert!(taken <= BYTES_MAX, "{}, or a change of it, takes {taken} bytes", name.display());
+    }
+
     /// Runs a target over the committed seeds and over the inputs that a fuzzer has left in `fuzz/corpus`.
     fn replay(target: &str, run: fn(&[u8])) {
         let seeds = files(&fuzz_dir().join("seeds").join(target));
         assert!(!seeds.is_empty(), "fuzz/seeds/{target} has no seeds");
+        let _alone = ALONE.lock();
         for path in seeds.into_iter().chain(files(&fuzz_dir().join("corpus").join(target))) {
             let input = fs::read(&path).unwrap();
-            run(&input);
+            run_within_memory(run, &input, &path);
             for part in 1..=CUTS {
-                run(&input[..input.len() * part / (CUTS + 1)]);
+                run_within_memory(run, &input[..input.len() * part / (CUTS + 1)], &path);
             }
             let mut changed = input.clone();
             for change in 0..CHANGES.min(input.len()) {
                 // Spread over the input, more densely at its start, where the fields are.
                 let place = (input.len() - 1) * change * change / (CHANGES * CHANGES);
                 changed[place] ^= 1 << change;
-                run(&changed);
+                run_within_memory(run, &changed, &path);
                 changed[place] = input[place];
             }
         }

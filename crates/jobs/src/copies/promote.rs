@@ -184,8 +184,9 @@ impl Promoting<'_> {
             }
         }
         let source = OpenStore::open_reader(&StoreLocation::from(options))?;
-        let mut followed = Followed::new(self.request.store.clone(), origin.clone(), source, self.following.clone())?
-            .with_writer(self.store.clone());
+        let mut followed =
+            Followed::new(self.request.store.clone(), origin.clone(), source, self.following.clone())?
+                .with_writer(self.store.clone());
         followed.is_promoting = true;
         for _ in 0..LAST_STEPS_MAX {
             match followed.step(self.progress) {
@@ -269,8 +270,9 @@ impl Promoting<'_> {
 
     fn commit(self, told: bool) -> Result<PromoteReport> {
         let (address, epoch) = (self.address(), self.epoch);
-        let Following { origin, access, mut former, mut announced, left_out, position, last, promotion, .. } =
-            self.following;
+        let Following {
+            origin, access, mut former, mut announced, left_out, position, last, promotion, ..
+        } = self.following;
         announced.extend(self.not_here.versions);
         let names = announced.iter().map(VersionName::to_string);
         let rest = left_out.into_iter().map(|out| out.what).chain(self.not_here.others);
