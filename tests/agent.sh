@@ -369,6 +369,8 @@ for kind in "--store $STORE" "--server unix:$SOCKET --hoard $CACHE" "--server un
 done
 # A server that fails at its start releases the edit lock.
 check_exit 3 "a missing mount point ends the server" "$PLATTER" --store "$STORE" attach base/disk3 --write --nbd "$WORK/plain.sock" --fuse "$WORK/none"
+cp "$LOG" "$WORK/said"
+check "before it says that the disk is there" sh -c "grep -q 'does not exist' '$WORK/said' && ! grep -q live.raw '$WORK/said'"
 check "and no edit lock remains for it" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q base/disk3"
 check "and no overlay" sh -c "! ls '$STORE/overlays' | grep -q base+disk3"
 finish

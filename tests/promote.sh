@@ -192,17 +192,23 @@ end "serve f" TERM
 new_store lost
 at lost capture --raw "$WORK/disk-o-1" a >/dev/null
 at lost capture --raw "$WORK/disk-o-1" b >/dev/null
+at lost capture --raw "$WORK/disk-o-2" gone >/dev/null
 serve lost
 new_store heir
+at heir follow --once "unix:$WORK/lost.sock" >/dev/null
+through lost rename b moved >/dev/null
+through lost forget gone@1 >/dev/null
 at heir follow --once "unix:$WORK/lost.sock" >/dev/null
 end "serve lost" TERM
 rm -rf "$WORK/lost/catalog.sqlite" "$WORK/lost/changes.log" "$WORK/lost/changes"
 check "an origin is rebuilt from its packs" at lost rebuild
 later=$(at_json lost capture --raw "$WORK/disk-o-2" a | jq -r .version)
+check "it lists again what was forgotten and renamed" has lost gone@1
+check "(under the old name)" has lost b@1
 serve lost
 check_exit "$EXIT_REFUSED" "its follower does not follow the other log" at heir follow --once "unix:$WORK/lost.sock"
 check "the follower is promoted" at heir promote
-check_said "and names the version that it could not copy" "NOT arrived: $later\$"
+check_said "and names the version that it could not copy, and no others" "NOT arrived: $later\$"
 check "its copies list it, too" [ "$(role heir '.missing | join(" ")')" = "$later" ]
 check "that version is copied from the former origin" at lost push "$later" "$WORK/heir"
 check "with the right bytes" is_version heir "$later" "$WORK/disk-o-2"

@@ -103,6 +103,16 @@ check_exit "$EXIT_CORRUPT" "a disk with other contents heals nothing" platter he
 check_said "and is named" "lost: asked were $WORK/noise;"
 healed "another store" "$WORK/sound"
 again
+check "a disk is attached for writing" start_server lab/image --write --nbd "$WORK/live.sock"
+check "and written" qemu-io -f raw -c 'write -P 7 1m 64k' "nbd+unix:///lab/image?socket=$WORK/live.sock"
+stop TERM
+platter lock steal lab/image >/dev/null
+platter lock release lab/image >/dev/null
+for n in 1 2 3; do platter forget "lab/image@$n" >/dev/null; done
+check_exit "$EXIT_CORRUPT" "what the disk stands on is damaged, although it has no name any more" platter check --read-data
+check "it is healed" platter heal --from "$WORK/sound"
+check "and nothing is damaged any more" platter check --read-data
+again
 healed "the captured disk" "$WORK/disk-3"
 again
 mv "$STORE" "$WORK/aside"

@@ -40,11 +40,11 @@ impl Server {
     ///
     /// # Errors
     /// `Refused` when one is in use; `Io`.
-    pub(super) fn open_all(request: &ServersRequest, served: &Served) -> Result<Vec<Self>> {
+    pub(super) fn open_all(request: &ServersRequest, served: &Arc<Served>) -> Result<Vec<Self>> {
         let inherited = |name| served.inherited.lock().take(name);
         let servers = [
             request.nbd.as_ref().map(|address| nbd(address, inherited(NBD))),
-            request.fuse.as_ref().map(|address| fuse(address, inherited(FUSE))),
+            request.fuse.as_ref().map(|address| fuse(address, inherited(FUSE), served)),
             request.ninep.as_ref().map(|address| ninep(address, inherited(NINEP))),
         ];
         servers.into_iter().flatten().collect()
@@ -149,25 +149,29 @@ fn nbd(address: &NbdAddress, inherited: Option<Vec<Parcel>>) -> Result<Server> {
     Ok(Server { uri: Arc::new(move |disk| address.uri(disk)), has_tree: false, run: Box::new(run) })
 }
 
-fn fuse(address: &FuseAddress, inherited: Option<Vec<Parcel>>) -> Result<Server> {
+fn fuse(address: &FuseAddress, inherited: Option<Vec<Parcel>>, served: &Arc<Served>) -> Result<Server> {
     let FuseAddress { mount_point, allow_other } = address.clone();
-    let shown = mount_point.clone();
-    let run = move |served: &Arc<Served>| {
-        let told = served.on_event().clone();
-        let options = FuseOptions {
-            allow_other,
-            on_event: Arc::new(move |event| told(&LiveEvent::Fuse(event))),
-            ..FuseOptions::default()
-        };
-        let (tree, pause) = (served.tree()?, served.handover.pause.clone());
-        let mut server = match inherited.into_iter().flatten().next() {
-            Some(parcel) => FuseServer::take_over(FuseHandover::from_parcel(parcel)?, tree, options, pause)?,
-            None => FuseServer::mount(&mount_point, tree, options, pause)?,
-        };
-        served.handover.run(FUSE, &mut server, served.stop())
+    let told = served.on_event().clone();
+    let options = FuseOptions {
+        allow_other,
+        on_event: Arc::new(move |event| told(&LiveEvent::Fuse(event))),
+        ..FuseOptions::default()
     };
-    let uri = move |disk: &str| shown.join(disk).join("live.raw").display().to_string();
-    Ok(Server { uri: Arc::new(uri), has_tree: true, run: Box::new(run) })
+    let pause = served.handover.pause.clone();
+    let run: Run = match inherited.into_iter().flatten().next() {
+        // Its open files need the disks, which are attached later.
+        Some(parcel) => Box::new(move |served| {
+            let handover = FuseHandover::from_parcel(parcel)?;
+            let mut server = FuseServer::take_over(handover, served.tree()?, options, pause)?;
+            served.handover.run(FUSE, &mut server, served.stop())
+        }),
+        None => {
+            let mut server = FuseServer::mount(&mount_point, served.tree()?, options, pause)?;
+            Box::new(move |served| served.handover.run(FUSE, &mut server, served.stop()))
+        }
+    };
+    let uri = move |disk: &str| mount_point.join(disk).join("live.raw").display().to_string();
+    Ok(Server { uri: Arc::new(uri), has_tree: true, run })
 }
 
 fn ninep(address: &NinepAddress, inherited: Option<Vec<Parcel>>) -> Result<Server> {

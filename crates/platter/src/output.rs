@@ -149,6 +149,10 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
 fn kind(error: &Error) -> ErrorKind {
     let mut cause = error.source().filter(|_| error.kind() == ErrorKind::Io);
     while let Some(error) = cause {
+        match error.downcast_ref::<Error>() {
+            Some(inner) if inner.kind() != ErrorKind::Io => return inner.kind(),
+            _ => {}
+        }
         if error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::NotFound) {
             return ErrorKind::Missing;
         }

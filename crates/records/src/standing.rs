@@ -150,7 +150,7 @@ pub enum Standing {
         address: String,
         /// The stores that it has replaced.
         former: Vec<FormerOrigin>,
-        /// Versions that were known when it was promoted, and had not arrived.
+        /// Versions, and boot sets as text, that the origin was known to have when this store was promoted, and that had not arrived.
         missing: Vec<String>,
         /// Random id of its promotion.
         #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -107,7 +107,7 @@ mod tests {
     /// One target at a time, because the allocator counts for all threads.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// What an input may take in memory, with the disk that a target makes of it.
+    /// What an input may take from the Rust allocator, with the disk that a target makes of it.
     const BYTES_MAX: usize = 256 << 20;
 
     /// Each input is also tried truncated to this many lengths, and with this many single bytes changed.

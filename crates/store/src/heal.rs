@@ -16,6 +16,8 @@ use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Domain, Error, Extent, FrameAddress, FrameStore, Kind, Result, Score};
 use platter_records::{BootSetHead, VersionName};
 
+use crate::clock::now_unix_ms;
+use crate::readers::{MoreRoots, registered};
 use crate::session::Session;
 use crate::store::Store;
 
@@ -104,22 +106,33 @@ pub struct HealReport {
 }
 
 impl Store {
-    /// Heals what is quarantined or missing.
+    /// Heals what is quarantined or missing, of versions and boot sets, and of all that a collection keeps besides: `more` lists what only
+    /// the caller knows.
     ///
     /// # Errors
     /// `Refused` when the store was opened for reading or a write has failed; `Io`. What was not committed is not reported, and
     /// can be healed again.
-    pub fn heal(&self, sources: &mut [Box<dyn HealSource>]) -> Result<HealReport> {
+    pub fn heal(&self, sources: &mut [Box<dyn HealSource>], more: MoreRoots<'_>) -> Result<HealReport> {
         self.0.writer()?.check()?;
         let session = self.upkeep_session()?;
         let healing = Healing { store: self, session: &session, state: Mutex::new(State::new(sources)?) };
-        let wanted = healing.walk()?;
+        let wanted = healing.walk(&self.held(more)?)?;
         wanted.values().try_for_each(|block| healing.heal(block).map(drop))?;
         healing.state.lock().flush(&session)?;
         let state = healing.state.into_inner();
         session.keep_mended()?;
         self.prove_all(state.healed.keys())?;
         Ok(state.report())
+    }
+
+    /// Returns the scores that readers, leases, followers and the caller hold and whose recipes are here.
+    fn held(&self, more: MoreRoots<'_>) -> Result<BTreeSet<Score>> {
+        let mut held = registered(self.place())?;
+        held.extend(self.leased(now_unix_ms())?);
+        held.extend(self.held_for_followers(now_unix_ms())?);
+        held.extend(more()?);
+        let is_here = |score: &Score| self.has(&score.0).map(|is_here| is_here.then_some(*score));
+        held.iter().map(is_here).filter_map(Result::transpose).collect()
     }
 
     /// Returns whether a block is in a frame that is not known to be bad and stays.
@@ -150,10 +163,11 @@ struct Healing<'a> {
 }
 
 impl Healing<'_> {
-    /// Walks the recipes of all versions and all boot sets. Heals pages and boot sets on the way, because what they name is not
+    /// Walks the recipes of all versions, of `held` and all boot sets. Heals pages and boot sets on the way, because what they name is not
     /// known without them. Returns the data blocks that are wanted.
-    fn walk(&self) -> Result<BTreeMap<BlockId, WantedBlock>> {
-        let mut scores: BTreeMap<Score, Vec<VersionName>> = BTreeMap::new();
+    fn walk(&self, held: &BTreeSet<Score>) -> Result<BTreeMap<BlockId, WantedBlock>> {
+        let mut scores: BTreeMap<Score, Vec<VersionName>> =
+            held.iter().map(|score| (*score, Vec::new())).collect();
         for version in self.store.versions()? {
             scores.entry(version.record.score).or_default().push(version.name);
         }
@@ -179,6 +193,7 @@ impl Healing<'_> {
             opened => opened?,
         };
         let whole = Extent::new(0, recipe.root().disk_length);
+        let mut counted = BTreeSet::new();
         // Lost pages are in the report already.
         for entry in recipe.readable_entries(whole, &|_, _| {}) {
             let entry = entry?;
@@ -194,7 +209,8 @@ impl Healing<'_> {
                 pieces: Vec::new(),
                 versions: Vec::new(),
             });
-            if found.scores.last() != Some(&score) {
+            // A disk may have a block many times.
+            if counted.insert(block) {
                 found.versions.extend_from_slice(versions);
                 if found.scores.len() < HINTS_MAX {
                     found.scores.push(score);

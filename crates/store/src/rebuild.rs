@@ -100,7 +100,6 @@ impl PackContents {
 /// `Refused` when a newer Platter wrote a part of it; `Io`.
 pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place)?);
-    let _space = reserve::lend(place);
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
     let domain = domain_of(place, store, &packs, has_format)?;
@@ -109,6 +108,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
         return Err(place.no_key_file());
     }
     domain.check_open()?;
+    let _space = reserve::lend(place);
     finish_interrupted(place)?;
     finish_replacing_log(place)?;
     // A cache of the footers, which are read again.

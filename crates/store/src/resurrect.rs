@@ -18,6 +18,14 @@ impl Store {
         Ok(forgotten)
     }
 
+    /// Returns the versions that were forgotten or renamed, under the names that they had.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn former(&self) -> Result<Vec<Version>> {
+        self.catalog()?.former()
+    }
+
     /// Restores forgotten versions under their names and numbers in one commit; all of them if `names` is empty. Their boot sets
     /// do not return to the hoard.
     ///

@@ -79,14 +79,17 @@ pub struct FuseServer {
 
 /// The part of the FUSE library.
 enum Conversation {
-    /// Not running yet: requests wait.
-    Ready(Session<Requests>),
+    /// Mounted here, and not running yet: requests wait.
+    Mounted(Session<Requests>),
+    /// Taken over, and not running yet: requests wait, also for the other process, which may go on.
+    TakenOver(Session<Requests>),
     Running(BackgroundSession),
     Over,
 }
 
 impl FuseServer {
-    /// Mounts `tree` at `mount_point`, an empty directory. Requests wait until it runs: [`FuseServer::run`].
+    /// Mounts `tree` at `mount_point`, an empty directory. Requests wait until it runs: [`FuseServer::run`]. If it is dropped before that,
+    /// the mount is removed.
     ///
     /// # Errors
     /// `Missing` or `Refused` when the mount point cannot be used or mounting is not allowed; `Io` when mounting or communicating with
@@ -106,7 +109,7 @@ impl FuseServer {
         let begun = init.and_then(|init| Ok((begin(requests, device.as_fd(), &init, true, config)?, init)));
         let (session, init) = begun.inspect_err(|_| drop(mount.detach()))?;
         mount.raise_readahead();
-        let session = Conversation::Ready(session);
+        let session = Conversation::Mounted(session);
         Ok(Self { served, mount, device, init, pause, threads, session })
     }
 
@@ -126,7 +129,7 @@ impl FuseServer {
         let handles = Handles::restored(handles, &tree)?;
         let served = Arc::new(Served::new(tree, options, handles));
         let requests = Requests(Arc::clone(&served));
-        let session = Conversation::Ready(begin(requests, device.as_fd(), &init, false, config)?);
+        let session = Conversation::TakenOver(begin(requests, device.as_fd(), &init, false, config)?);
         let mount = Mount { mount_point, device: number };
         Ok(Self { served, mount, device, init, pause, threads, session })
     }
@@ -155,7 +158,7 @@ impl FuseServer {
     pub fn run(&mut self, stop: &AtomicBool) -> Result<RunEnd> {
         let mount_point = self.mount.mount_point.clone();
         match std::mem::replace(&mut self.session, Conversation::Over) {
-            Conversation::Ready(session) => {
+            Conversation::Mounted(session) | Conversation::TakenOver(session) => {
                 let running = session.spawn().context(|| "beginning to talk to the kernel".into());
                 self.session = Conversation::Running(running.inspect_err(|_| drop(self.mount.detach()))?);
                 self.served.tell(&FuseEvent::Mounted { mount_point: &mount_point });
@@ -224,6 +227,15 @@ impl FuseServer {
     fn end(&self, running: BackgroundSession) -> Result<()> {
         self.served.is_ending.store(true, Ordering::Relaxed);
         end(&self.mount, running, &self.served.options, || self.served.handles.clear())
+    }
+}
+
+impl Drop for FuseServer {
+    fn drop(&mut self) {
+        if matches!(self.session, Conversation::Mounted(_)) {
+            // What waits for it gets an error.
+            let _ = self.mount.detach();
+        }
     }
 }
 

@@ -6,13 +6,13 @@
 //! replaced by this store with this epoch: the next attempt finds that and completes it. A store counts as told only after it said
 //! itself by whom it is replaced.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_api::{FenceRequest, StandingReply};
 use platter_client::{OriginStore, ServerOptions};
-use platter_image::{Error, ErrorKind, Result, Score};
+use platter_image::{Error, ErrorKind, Result};
 use platter_records::{
     Action, Following, FormerAnswers, FormerOrigin, OriginAccess, Promotion, Standing, StoreId, Successor,
     Version, VersionName,
@@ -74,8 +74,8 @@ pub fn promote(request: &PromoteRequest, progress: &dyn Progress) -> Result<Prom
         standing if request.supersede => return supersede(&store, &standing, request),
         standing => return tell_again(&store, &standing, request),
     };
-    let (epoch, not_here) = (following.epoch + 1, NotHere::default());
-    let mut promoting = Promoting { request, store, progress, epoch, following, not_here };
+    let (epoch, only_there) = (following.epoch + 1, Vec::new());
+    let mut promoting = Promoting { request, store, progress, epoch, following, only_there };
     promoting.begin()?;
     match request.without_origin {
         true => promoting.ask_anyway()?,
@@ -90,15 +90,8 @@ struct Promoting<'a> {
     progress: &'a dyn Progress,
     epoch: u64,
     following: Following,
-    not_here: NotHere,
-}
-
-/// What the former origin lists and this store does not have.
-#[derive(Debug, Default)]
-struct NotHere {
-    versions: Vec<VersionName>,
-    /// Versions with another disk here, or why there is no list.
-    others: Vec<String>,
+    /// Versions of the former origin that are not here.
+    only_there: Vec<VersionName>,
 }
 
 impl Promoting<'_> {
@@ -132,10 +125,10 @@ impl Promoting<'_> {
     /// Asks an origin that counts as lost whether another store has replaced it. It is not told.
     fn ask_anyway(&mut self) -> Result<()> {
         let options = self.options()?;
-        let Ok(told) = OriginStore::open(&options).and_then(|origin| origin.standing()) else {
-            return self.check_successor();
-        };
+        let answer = OriginStore::open(&options).and_then(|origin| Ok((origin.standing()?, origin)));
+        let Ok((told, origin)) = answer else { return self.check_successor() };
         self.check(&told)?;
+        self.only_there = self.only_at(&origin)?;
         self.progress.note(&format!(
             "warning: the origin at {} answers: without --without-origin, its last changes would be copied first",
             options.address
@@ -201,34 +194,27 @@ impl Promoting<'_> {
             }
         }
         self.following = followed.following;
-        self.not_here = self.compare(&origin)?;
+        self.only_there = self.only_at(&origin)?;
         Ok(())
     }
 
-    /// Compares the versions of the former origin with those here. What did not arrive must not depend on the log that was followed: a
-    /// rebuilt origin has another one.
-    fn compare(&self, origin: &OriginStore) -> Result<NotHere> {
-        let mut found = NotHere::default();
+    /// Returns the versions that the former origin lists and this store never had. What did not arrive must not depend on the log that was
+    /// followed: a rebuilt origin has another one.
+    fn only_at(&self, origin: &OriginStore) -> Result<Vec<VersionName>> {
         let listed = match origin.versions() {
             Ok(listed) => listed,
             Err(error) => {
-                let (address, why) = (&self.following.access.address, error.with_causes());
-                found.others.push(format!("perhaps versions of {address}, which did not list them ({why})"));
-                return Ok(found);
+                let why = error.with_causes();
+                self.progress.note(&format!("warning: the former origin does not list its versions: {why}"));
+                return Ok(Vec::new());
             }
         };
-        let here = self.store.versions()?.into_iter().map(|version| (version.name, version.record.score));
-        let here: BTreeMap<VersionName, Score> = here.collect();
-        for Version { name, record, .. } in listed {
-            match here.get(&name) {
-                None => found.versions.push(name),
-                Some(score) if *score != record.score => {
-                    found.others.push(format!("{name} (another disk here)"));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(found)
+        // Versions that were forgotten or renamed here arrived as well, and a rebuilt origin may list them again.
+        let known = self.store.versions()?.into_iter().chain(self.store.former()?);
+        let identity = |version: Version| (version.name, version.record.score, version.record.time_unix_ms);
+        let known: BTreeSet<_> = known.map(identity).collect();
+        let only_there = listed.into_iter().map(identity).filter(|version| !known.contains(version));
+        Ok(only_there.map(|(name, ..)| name).collect())
     }
 
     /// Checks that the origin may be replaced by this store.
@@ -270,14 +256,12 @@ impl Promoting<'_> {
 
     fn commit(self, told: bool) -> Result<PromoteReport> {
         let (address, epoch) = (self.address(), self.epoch);
-        let Following {
-            origin, access, mut former, mut announced, left_out, position, last, promotion, ..
-        } = self.following;
-        announced.extend(self.not_here.versions);
-        let names = announced.iter().map(VersionName::to_string);
-        let rest = left_out.into_iter().map(|out| out.what).chain(self.not_here.others);
-        let missing: BTreeSet<String> = names.chain(rest).collect();
-        let missing = Vec::from_iter(missing);
+        let Following { origin, access, mut former, announced, left_out, position, last, promotion, .. } =
+            self.following;
+        let names: BTreeSet<VersionName> = announced.into_iter().chain(self.only_there).collect();
+        let mut missing: Vec<String> = names.iter().map(VersionName::to_string).collect();
+        let rest = left_out.into_iter().map(|out| out.what).filter(|what| !missing.contains(what));
+        missing.extend(rest.collect::<Vec<_>>());
         let former_address = access.address.clone();
         // This store may have been replaced by its origin before.
         let own = self.store.id().to_string();
@@ -292,7 +276,8 @@ impl Promoting<'_> {
             promotion,
             conflicts: Vec::new(),
         };
-        let change = StandingChange { standing, action: Action::Promote { epoch }, used: announced };
+        let change =
+            StandingChange { standing, action: Action::Promote { epoch }, used: names.into_iter().collect() };
         self.store.change_standing(|present, _| match present {
             Standing::Follower(_) => Ok(Some(change)),
             other => Err(Error::refused(format!("this store is {} meanwhile", other.summary()))),

@@ -10,7 +10,7 @@ use platter_fetch::{OpenStore, StoreLocation};
 use platter_image::Result;
 use platter_store::{HealReport, HealSource, Store};
 
-use crate::Progress;
+use crate::{OverlayBases, Progress};
 use holders::open;
 
 /// Somebody who may have what a store lost.
@@ -29,7 +29,12 @@ pub enum Holder {
 /// # Errors
 /// When no holder can be opened; `Refused` for an origin's store; `Transient` when another process writes the store for too long;
 /// as [`Store::heal`].
-pub fn heal(store: &StoreLocation, holders: &[Holder], progress: &dyn Progress) -> Result<HealReport> {
+pub fn heal(
+    store: &StoreLocation,
+    holders: &[Holder],
+    bases: OverlayBases<'_>,
+    progress: &dyn Progress,
+) -> Result<HealReport> {
     let place = store.local("healing a store")?;
     let reader = OpenStore::open_reader(store)?;
     let mut sources: Vec<Box<dyn HealSource>> = Vec::new();
@@ -48,5 +53,5 @@ pub fn heal(store: &StoreLocation, holders: &[Holder], progress: &dyn Progress) 
     }
     let store = Store::open_writer(place)?;
     progress.begin("healing", 0);
-    store.heal(&mut sources)
+    store.heal(&mut sources, &|| bases(place.dir()))
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use platter_jobs::{Error, HealReport, Holder, Result, StoreLocation, WantedBlock, heal};
+use platter_live::overlay_bases;
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -22,7 +23,7 @@ pub(crate) fn run(
     output: &Output,
 ) -> Outcome {
     let holders = options.from.iter().map(|from| holder(from, server)).collect::<Result<Vec<_>>>()?;
-    let report = heal(store, &holders, &Terminal::new(*output))?;
+    let report = heal(store, &holders, &overlay_bases, &Terminal::new(*output))?;
     output.fact(&json(&report), || text(&report));
     Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
 }

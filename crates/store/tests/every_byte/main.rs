@@ -210,7 +210,7 @@ impl<'a> Work<'a> {
     fn heal(&self, path: &Path, context: &str, tally: &mut Tally) {
         if let Ok(store) = Store::open_writer(&self.place) {
             let copy = Copy(Store::open_reader(&self.sample.place).unwrap());
-            let report = store.heal(&mut [Box::new(copy)]);
+            let report = store.heal(&mut [Box::new(copy)], &|| Ok(Vec::new()));
             let report = report.unwrap_or_else(|error| panic!("{context}: heal: {error:?}"));
             assert!(report.lost.is_empty(), "{context}: {report:?}");
         }

@@ -89,7 +89,12 @@ fn any_flipped_byte_of_a_frame_heals_from_another_store() {
             let quarantined = Store::open_reader(&machine.place).unwrap().quarantined().len();
             let report = {
                 let store = Store::open_writer(&machine.place).unwrap();
-                store.heal(&mut [Box::new(Liar(true)), Box::new(Liar(false)), other(&twin)]).unwrap()
+                store
+                    .heal(
+                        &mut [Box::new(Liar(true)), Box::new(Liar(false)), other(&twin)],
+                        &|| Ok(Vec::new()),
+                    )
+                    .unwrap()
             };
             assert!(report.lost.is_empty() && report.damaged.is_empty(), "{context}: {:?}", report.lost);
             // Records are not counted: the store has them.
@@ -117,7 +122,7 @@ fn what_stays_lost_is_named() {
     let file = packs(&machine).into_iter().max_by_key(|file| machine.disk().contents(file).unwrap().len());
     machine.disk().remove(&file.unwrap()).unwrap();
     let store = Store::open_writer(&machine.place).unwrap();
-    let report = store.heal(&mut []).unwrap();
+    let report = store.heal(&mut [], &|| Ok(Vec::new())).unwrap();
     assert!(report.healed == 0 && !report.lost.is_empty());
     assert!(report.whole.is_empty() && report.damaged.len() == 2, "both versions need a block of that pack");
 }
@@ -131,7 +136,7 @@ fn a_missing_pack_heals() {
     }
     let report = {
         let store = Store::open_writer(&machine.place).unwrap();
-        store.heal(&mut [other(&twin)]).unwrap()
+        store.heal(&mut [other(&twin)], &|| Ok(Vec::new())).unwrap()
     };
     assert!(report.lost.is_empty() && report.whole.len() == 2, "{report:?}");
     let store = Store::open_reader(&machine.place).unwrap();
@@ -151,7 +156,7 @@ fn an_interrupted_run_loses_nothing() {
     let damaged = machine.disk();
     let run = |machine: &Machine| {
         let store = Store::open_writer(&machine.place)?;
-        store.heal(&mut [other(&twin)])
+        store.heal(&mut [other(&twin)], &|| Ok(Vec::new()))
     };
     let calls = {
         let disk = damaged.fork();

@@ -58,9 +58,9 @@ pub(crate) fn encode_frames(blocks: &[(BlockId, Vec<u8>)]) -> Result<Vec<Encoded
     Ok(frames)
 }
 
-/// Parts of records that were found in packs.
+/// Parts of records that were found in packs: by the hash of the whole and the number of its parts.
 #[derive(Debug, Default)]
-pub(crate) struct PackedChanges(BTreeMap<BlockId, Vec<Option<Vec<u8>>>>);
+pub(crate) struct PackedChanges(BTreeMap<(BlockId, u32), BTreeMap<u32, Vec<u8>>>);
 
 impl PackedChanges {
     /// Adds a block of kind change. Ignores blocks that are invalid.
@@ -76,25 +76,19 @@ impl PackedChanges {
             return Err(Error::refused("a pack has change records of another format: use a newer Platter"));
         }
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| header[at + index]));
-        let (number, count) = (word(8) as usize, word(12));
+        let (number, count) = (word(8), word(12));
         let hash = BlockId(std::array::from_fn(|index| header[16 + index]));
-        if count == 0 || count > PARTS_MAX || number >= count as usize {
+        if count == 0 || count > PARTS_MAX || number >= count {
             return Ok(());
         }
-        let parts = self.0.entry(hash).or_insert_with(|| vec![None; count as usize]);
-        if let Some(place) = parts.get_mut(number) {
-            *place = Some(part.to_vec());
-        }
+        self.0.entry((hash, count)).or_default().insert(number, part.to_vec());
         Ok(())
     }
 
     /// Adds the parts of other packs.
     pub(crate) fn merge(&mut self, other: Self) {
-        for (hash, parts) in other.0 {
-            let known = self.0.entry(hash).or_insert_with(|| vec![None; parts.len()]);
-            for (place, part) in known.iter_mut().zip(parts).filter(|(_, part)| part.is_some()) {
-                *place = part;
-            }
+        for (whole, parts) in other.0 {
+            self.0.entry(whole).or_default().extend(parts);
         }
     }
 
@@ -107,9 +101,9 @@ impl PackedChanges {
 
     /// Returns the complete texts.
     pub(crate) fn texts(&self) -> Vec<String> {
-        let whole = self.0.iter().filter_map(|(hash, parts)| {
-            let parts: Option<Vec<&[u8]>> = parts.iter().map(Option::as_deref).collect();
-            let bytes = parts?.concat();
+        let complete = self.0.iter().filter(|((_, count), parts)| parts.len() == *count as usize);
+        let whole = complete.filter_map(|((hash, _), parts)| {
+            let bytes: Vec<u8> = parts.values().flatten().copied().collect();
             (BlockId::of(Kind::Change, &bytes) == *hash).then_some(bytes)
         });
         whole.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
