@@ -54,7 +54,7 @@ work receive "$PLATTER" --quiet receive "catalog/$third" "$WORK/received" --inte
 work read qemu-img compare -f raw -F raw "$WORK/shown-$gone" "$reader"
 work write qemu-io -f raw -c 'write -P 0x55 2g 64m' -c flush "$writer"
 started=$(now)
-platter gc --keep-trash 0 --compact 90 --yes >"$WORK/gc.log" 2>&1
+platter --retry-lock 10m gc --keep-trash 0 --compact 90 --yes >"$WORK/gc.log" 2>&1
 beside=$(seconds_since "$started")
 failed=0
 for what in "${!work[@]}"; do
@@ -75,7 +75,7 @@ rm -f "$WORK"/shown-* "$WORK/installed" "$WORK/received"
 # What readers held while the collection ran, and the version without the data that was published.
 platter forget "catalog/$first" --keep-last 1 >/dev/null 2>&1 || true
 started=$(now)
-platter gc --keep-trash 0 --compact 90 --yes >"$WORK/gc.log" 2>&1
+platter --retry-lock 10m gc --keep-trash 0 --compact 90 --yes >"$WORK/gc.log" 2>&1
 after=$(seconds_since "$started")
 platter check --read-data >"$WORK/check.log" 2>&1 || { tail -n 5 "$WORK/check.log" >&2; exit 1; }
 now_bytes=$(packs)

@@ -128,10 +128,15 @@ ratio "sequential writes of 1 MiB" seq-ours seq-theirs "at least 0.9"
 ratio "4 KiB random writes, a flush every 100" random-ours random-theirs "at least 0.9"
 
 heading "Clones"
-before=$(du -sb --exclude='catalog.sqlite*' "$STORE" | cut -f 1)
-for number in $(seq 100); do platter clone "bench/$name" "clones/$number" >/dev/null; done
-after=$(du -sb --exclude='catalog.sqlite*' "$STORE" | cut -f 1)
-result "a clone, bytes of packs" "$(((after - before) / 100))" "at most 65536"
+packs_of_store() { find "$STORE/packs" -name '*.pack' | wc -l; }
+for _ in $(seq 50); do timed few-images platter images; done
+packs=$(packs_of_store)
+for number in $(seq 500); do timed clone platter clone "bench/$name" "clones/$number"; done
+for _ in $(seq 50); do timed no-work "$PLATTER" --version; done
+for _ in $(seq 50); do timed many-images platter images; done
+result "500 clones: new packs" "$(($(packs_of_store) - packs))" "0"
+result "a clone, one process" "$(median clone) s" "at most 0.010 s; $(median no-work) s of it start a process"
+result "the list of images afterwards, as a ratio to before" "$(calculate "$(median many-images) / $(median few-images)")"
 # memory_of IMAGES...: the server's resident set in KiB after everything was read
 memory_of() {
 	local image

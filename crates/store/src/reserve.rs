@@ -1,5 +1,5 @@
-//! The reserve: a file that is emptied on a full disk before versions are forgotten or garbage is collected, so that their commits
-//! find space. It is filled again afterwards, with what was freed.
+//! The reserve: a file that is emptied on a full disk before versions are forgotten, garbage is collected or the catalog is rebuilt, so that their
+//! commits find space. It is filled again afterwards, with what was freed.
 //!
 //! The contents are not compressible, so that a filesystem that compresses sets the space aside as well. If there is no space for
 //! the reserve, nothing else is disturbed: the next collection makes it.
