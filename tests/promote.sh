@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/promote.sh: what may go wrong around a promotion. Two origins accepted changes; the former one follows the new one without
 # losing what only it has unless a person says so. Two promotions in one place are a conflict that all copies report. A store that
-# was replaced stays so, also after a rebuild from its packs.
+# was replaced stays so, also after a rebuild from its packs. A promotion that was killed is repeated, and loses nothing.
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/stores.sh
 . "$(dirname "$0")/stores.sh"
@@ -239,4 +239,76 @@ check "the origin never reports a conflict" sh -c "test -s '$WORK/one.log' && ! 
 check "and no store has one" sh -c "'$PLATTER' --store '$WORK/one' copies >'$WORK/copies' && '$PLATTER' --store '$WORK/two' copies >>'$WORK/copies' && ! grep CONFLICT '$WORK/copies'"
 end "serve one" TERM
 end "serve two" TERM
+
+# A promotion is killed at random moments, and in every second round the former origin, too. Then it is repeated. The delays are
+# spread over the time that a whole promotion takes.
+case ${PLATTER_SIZE:-quick} in full) rounds=40 ;; *) rounds=6 ;; esac
+VERSIONS=(a@1 b@1 a@2 c@1 d@1)
+readonly VERSIONS
+for version in "${VERSIONS[@]}"; do small "$version" >/dev/null; done
+capture_all() { # DIR VERSION...: captures these versions through the origin, which acknowledges each
+	local version
+	for version in "${@:2}"; do through "$1" capture --raw "$WORK/disk-$version" "${version%@*}" >/dev/null || return 1; done
+}
+# origin_and_follower: o is served with all versions, of which f has the first two
+origin_and_follower() {
+	new_store o && new_store f && serve o && capture_all o "${VERSIONS[@]:0:2}" || return 1
+	at f follow --once "unix:$WORK/o.sock" --address "unix:$WORK/f.sock" >/dev/null && capture_all o "${VERSIONS[@]:2}"
+}
+has_all() {
+	local version
+	for version in "${VERSIONS[@]}"; do at "$1" export "$version" - | cmp "$WORK/disk-$version" || return 1; done
+}
+# is_promoted: o and f say the same about each other, and nothing is missing
+is_promoted() {
+	at_json o copies >"$WORK/copies-o" && at_json f copies >"$WORK/copies-f" && jq -nce --slurpfile o "$WORK/copies-o" --slurpfile f "$WORK/copies-f" '
+		$o[0] as $o | $f[0] as $f | ($o.standing, $f.standing, $f.missing),
+		($f.standing.role == "origin" and $f.standing.epoch == 1 and $f.missing == [] and $f.standing.missing == [] and $f.left_out == []
+			and $o.standing.role == "replaced" and $o.standing.epoch == 1 and $o.standing.by == $f.store
+			and ($f.standing.former | length == 1 and .[0].store == $o.store))'
+}
+milliseconds() { echo "$((${EPOCHREALTIME/[.,]/} / 1000))"; }
+origin_and_follower
+whole=$(milliseconds)
+check "a promotion that is not killed" at f promote
+whole=$(($(milliseconds) - whole))
+check "makes it the origin" is_promoted
+end "serve o" TERM
+killed=0 halfway=0
+for n in $(seq "$rounds"); do
+	origin_and_follower
+	delay=$((whole * (n - 1) / rounds + $(number "promote $n" $((whole / rounds + 1)))))
+	"$PLATTER" --store "$WORK/f" --quiet promote >"$WORK/promote.log" 2>&1 &
+	PROCESS[promote]=$!
+	sleep "$(awk "BEGIN { print $delay / 1000 }")"
+	kill -KILL "${PROCESS[promote]}" 2>/dev/null || true
+	code=0
+	wait "${PROCESS[promote]}" 2>/dev/null || code=$?
+	unset "PROCESS[promote]"
+	if [ $((n % 2)) = 0 ]; then
+		end "serve o" KILL
+		serve o
+	fi
+	if [ "$code" != 0 ]; then
+		check "round $n: nothing else ended the promotion (killed after $delay of $whole ms)" [ "$code" = 137 ]
+		killed=$((killed + 1))
+		state=$(role o .standing.role)/$(role f .standing.role)
+		[ "$state" != replaced/follower ] || halfway=$((halfway + 1))
+		case $state in
+		*/origin)
+			check_exit "$EXIT_REFUSED" "round $n: it was complete" at f promote
+			check_said "round $n: which is said" 'the origin already, with epoch 1'
+			;;
+		*) check "round $n: it is repeated ($state)" at f promote ;;
+		esac
+	fi
+	check "round $n: both agree about the new origin" is_promoted
+	check "round $n: every version that was acknowledged has its bytes" has_all f
+	check "round $n: the store is sound" sound f
+	check_exit "$EXIT_REFUSED" "round $n: the former origin refuses changes" through o capture --raw "$WORK/disk-a@1" a
+	check_said "round $n: and names its successor" "replaced by .*unix:$WORK/f.sock"
+	check "round $n: the new origin accepts them" at f capture --raw "$WORK/disk-a@1" new
+	end "serve o" TERM
+done
+check "promotions were killed ($killed of $rounds), also when the former origin was told already ($halfway)" [ "$halfway" -gt 0 ]
 finish
