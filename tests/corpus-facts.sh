@@ -12,7 +12,7 @@ lines() {
 	output=$("$@") && jq -cs . <<<"$output"
 }
 
-# store_facts STORE: names, records, contents, locks, hoard, access tokens, history and verdict. Sockets are named without the
+# store_facts STORE: names, records, contents, locks, quotas, hoard, access tokens, history and verdict. Sockets are named without the
 # directory in which they were when the corpus was written.
 store_facts() {
 	local store=$1 images histories=[] contents={} sets={} image version score boot_sets
@@ -33,7 +33,7 @@ store_facts() {
 		--argjson boot_sets "$boot_sets" --argjson boot_set "$sets" \
 		--argjson log "$(lines at "$store" log)" --argjson edit_locks "$(lines at "$store" lock list)" \
 		--argjson access_tokens "$(lines at "$store" serve token list)" --argjson forgotten "$(at "$store" rebuild --resurrect)" \
-		--argjson copies "$(at "$store" copies)" \
+		--argjson copies "$(at "$store" copies)" --argjson quotas "$(lines at "$store" quota list)" \
 		--argjson check "$(at "$store" check | jq -c '{verdict, versions, packs, trash_packs, quarantined_blocks, role, findings}')" \
 		--argjson hoard "$(at "$store" hoard status | jq -c '{revision, epoch, unique_bytes}')" \
 		--argjson disks "$(lines at "$store" disks | jq -c 'map({disk, edit_lock, holder, writable, written_bytes})')" \
