@@ -240,7 +240,7 @@ done
 check "the corpus has $found worlds" [ "$found" -ge 13 ]
 # Every kind of change is in some log. Nothing calls what makes `set-overlay`.
 jq -r '.facts[].store.log // [] | .[] | ., (.changes // [])[] | .action' "$CORPUS"/*/manifest.json | sort -u >"$WORK/found"
-sed -n '/^pub enum Action {/,/^}/s/^    \([A-Z][A-Za-z]*\) {.*/\1/p' "$ROOT/crates/records/src/change.rs" | sed 's/\B[A-Z]/-&/g' | tr A-Z a-z | grep -vx set-overlay | sort >"$WORK/actions"
+sed -n '/^pub enum Action {/,/^}/s/^    \([A-Z][A-Za-z]*\) {.*/\1/p' "$ROOT/crates/records/src/change.rs" | sed 's/\B[A-Z]/-&/g' | tr '[:upper:]' '[:lower:]' | grep -vx set-overlay | sort >"$WORK/actions"
 check "and every action of the change log" diff "$WORK/actions" <(comm -12 "$WORK/actions" "$WORK/found")
 check "(which are $(wc -l <"$WORK/actions"))" [ "$(wc -l <"$WORK/actions")" -ge 26 ]
 finish

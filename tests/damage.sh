@@ -442,6 +442,33 @@ check "a rebuild forgets the pack" platter rebuild
 check "gc works again" platter gc --yes
 check "and lab/a@2 is there" platter check --read-data
 
+# A capture is killed, the next one uses what it stored, and lacks only its commit: nothing that this version needs is discarded.
+rm -rf "$STORE"
+platter init >/dev/null
+random 200000000 waiting >"$WORK/waiting"
+platter capture --raw "$WORK/own-1" lab/a >/dev/null
+"$PLATTER" --store "$STORE" capture --raw "$WORK/waiting" lab/b >/dev/null 2>&1 &
+KILLED=$!
+check "a capture stores its first data" until_true 30 sh -c "[ \"\$(du -sm '$STORE/packs' | cut -f 1)\" -gt 20 ]"
+kill -9 "$KILLED"
+wait "$KILLED" 2>/dev/null || true
+check_exit "$EXIT_MISSING" "and is killed" platter show lab/b
+rm -rf "$WORK/before"
+cp -a "$STORE" "$WORK/before"
+random 1000000 changed | dd of="$WORK/waiting" conv=notrunc status=none
+check "the next one uses it" platter capture --raw "$WORK/waiting" lab/b
+cp "$WORK/before/catalog.sqlite" "$WORK/before/changes.log" "$STORE/"
+rm -f "$STORE"/catalog.sqlite-*
+packs=$(find "$STORE/packs" -name '*.pack' | wc -l)
+check "it lacks its commit: nothing is discarded" platter discard-interrupted
+check_said "which is said" 'kept [0-9]* interrupted pack.*lacks only its commit'
+check "not one pack" test "$(find "$STORE/packs" -name '*.pack' | wc -l)" = "$packs"
+check "the next command commits it" platter clone lab/a lab/c
+rm -f "$WORK/again"
+check "it is there" platter export lab/b "$WORK/again"
+check "with its bytes" cmp "$WORK/waiting" "$WORK/again"
+rm -f "$WORK/waiting" "$WORK/again"
+
 # An old catalog without its log: packs know what happened since.
 rm -rf "$STORE"
 cp -a "$WORK/own" "$STORE"

@@ -214,6 +214,32 @@ check "that version is copied from the former origin" at lost push "$later" "$WO
 check "with the right bytes" is_version heir "$later" "$WORK/disk-o-2"
 end "serve lost" TERM
 
+# The origin dies after it was told, and before its last version was copied.
+new_store dying
+at dying capture --raw "$WORK/disk-o-1" a >/dev/null
+serve dying
+new_store waiting
+at waiting follow --once "unix:$WORK/dying.sock" >/dev/null
+random 40000000 last >"$WORK/last"
+through dying capture --raw "$WORK/last" a >/dev/null
+"$PLATTER" --store "$WORK/waiting" promote >"$WORK/promoting" 2>&1 &
+PROMOTING=$!
+check "the origin learns of its successor" until_true 30 grep -q replaced "$WORK/dying/standing.json"
+end "serve dying" KILL
+code=0
+wait "$PROMOTING" || code=$?
+if [ "$code" != 0 ]; then
+	check "a promotion that could not copy the last version fails" [ "$code" = "$EXIT_FAILED" ]
+	check "it says what to do" grep -q 'last ones could not be copied.*repeat .platter promote' "$WORK/promoting"
+	check "the store still follows" [ "$(role waiting .standing.role)" = follower ]
+	serve dying
+	check "the repeated promotion succeeds" at waiting promote
+	end "serve dying" TERM
+else
+	check "everything was copied before the kill" at waiting show a@2
+fi
+check "the last version is there" is_version waiting a@2 "$WORK/last"
+
 # Two stores replace each other in turn, the second time while the other one is away.
 new_store one
 at one capture --raw "$WORK/disk-o-1" a >/dev/null

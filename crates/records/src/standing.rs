@@ -194,6 +194,9 @@ impl Default for Standing {
 }
 
 impl Standing {
+    /// The highest epoch that another store may name: that many promotions are impossible.
+    pub const EPOCH_MAX: u64 = 1 << 40;
+
     /// The epoch.
     pub fn epoch(&self) -> u64 {
         match self {

@@ -22,13 +22,13 @@ pub struct Discarded {
     pub parked: usize,
     /// The total length of all removed packs in bytes.
     pub bytes: u64,
-    /// Number of packs that stay, because each has a version that lacks only its commit.
+    /// Number of packs that stay, because one of them has a version that lacks only its commit: it may need any of them.
     pub kept: usize,
 }
 
 impl Store {
     /// Removes the packs that interrupted sessions and unfinished uploads left and no version needs. Needs no space: it does not take the packs over and
-    /// does not change the catalog. A pack with a version that lacks only its commit stays: the next writer commits it.
+    /// does not change the catalog. If one has a version that lacks only its commit, all stay: the next writer commits it.
     ///
     /// # Errors
     /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, also when the log of
@@ -58,14 +58,14 @@ impl Store {
             refuse_if_incomplete(&Store::open_reader(place)?)?;
         }
         let mut discarded = Discarded::default();
-        for UnlistedPack { pack, records, .. } in found {
-            let is_kept = |records: &Records| {
-                may_be_finished(records, &assigned, &edit_locks) || assigned.may_return(records)
-            };
-            if records.iter().any(|(_, records)| is_kept(records)) {
-                discarded.kept += 1;
-                continue;
-            }
+        let is_waiting = |records: &Records| {
+            may_be_finished(records, &assigned, &edit_locks) || assigned.may_return(records)
+        };
+        if found.iter().flat_map(|found| &found.records).any(|(_, records)| is_waiting(records)) {
+            discarded.kept = found.len();
+            found.clear();
+        }
+        for UnlistedPack { pack, .. } in found {
             let path = place.pack(pack);
             let context = || format!("removing {}", path.display());
             let file = place.vfs().open(&path, OpenMode::Read).context(context)?;

@@ -26,8 +26,8 @@ impl Store {
         self.catalog()?.former()
     }
 
-    /// Restores forgotten versions under their names and numbers in one commit; all of them if `names` is empty. Their boot sets
-    /// do not return to the hoard.
+    /// Restores forgotten versions under their names and numbers in one commit; all of them whose data is here if `names` is empty. Their
+    /// boot sets do not return to the hoard.
     ///
     /// # Errors
     /// `Missing` when a version was not forgotten or its recipe is gone; `Refused` when its image is being edited, another version has
@@ -40,12 +40,17 @@ impl Store {
         }
         chosen.retain(|version| names.is_empty() || names.contains(&version.name));
         let session = self.session()?;
-        for version in &chosen {
-            let held = session.hold_recipe(version.record.score);
-            held.map_err(|error| error.within(format!("restoring {}", version.name)))?;
+        let mut whole = Vec::new();
+        for version in chosen {
+            match session.hold_recipe(version.record.score) {
+                Ok(()) => whole.push(version),
+                // A collection kept a part of it, because others need that.
+                Err(error) if names.is_empty() && error.is_damage() => {}
+                Err(error) => return Err(error.within(format!("restoring {}", version.name))),
+            }
         }
         session.commit(|change, _, _| {
-            for Version { name, record_id, .. } in &chosen {
+            for Version { name, record_id, .. } in &whole {
                 let is_taken = change.has_name(name)? && !change.has_version(name, record_id)?;
                 if is_taken && !names.is_empty() {
                     let what = format!("another version has the name {name} now: rename its image first");
@@ -58,7 +63,7 @@ impl Store {
                 }
             }
             let mut back = Vec::new();
-            for Version { name, record_id, record } in &chosen {
+            for Version { name, record_id, record } in &whole {
                 if change.add_version(*record_id, record)? {
                     back.push(name.clone());
                 }

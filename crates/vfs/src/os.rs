@@ -81,7 +81,10 @@ impl Vfs for OsVfs {
         for entry in std::fs::read_dir(path)? {
             let entry = entry?;
             if let Ok(name) = entry.file_name().into_string() {
-                entries.push(Entry { name, is_dir: entry.file_type()?.is_dir() });
+                let kind = entry.file_type()?;
+                // Whoever opens a file below a link to a directory finds it there, too.
+                let is_dir = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+                entries.push(Entry { name, is_dir });
             }
         }
         entries.sort_unstable();

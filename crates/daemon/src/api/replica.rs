@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_api::{FenceRequest, ReplicaReply, ReplicaRequest, StandingReply};
 use platter_image::{Error, ErrorKind, Result};
-use platter_records::{Action, Follower, Promotion, StoreId};
+use platter_records::{Action, Follower, Promotion, Standing, StoreId};
 use platter_store::{Continuation, StandingChange};
 
 use super::Shared;
@@ -56,6 +56,9 @@ pub(super) async fn fence(
     sent: Body,
 ) -> Result<Response, Problem> {
     let request: FenceRequest = read_json(&origin, &asker, &headers, sent).await?;
+    if request.epoch > Standing::EPOCH_MAX {
+        return Err(Problem::bad_request(&Error::refused("the successor's epoch is impossible")));
+    }
     let is_text = |text: &str| text.len() <= TEXT_LENGTH_MAX && !text.contains(char::is_control);
     if StoreId::from_hex(&request.by).is_none() || !is_text(&request.address) || !is_text(&request.promotion)
     {

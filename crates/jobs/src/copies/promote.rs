@@ -23,11 +23,15 @@ use serde::Serialize;
 
 use platter_fetch::{OpenStore, StoreLocation};
 
-use super::follow::{Followed, Step};
+use super::follow::{Followed, ONCE_RETRY_MAX, Step};
 use crate::Progress;
 
 /// Maximum number of steps in which the last changes of the former origin are copied.
 const LAST_STEPS_MAX: u32 = 10_000;
+
+/// The former origin was told, and nothing was committed here.
+const NOT_COPIED: &str = "the former origin accepts no more changes, and its last ones could not be copied, so this store still follows it: \
+                          repeat `platter promote`, or with --without-origin if that store is lost";
 
 /// The request to promote a follower.
 #[derive(Clone, Debug)]
@@ -128,7 +132,13 @@ impl Promoting<'_> {
         let answer = OriginStore::open(&options).and_then(|origin| Ok((origin.standing()?, origin)));
         let Ok((told, origin)) = answer else { return self.check_successor() };
         self.check(&told)?;
-        self.only_there = self.only_at(&origin)?;
+        match self.only_at(&origin) {
+            Ok(versions) => self.only_there = versions,
+            Err(error) => {
+                let why = error.with_causes();
+                self.progress.note(&format!("warning: the origin does not list its versions: {why}"));
+            }
+        }
         self.progress.note(&format!(
             "warning: the origin at {} answers: without --without-origin, its last changes would be copied first",
             options.address
@@ -181,34 +191,29 @@ impl Promoting<'_> {
             Followed::new(self.request.store.clone(), origin.clone(), source, self.following.clone())?
                 .with_writer(self.store.clone());
         followed.is_promoting = true;
+        followed.feed.give_up_after(ONCE_RETRY_MAX);
         for _ in 0..LAST_STEPS_MAX {
             match followed.step(self.progress) {
                 Ok(Step::More) => {}
                 Ok(Step::Idle) => break,
-                Err(error) => {
+                Err(error) if error.kind() == ErrorKind::Refused => {
                     let text = error.with_causes();
                     self.progress
-                        .note(&format!("the last changes of the former origin could not be copied: {text}"));
+                        .note(&format!("the last changes of the former origin cannot be copied: {text}"));
                     break;
                 }
+                Err(error) => return Err(error.within(NOT_COPIED)),
             }
         }
         self.following = followed.following;
-        self.only_there = self.only_at(&origin)?;
+        self.only_there = self.only_at(&origin).map_err(|error| error.within(NOT_COPIED))?;
         Ok(())
     }
 
     /// Returns the versions that the former origin lists and this store never had. What did not arrive must not depend on the log that was
     /// followed: a rebuilt origin has another one.
     fn only_at(&self, origin: &OriginStore) -> Result<Vec<VersionName>> {
-        let listed = match origin.versions() {
-            Ok(listed) => listed,
-            Err(error) => {
-                let why = error.with_causes();
-                self.progress.note(&format!("warning: the former origin does not list its versions: {why}"));
-                return Ok(Vec::new());
-            }
-        };
+        let listed = origin.versions()?;
         // Versions that were forgotten or renamed here arrived as well, and a rebuilt origin may list them again.
         let known = self.store.versions()?.into_iter().chain(self.store.former()?);
         let identity = |version: Version| (version.name, version.record.score, version.record.time_unix_ms);

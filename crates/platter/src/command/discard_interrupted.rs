@@ -28,7 +28,10 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
         );
         match discarded.kept {
             0 => removed,
-            kept => format!("{removed}; kept {}: the next capture publishes the version in it", packs(kept)),
+            kept => format!(
+                "{removed}; kept {}: a version in them lacks only its commit, which the next capture does",
+                packs(kept)
+            ),
         }
     });
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use platter_collection::Candidate;
-use platter_image::{BlockId, Error, Kind, Result};
+use platter_image::{BlockId, Error, ErrorKind, Kind, Result};
 
 use crate::catalog::{PackRow, PackState};
 use crate::check::is_missing_file;
@@ -107,7 +107,13 @@ impl<'a> Survey<'a> {
             false => error,
         })?;
         read_directory(&*file, pack.id, self.store.id())
-            .map_err(|error| error.within(format!("surveying pack {}", pack.id)))
+            .map_err(|error| match error.kind() {
+                ErrorKind::Corrupt => error.within(format!(
+                    "nothing is collected while pack {} cannot be read: `platter rebuild` writes it again from its sound frames",
+                    pack.id
+                )),
+                _ => error.within(format!("surveying pack {}", pack.id)),
+            })
     }
 
     fn count_live(&mut self) -> Result<()> {

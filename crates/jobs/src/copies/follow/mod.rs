@@ -31,7 +31,7 @@ const POLL: Duration = Duration::from_secs(2);
 /// Pause after an error.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 /// How long `once` waits for an origin that went down.
-const ONCE_RETRY_MAX: Duration = Duration::from_secs(5);
+pub(super) const ONCE_RETRY_MAX: Duration = Duration::from_secs(5);
 /// What was left out is tried again after this time.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
 
@@ -219,7 +219,7 @@ pub(super) struct Followed {
     /// Open while there is something to enter; it holds the store's lock.
     writer: Option<Arc<Store>>,
     origin: OriginStore,
-    feed: Feed,
+    pub(super) feed: Feed,
     pub(super) following: Following,
     id: String,
     accept_loss: bool,
@@ -272,6 +272,12 @@ impl Followed {
         let next = reply.next.clone().ok_or_else(|| Error::corrupt("the origin did not name a position"))?;
         self.following.last = reply.last;
         if reply.changes.is_empty() {
+            if next.number != reply.last {
+                let (sent, last) = (next.number, reply.last);
+                return Err(Error::corrupt(format!(
+                    "the origin has change {last}, and sends none after {sent}"
+                )));
+            }
             return self.idle(&reply, progress);
         }
         let changes = parsed(&reply.changes)?;
