@@ -89,7 +89,7 @@ pub(super) fn publish_from(
     // Nobody uses the disk afterwards.
     disk.set_open(false);
     let mut report = publish_disk(&disk, &sources, &words, progress)?;
-    end_editing(&disk, &sources.store)?;
+    end_editing(&disk, &sources.store).map_err(|error| after(&report, error))?;
     report.attached = false;
     Ok(report)
 }
@@ -279,6 +279,11 @@ pub(super) fn lost_edit_lock(image: &ImageName, number: u64) -> Error {
     ))
 }
 
+/// The error of ending an edit whose changes were published.
+pub(super) fn after(report: &PublishReport, error: Error) -> Error {
+    error.within(format!("{} is published, but the edit could not be ended", report.version))
+}
+
 /// Removes the overlays, and releases the edit lock.
 pub(super) fn end_editing(disk: &LiveDisk, store: &OpenStore) -> Result<()> {
     let Some(writing) = disk.writing() else { return Ok(()) };
@@ -294,8 +299,7 @@ fn release(store: &OpenStore, edit_lock: &EditLock) -> Result<()> {
         Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Missing) => Ok(()),
         released => released.map_err(|error| {
             error.within(format!(
-                "the changes to {image} are gone, but its edit lock could not be released: run \
-                 `platter lock release {image}`",
+                "nothing of the disk of {image} is left here, but its edit lock could not be released: run `platter lock release {image}`",
                 image = edit_lock.image
             ))
         }),

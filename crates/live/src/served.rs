@@ -32,7 +32,7 @@ use super::inherited::{Inherited, own_server};
 use super::known_locks::KnownLocks;
 use super::opener::{OpenedDisk, Opener};
 use super::own_server::OwnServer;
-use super::publish::end_editing;
+use super::publish::{after, end_editing};
 use super::publish_report::PublishReport;
 use super::record::Recorder;
 use super::remembered::{RememberedDisk, RememberedDisks};
@@ -493,7 +493,8 @@ impl Served {
             }
         };
         if disk.disk.is_writable() && !kept {
-            end_editing(&disk.disk, self.store())?;
+            let ended = end_editing(&disk.disk, self.store());
+            ended.map_err(|error| report.iter().fold(error, |error, report| after(report, error)))?;
         }
         closed?;
         self.tell(&LiveEvent::Detached { disk: disk.name(), kept });
