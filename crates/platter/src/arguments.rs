@@ -293,7 +293,8 @@ pub(crate) enum Command {
     /// Delete the leftovers of interrupted captures and uploads from the store
     ///
     /// A capture that was killed, and an upload that was not published or was refused, leave the blocks that were stored. The next
-    /// capture of the same disk reuses them; no version needs them. This command deletes them. It needs no free space, so it works
+    /// capture of the same disk reuses them; no version needs them. This command deletes them, but none while a version in them
+    /// lacks only its commit, which the next capture does. It needs no free space, so it works
     /// on a full filesystem. End the server of the store first.
     DiscardInterrupted,
     /// Send a version by multicast to all machines that run `platter receive`
