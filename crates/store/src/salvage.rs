@@ -208,11 +208,22 @@ fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) 
         let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
         let mut examined =
             examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
-        // Its name is never used again, so its frames are copied.
-        examined.is_broken |= is_deleted;
+        // The name of a deleted pack is never used again, and the right file of an exchanged one may return: their frames are copied.
+        examined.is_broken |= is_deleted || is_of_another(store.place(), pack)?;
         found.push(examined);
     }
     Ok(found)
+}
+
+/// Whether the file of a pack is that of another one: files were exchanged.
+fn is_of_another(place: &StorePlace, pack: PackId) -> Result<bool> {
+    let path = place.pack(pack);
+    let file = place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+    match read_header(&*file) {
+        Ok((named, _)) => Ok(named != pack),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Divides packs into those that were deleted, whose files may have returned from a backup, and the others.

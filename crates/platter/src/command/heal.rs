@@ -53,6 +53,7 @@ fn json(report: &HealReport) -> Value {
             "kind": format!("{:?}", block.kind).to_lowercase(),
             "block": block.id.to_string(),
             "versions": versions(block),
+            "disks": disks(block),
         })).collect::<Vec<_>>(),
     })
 }
@@ -61,11 +62,24 @@ fn versions(block: &WantedBlock) -> Vec<String> {
     block.versions.iter().map(ToString::to_string).collect()
 }
 
+/// The scores of disks that need a block.
+fn disks(block: &WantedBlock) -> Vec<String> {
+    block.scores.iter().map(ToString::to_string).collect()
+}
+
+/// What needs a block: versions, or only what live disks, readers, leases or followers hold.
+fn needed_by(block: &WantedBlock) -> String {
+    match block.versions.is_empty() {
+        false => versions(block).join(", "),
+        true => format!("no version, but {}, which is in use", disks(block).join(", ")),
+    }
+}
+
 fn text(report: &HealReport) -> String {
     let mut lines = Vec::new();
     for block in &report.lost {
         let kind = format!("{:?}", block.kind).to_lowercase();
-        lines.push(format!("LOST    {kind} {}; damages {}", block.id, versions(block).join(", ")));
+        lines.push(format!("LOST    {kind} {}; damages {}", block.id, needed_by(block)));
     }
     for source in &report.sources {
         if source.blocks > 0 {

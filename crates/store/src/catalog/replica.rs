@@ -10,7 +10,8 @@ use super::query::{meta, version};
 use super::quota::is_quota_key;
 use super::row::{Cell, RowChange};
 use super::table::{
-    FORMER, HOARD, IMAGES, LAST_EDIT_LOCK, META, PACKS, Row, SEALED, Table, VERSIONS, is_hoard_key,
+    EDIT_LOCKS, FORMER, HOARD, IMAGES, LAST_EDIT_LOCK, META, PACKS, Row, SEALED, Table, VERSIONS,
+    is_hoard_key,
 };
 use super::{Catalog, Change};
 
@@ -220,6 +221,7 @@ impl Change<'_> {
                     if name == VERSIONS.name {
                         self.supersede(row)?;
                     }
+                    self.raise_as_named(row)?;
                     match row.put.is_empty() {
                         false => self.put(table, row.put.iter().map(Value::from).collect())?,
                         true => self.remove(table, &row.gone.iter().map(Value::from).collect::<Vec<_>>())?,
@@ -228,6 +230,21 @@ impl Change<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Raises the highest assigned numbers to those of the version or edit lock that this row enters: the catalog refuses higher ones, and an
+    /// origin may be wrong about them.
+    fn raise_as_named(&mut self, row: &RowChange) -> Result<()> {
+        let [Cell::Text(image), Cell::Number(number), ..] = &row.put[..] else { return Ok(()) };
+        let number = u64::try_from(*number)
+            .map_err(|_| Error::corrupt(format!("the row of {image}: its number {number} is negative")))?;
+        match row.table.as_str() {
+            name if name == VERSIONS.name || name == FORMER.name => {
+                self.raise_last_number(&image.parse()?, number)
+            }
+            name if name == EDIT_LOCKS.name => self.raise_last_edit_lock(number),
+            _ => Ok(()),
+        }
     }
 
     /// Lists the version that this row removes or replaces as forgotten, unless it is listed as former already or stays the same.

@@ -449,3 +449,43 @@ fn a_pack_that_returns_waits_for_an_edit_lock() {
         verify(&machine, &model, &format!("{} returned", pack.display()));
     }
 }
+
+/// The files of two packs were exchanged, and a rebuild took over what they have. The right file of one returns later: what only the wrong
+/// file had is still there.
+#[test]
+fn the_right_file_of_an_exchanged_pack_returns() {
+    let machine = new_store();
+    let mut model = Model::default();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for (image, blocks) in [("a", 0..14), ("b", 14..30)] {
+            let numbers: Vec<u64> = blocks.collect();
+            model.published.push((publish(&store, image, &numbers).unwrap(), numbers));
+        }
+    }
+    let all = packs(&machine);
+    let contents: Vec<_> = all.iter().map(|pack| machine.disk().contents(pack).unwrap()).collect();
+    let whole = machine.disk().fork();
+    for loses_names in [false, true] {
+        for (from, to) in [(0, all.len() - 1), (all.len() - 1, 0)] {
+            machine.insert(&whole.fork());
+            machine.disk().overwrite(&all[to], &contents[from]);
+            machine.disk().overwrite(&all[from], &contents[to]);
+            if loses_names {
+                lose_names(&machine);
+            }
+            rebuild(&machine.place).unwrap();
+            // From a backup of that file.
+            machine.disk().open(&all[to], OpenMode::Create).unwrap().sync().unwrap();
+            machine.disk().sync_dir(all[to].parent().unwrap()).unwrap();
+            machine.disk().overwrite(&all[to], &contents[to]);
+            verify(&machine, &model, &format!("names lost: {loses_names}, {} returned", all[to].display()));
+            rebuild(&machine.place).unwrap();
+            verify(
+                &machine,
+                &model,
+                &format!("names lost: {loses_names}, rebuilt, {} returned", all[to].display()),
+            );
+        }
+    }
+}

@@ -188,3 +188,24 @@ fn power_fails_at_any_call() {
 fn the_disk_is_full_at_any_call() {
     sweep(FaultKind::NoSpace, true, &[CrashProfile::StrictPosix]);
 }
+
+/// An origin leaves out which numbers were assigned. The follower can be opened, and once it is promoted it assigns higher ones.
+#[test]
+fn numbers_that_an_origin_leaves_out_are_not_assigned_again() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(78));
+    let (steps, mut lying) = (origin(), origin());
+    for change in lying.changes.iter_mut().flat_map(|(changes, _)| changes) {
+        change.rows.retain(|row| !row.is_of_numbers());
+    }
+    let mut done = 0;
+    work(&machine, &lying, &mut done).unwrap();
+    verify(&machine, &steps, done, "numbers left out");
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(79));
+    lying.changes.truncate(2);
+    work(&machine, &lying, &mut 0).unwrap();
+    let store = Store::open_reader(&machine.place).unwrap();
+    let report = store.check(CheckOptions { read_data: true, ..Default::default() }, &mut |_| {}).unwrap();
+    assert_ne!(report.verdict, Verdict::Damaged, "{:#?}", report.findings);
+}
