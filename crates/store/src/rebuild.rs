@@ -483,7 +483,7 @@ fn report(opened: &Store, sources: &Sources, mut found: PackContents) -> Result<
     found.notes.extend(refused.iter().map(|name| {
         format!("a pack has {name}, which was not published or is outdated: it counts as forgotten (`platter rebuild --resurrect`)")
     }));
-    let broken = opened.salvaged().map_or(&[][..], |salvaged| &salvaged.copied);
+    let broken = opened.salvaged().map_or(&[][..], |salvaged| &salvaged.broken);
     if sources.proven.is_none() {
         damaged.extend(broken.iter().map(|pack| {
             format!("pack {pack}: parts of it are damaged, and versions of which only these had the record are lost")

@@ -90,9 +90,10 @@ pub struct Salvaged {
     pub versions: Vec<VersionName>,
     /// Versions whose publication was refused or is outdated. They count as forgotten, unless a version has their name.
     pub refused: Vec<VersionName>,
-    /// Packs whose chain of frames is broken. Their sound frames were copied, and they are removed once the new catalog is in
-    /// use.
+    /// Packs whose frames could not stay. The sound ones were copied, and these packs are removed once the new catalog is in use.
     pub(crate) copied: Vec<PackId>,
+    /// Those of them whose chain of frames is broken.
+    pub(crate) broken: Vec<PackId>,
 }
 
 /// The id and head of a boot set that was found in a pack.
@@ -114,6 +115,8 @@ pub(crate) struct UnlistedPack {
     is_whole: bool,
     /// Whether sound frames follow after a hole, or its footer lists frames that are not sound.
     is_broken: bool,
+    /// Whether its frames cannot stay under its name.
+    must_move: bool,
 }
 
 /// Whether the store has all that must stay, without the packs that the catalog does not list. Found out when it is first asked, because
@@ -155,14 +158,14 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let is_complete = found.len() == packs;
     let takes_names = is_complete && store.standing()?.refusal().is_none() || adopt.believes_records();
     let mut chosen = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
-    let (mut broken, mut boot_sets, mut is_left) = (Vec::new(), Vec::new(), false);
+    let (mut moved, mut boot_sets, mut is_left) = (Vec::new(), Vec::new(), false);
     for mut found in found {
         let is_needed = adopt.is_needed(found.pack);
         if takes_names && (!is_needed || adopt.believes_records()) {
             boot_sets.extend(found.boot_sets.drain(..).map(|(_, boot_set)| boot_set));
         }
-        if is_needed && found.is_broken {
-            broken.push(found);
+        if is_needed && (found.is_broken || found.must_move) {
+            moved.push(found);
             continue;
         }
         let sealed = if found.is_whole {
@@ -188,10 +191,11 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     if chosen.records.is_empty() && boot_sets.is_empty() && !is_rebuilt {
         return Ok(Salvaged { packs, ..Salvaged::default() });
     }
-    let versions = enter(store, adopt, &chosen, &boot_sets, &broken)?;
-    let copied = broken.iter().map(|found| found.pack).collect();
+    let versions = enter(store, adopt, &chosen, &boot_sets, &moved)?;
+    let copied = moved.iter().map(|found| found.pack).collect();
+    let broken = moved.iter().filter(|found| found.is_broken).map(|found| found.pack).collect();
     let refused = chosen.refused.iter().map(|(_, record)| record.name()).collect();
-    Ok(Salvaged { packs, versions, refused, copied })
+    Ok(Salvaged { packs, versions, refused, copied, broken })
 }
 
 /// Reads the packs that the catalog does not list, and for a rebuild of a store that lacks something also deleted ones whose files are there
@@ -209,7 +213,7 @@ fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) 
         let mut examined =
             examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
         // The name of a deleted pack is never used again, and the right file of an exchanged one may return: their frames are copied.
-        examined.is_broken |= is_deleted || is_of_another(store.place(), pack)?;
+        examined.must_move = is_deleted || is_of_another(store.place(), pack)?;
         found.push(examined);
     }
     Ok(found)
@@ -358,8 +362,9 @@ pub(crate) fn examine(
     let (records, boot_sets) = (Vec::new(), Vec::new());
     let directory = PackDirectory::default();
     let changes = PackedChanges::default();
-    let (is_whole, is_broken) = (false, false);
-    let mut found = UnlistedPack { pack, directory, records, boot_sets, changes, is_whole, is_broken };
+    let (is_whole, is_broken, must_move) = (false, false, false);
+    let mut found =
+        UnlistedPack { pack, directory, records, boot_sets, changes, is_whole, is_broken, must_move };
     let listed = match read_directory(&*file, pack, store) {
         Ok(directory) if directory.is_proven => {
             by_footer(&*file, &directory, &mut found)?;
@@ -558,20 +563,20 @@ pub(crate) fn may_be_finished(
         })
 }
 
-/// Enters records, boot sets and all their packs in the catalog. Sound frames of broken packs are copied first.
+/// Enters records, boot sets and all their packs in the catalog. Sound frames of packs that cannot stay are copied first.
 fn enter(
     store: &Store,
     adopt: &Adopt,
     chosen: &Chosen,
     boot_sets: &[FoundBootSet],
-    broken: &[UnlistedPack],
+    moved: &[UnlistedPack],
 ) -> Result<Vec<VersionName>> {
     let Chosen { records, refused } = chosen;
     store
         .0
         .refer_to_interrupted(|pack| adopt.is_needed(pack) || !records.is_empty() || !boot_sets.is_empty())?;
     let session = store.upkeep_session()?;
-    for found in broken {
+    for found in moved {
         let path = store.place().pack(found.pack);
         let file = store.place().vfs().open(&path, OpenMode::Read);
         let file = file.context(|| format!("opening {}", path.display()))?;
