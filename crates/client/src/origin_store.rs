@@ -17,7 +17,7 @@ use platter_image::{BlockId, Domain, Error, ErrorKind, Kind, Result, Score};
 use platter_records::{
     BOOT_SET_LENGTH_MAX, BootSet, CollectReport, EditLock, EncodedBootSet, Follower, History, HoardChanges,
     HoardSnapshot, ImageCosts, ImageName, MissingBlocks, NumberChoice, Quota, QuotaUse, Registered, Resolved,
-    Signature, Standing, StoreId, Version, VersionName, VersionQuery, VersionRecord,
+    Signature, StoreId, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -500,19 +500,19 @@ impl OriginStore {
     /// Returns changes for a follower, which is registered by this.
     pub fn changes_for_follower(&self, request: &ReplicaRequest) -> Result<ReplicaReply> {
         let reply: ReplicaReply = self.client.post("/api/v1/replica", request)?;
-        check_epoch(&reply.standing).map(|()| reply)
+        Ok(ReplicaReply { standing: reply.standing.of_other()?, ..reply })
     }
 
     /// Returns the id of the store and what it is among its copies.
     pub fn standing(&self) -> Result<StandingReply> {
         let reply: StandingReply = self.client.get("/api/v1/standing")?;
-        check_epoch(&reply.standing).map(|()| reply)
+        Ok(StandingReply { standing: reply.standing.of_other()?, ..reply })
     }
 
     /// Tells the store that a follower has replaced it.
     pub fn fence(&self, request: &FenceRequest) -> Result<StandingReply> {
         let reply: StandingReply = self.client.post("/api/v1/fence", request)?;
-        check_epoch(&reply.standing).map(|()| reply)
+        Ok(StandingReply { standing: reply.standing.of_other()?, ..reply })
     }
 
     /// As `Store::followers`.
@@ -588,14 +588,6 @@ pub(super) fn version_of(record: &VersionRecord) -> Result<Version> {
     let bytes = record.encode().map_err(|error| Error::new(ErrorKind::Corrupt, error.to_string()))?;
     let record = VersionRecord::decode(&bytes)?;
     Ok(Version { name: record.name(), record_id: BlockId::of(Kind::Version, &bytes), record })
-}
-
-/// Refuses an epoch after which there could be no other.
-fn check_epoch(standing: &Standing) -> Result<()> {
-    match standing.epoch() {
-        0..=Standing::EPOCH_MAX => Ok(()),
-        epoch => Err(Error::corrupt(format!("the origin names the impossible epoch {epoch}"))),
-    }
 }
 
 #[cfg(test)]

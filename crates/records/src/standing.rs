@@ -137,6 +137,10 @@ pub struct FormerAnswers {
 
 /// Maximum number of conflicts that a store remembers.
 const CONFLICTS_MAX: usize = 16;
+/// Maximum length of a text in the standing of another store, and maximum number of the stores that it has replaced: `standing.json` has at most
+/// 1 MiB.
+const TEXT_MAX: usize = 4096;
+const FORMER_MAX: usize = 32;
 
 /// What a store is among its copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -196,6 +200,43 @@ impl Default for Standing {
 impl Standing {
     /// The highest epoch that another store may name: that many promotions are impossible.
     pub const EPOCH_MAX: u64 = 1 << 40;
+    /// The highest epoch of an origin that is followed: the promotions of its followers have higher ones.
+    pub const FOLLOWED_EPOCH_MAX: u64 = Self::EPOCH_MAX / 2;
+
+    /// Returns a standing as another store told it, without the names of files on that machine: this one would read its own files of these
+    /// names, and send what they contain.
+    ///
+    /// # Errors
+    /// `Corrupt` when its epoch leaves no higher one, or a text or list is too long to be kept.
+    pub fn of_other(mut self) -> Result<Self> {
+        if self.epoch() > Self::EPOCH_MAX {
+            return Err(Error::corrupt(format!("the origin names the impossible epoch {}", self.epoch())));
+        }
+        let are_texts = |texts: &[&String], more: &[String]| {
+            texts.iter().copied().chain(more).all(|it| it.len() <= TEXT_MAX && !it.contains(char::is_control))
+        };
+        let (fits, former) = match &mut self {
+            Self::Origin { address, former, promotion, conflicts, .. } => {
+                (are_texts(&[address, promotion], conflicts), former)
+            }
+            Self::Replaced { by, address, former, promotion, conflicts, .. } => {
+                (are_texts(&[by, address, promotion], conflicts), former)
+            }
+            Self::Follower(following) => {
+                (are_texts(&[&following.access.address], &[]), &mut following.former)
+            }
+        };
+        for it in &mut *former {
+            let OriginAccess { address, fingerprint, .. } = std::mem::take(&mut it.access);
+            it.access = OriginAccess { address, fingerprint, ..OriginAccess::default() };
+        }
+        let fits_former =
+            |it: &FormerOrigin| are_texts(&[&it.store, &it.access.address, &it.access.fingerprint], &[]);
+        if !fits || former.len() > FORMER_MAX || !former.iter().all(fits_former) {
+            return Err(Error::corrupt("the origin's standing has a text or list that is too long"));
+        }
+        Ok(self)
+    }
 
     /// The epoch.
     pub fn epoch(&self) -> u64 {
@@ -452,6 +493,47 @@ mod tests {
         assert!(replaced(2, "c").knows_successor(&b1) && replaced(1, "b").knows_successor(&b1));
         assert!(!replaced(1, "c").knows_successor(&b1) && !origin.knows_successor(&b1));
         assert!(!replaced(1, "b").knows_successor(&promotion(1, "b", "copy")));
+    }
+
+    /// An origin that lies about its own standing: its names of files are not kept, and what would not fit is refused.
+    #[test]
+    fn the_standing_of_another_store_is_limited() {
+        let access = OriginAccess {
+            address: "https://a.lab:7440".into(),
+            token_file: "/etc/platter/key".into(),
+            fingerprint: "sha256:ab".into(),
+            authorities: "/etc/hosts".into(),
+        };
+        let told = |epoch: u64, address: &str, former: usize| {
+            let former = vec![FormerOrigin { store: "s".into(), access: access.clone(), told: true }; former];
+            let conflicts = Vec::new();
+            let standing = Standing::Origin {
+                epoch,
+                address: address.into(),
+                former,
+                missing: Vec::new(),
+                promotion: "p".into(),
+                conflicts,
+            };
+            standing.of_other()
+        };
+        let Standing::Origin { former, .. } = told(1, "b", 2).unwrap() else { panic!("an origin") };
+        let kept = OriginAccess { token_file: String::new(), authorities: String::new(), ..access.clone() };
+        assert!(former.len() == 2 && former.iter().all(|it| it.access == kept && it.told), "{former:?}");
+        assert!(told(Standing::EPOCH_MAX, "b", FORMER_MAX).is_ok());
+        assert!(told(Standing::EPOCH_MAX + 1, "b", 0).is_err());
+        assert!(told(1, &"b".repeat(TEXT_MAX + 1), 0).is_err() && told(1, "a\nb", 0).is_err());
+        assert!(told(1, "b", FORMER_MAX + 1).is_err());
+        let conflicts = vec!["x".repeat(2 << 20)];
+        let replaced = Standing::Replaced {
+            epoch: 1,
+            by: "b".into(),
+            address: String::new(),
+            former: Vec::new(),
+            promotion: String::new(),
+            conflicts,
+        };
+        assert!(replaced.of_other().is_err());
     }
 
     #[test]

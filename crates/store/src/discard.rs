@@ -7,8 +7,8 @@ use crate::catalog::{Catalog, PackRow};
 use crate::lack::first_lack;
 use crate::place::{Format, StorePlace};
 use crate::salvage::{
-    AssignedNames, Records, UnlistedPack, deleted_and_listed, examine, may_be_finished, missing_pack,
-    refuse_if_older, unlisted,
+    AssignedNames, Records, UnlistedPack, deleted_and_listed, examine, is_of_another, may_be_finished,
+    missing_pack, refuse_if_older, unlisted,
 };
 use crate::session::{discard_parked, list_parked};
 use crate::store::Store;
@@ -88,7 +88,13 @@ impl Store {
 /// Refuses to remove packs while one is missing that the catalog lists: if the catalog is an older copy, a compaction may have moved its
 /// blocks to a pack that is not listed.
 fn refuse_if_missing(place: &StorePlace, rows: &[PackRow]) -> Result<()> {
-    match missing_pack(rows, &place.list_packs()?) {
+    let mut files = Vec::new();
+    for pack in place.list_packs()? {
+        if !is_of_another(place, pack)? {
+            files.push(pack);
+        }
+    }
+    match missing_pack(rows, &files) {
         None => Ok(()),
         Some(pack) => Err(Error::corrupt(format!(
             "pack {pack} is missing, and what is not in the catalog may have its blocks: `platter rebuild` takes it over"

@@ -175,8 +175,12 @@ impl Healing<'_> {
         for (score, versions) in &scores {
             self.walk_recipe(*score, versions, &mut wanted)?;
         }
-        for member in self.store.hoard()?.members {
-            self.walk_boot_set(&member.boot_set, &member.version)?;
+        let members = self.store.hoard()?.members;
+        // Also those that left the hoard lately: nodes may still need them.
+        for id in &self.store.catalog()?.roots()?.boot_sets {
+            let of_it = members.iter().filter(|member| member.boot_set == *id);
+            let versions: Vec<VersionName> = of_it.map(|member| member.version.clone()).collect();
+            self.walk_boot_set(id, &versions)?;
         }
         Ok(wanted)
     }
@@ -224,14 +228,14 @@ impl Healing<'_> {
         Ok(())
     }
 
-    fn walk_boot_set(&self, id: &BlockId, version: &VersionName) -> Result<()> {
+    fn walk_boot_set(&self, id: &BlockId, versions: &[VersionName]) -> Result<()> {
         let wanted = |id: &BlockId| WantedBlock {
             kind: Kind::BootSet,
             id: *id,
             domain: self.store.domain(),
             scores: Vec::new(),
             pieces: Vec::new(),
-            versions: vec![version.clone()],
+            versions: versions.to_vec(),
         };
         let Some(head) = self.read_or_heal(&wanted(id))? else { return Ok(()) };
         for part in BootSetHead::decode(&head)?.parts {

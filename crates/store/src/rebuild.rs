@@ -509,8 +509,11 @@ fn packs_of(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<BTre
         let path = place.pack(*pack);
         let file =
             place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
-        if read_header(&*file).is_ok_and(|(_, owner)| owner == store) {
-            own.insert(*pack);
+        match read_header(&*file) {
+            Ok((_, owner)) if owner == store => drop(own.insert(*pack)),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(own)

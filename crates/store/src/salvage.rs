@@ -1,6 +1,6 @@
 //! Takes over packs that the catalog does not list: packs of sessions that a crash or an error interrupted.
 //!
-//! Nothing is copied, except by a rebuild from broken packs. Such a pack may lack its footer, or have holes where writes did not reach the disk. After a failed
+//! Nothing is copied, except by a rebuild from packs that are broken or cannot keep their name. Such a pack may lack its footer, or have holes where writes did not reach the disk. After a failed
 //! sync it may even be readable from memory although it is not on the disk. So it is synced, dropped from the cache and read
 //! back. The unbroken chain of frames from its start counts. The pack is truncated after the last of them and gets a footer in
 //! place. A crash during these steps leaves a pack in which the same frames are found again.
@@ -209,18 +209,23 @@ fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) 
         if is_deleted && (*adopt == Adopt::Interrupted || completeness.is_whole()?) {
             continue;
         }
+        let is_of_another = is_of_another(store.place(), pack)?;
+        if is_of_another && *adopt == Adopt::Interrupted {
+            // A footer with its name would hide that.
+            continue;
+        }
         let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
         let mut examined =
             examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
         // The name of a deleted pack is never used again, and the right file of an exchanged one may return: their frames are copied.
-        examined.must_move = is_deleted || is_of_another(store.place(), pack)?;
+        examined.must_move = is_deleted || is_of_another;
         found.push(examined);
     }
     Ok(found)
 }
 
 /// Whether the file of a pack is that of another one: files were exchanged.
-fn is_of_another(place: &StorePlace, pack: PackId) -> Result<bool> {
+pub(crate) fn is_of_another(place: &StorePlace, pack: PackId) -> Result<bool> {
     let path = place.pack(pack);
     let file = place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
     match read_header(&*file) {

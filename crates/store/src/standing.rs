@@ -142,8 +142,12 @@ fn write_copy(place: &StorePlace, standing: &Standing) -> Result<()> {
 /// `Corrupt` when it is invalid; `Io`.
 pub(crate) fn read_copy(place: &StorePlace) -> Result<Option<Standing>> {
     let path = place.dir().join(FILE);
-    let bytes =
-        read_whole(place.vfs(), &path, FILE_LENGTH_MAX).context(|| format!("reading {}", path.display()))?;
+    let bytes = match read_whole(place.vfs(), &path, FILE_LENGTH_MAX) {
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(Error::corrupt(format!("{} is too long", path.display())).with_source(error));
+        }
+        read => read.context(|| format!("reading {}", path.display()))?,
+    };
     let parse = |bytes: Vec<u8>| {
         serde_json::from_slice(&bytes).map_err(|error| {
             let what = format!("{} is invalid: remove it if this store is an origin", path.display());

@@ -8,7 +8,7 @@ use super::table::{self, EDIT_LOCKS, LAST_EDIT_LOCK, Row, number, text};
 use super::{Catalog, Change};
 use platter_records::{Action, EditLock, ImageName};
 
-fn edit_lock(row: &Row) -> Result<EditLock> {
+pub(super) fn edit_lock(row: &Row) -> Result<EditLock> {
     let parsed = row.text(0).parse().ok().zip(u64::try_from(row.number(1)).ok());
     let (image, number) = parsed.ok_or_else(|| {
         Error::corrupt(format!("the catalog has an invalid edit lock {} of {:?}", row.number(1), row.text(0)))

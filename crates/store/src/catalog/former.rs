@@ -44,14 +44,14 @@ fn former(connection: &Connection) -> Result<Vec<Version>> {
 }
 
 /// Converts to a row of `versions`, which has the score in place of the fate.
-fn without_fate(mut row: Row) -> Row {
+pub(super) fn without_fate(mut row: Row) -> Row {
     if let Ok(record) = VersionRecord::from_json(row.text(5)) {
         row.values[2] = text(record.score);
     }
     row
 }
 
-fn name_of(row: &Row) -> Result<VersionName> {
+pub(super) fn name_of(row: &Row) -> Result<VersionName> {
     let image: ImageName = row.text(0).parse()?;
     let number = u64::try_from(row.number(1))
         .map_err(|_| Error::corrupt(format!("the catalog has an invalid number of a version of {image}")))?;

@@ -30,7 +30,7 @@ pub(crate) struct HoardFacts {
     pub(crate) date: i64,
 }
 
-fn member(row: &Row) -> Result<HoardMember> {
+pub(super) fn member(row: &Row) -> Result<HoardMember> {
     let (image, number) = (row.text(0), row.number(1));
     let corrupt = || Error::corrupt(format!("the catalog has an invalid boot set of {image}@{number}"));
     let record: BootSetRecord =

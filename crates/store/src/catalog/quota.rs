@@ -19,7 +19,7 @@ fn key_of(prefix: &ImageName) -> String {
     format!("{KEY}{prefix}")
 }
 
-fn quota(row: &Row) -> Result<Quota> {
+pub(super) fn quota(row: &Row) -> Result<Quota> {
     let (key, value) = (row.text(0), row.text(1));
     let prefix = key.strip_prefix(KEY).and_then(|prefix| prefix.parse().ok());
     let parsed = prefix.zip(value.parse().ok()).map(|(prefix, limit_bytes)| Quota { prefix, limit_bytes });

@@ -5,15 +5,19 @@ use platter_records::{ChangeRecord, ImageName, Standing, Version, VersionRecord}
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::edit_lock::edit_lock;
+use super::former::{name_of, without_fate};
+use super::hoard::member;
 use super::log::{Entry, State};
 use super::query::{meta, version};
-use super::quota::is_quota_key;
+use super::quota::{is_quota_key, quota};
 use super::row::{Cell, RowChange};
 use super::table::{
-    EDIT_LOCKS, FORMER, HOARD, IMAGES, LAST_EDIT_LOCK, META, PACKS, Row, SEALED, Table, VERSIONS,
-    is_hoard_key,
+    EDIT_LOCKS, FORMER, HOARD, HOARD_EPOCH, HOARD_FOLLOWED, IMAGES, LAST_EDIT_LOCK, META, PACKS, PROTECTED,
+    Row, SEALED, Table, VERSIONS, is_hoard_key,
 };
 use super::{Catalog, Change};
+use crate::import::{NUMBER_MAX, refuse_impossible};
 
 /// Key in `meta`: what the store is among its copies.
 const STANDING: &str = "standing";
@@ -40,7 +44,10 @@ impl ReplicatedChange {
         let mut entry = Entry::from_text(text)?;
         entry.rows.retain(RowChange::is_replicated);
         let Entry { hash, before, change, rows, .. } = entry;
-        rows.iter().try_for_each(|row| row.version().map(drop))?;
+        if change.number > NUMBER_MAX {
+            return Err(Error::corrupt(format!("the number of change {} is impossible", change.number)));
+        }
+        rows.iter().try_for_each(RowChange::prove)?;
         Ok(Self { record: change, hash, before, rows })
     }
 }
@@ -62,6 +69,33 @@ impl RowChange {
         match table.name {
             name if name == META.name => key == LAST_EDIT_LOCK || is_hoard_key(&key) || is_quota_key(&key),
             name => name != PACKS.name,
+        }
+    }
+
+    /// Reads the row as the catalog will: one that it refuses would be in the way of everything.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Refused` for numbers or sizes that are too high.
+    fn prove(&self) -> Result<()> {
+        let Some(table) = self.table().filter(|_| !self.put.is_empty()) else { return Ok(()) };
+        let is_possible =
+            |cell: &Cell| !matches!(cell, Cell::Number(number) if number.unsigned_abs() > NUMBER_MAX);
+        if !self.put.iter().all(is_possible) {
+            return Err(Error::corrupt(format!("a row of {} has an impossible number", table.name)));
+        }
+        let row = Row::unverified(self.put.iter().map(Value::from).collect());
+        let version = |row: &Row| version(row).and_then(|version| refuse_impossible(&version.record));
+        match table.name {
+            name if name == VERSIONS.name => version(&row),
+            name if name == FORMER.name => version(&without_fate(row)),
+            name if name == PROTECTED.name => name_of(&row).map(drop),
+            name if name == EDIT_LOCKS.name => edit_lock(&row).map(drop),
+            name if name == HOARD.name => member(&row).map(drop),
+            name if name == IMAGES.name || name == HOARD_FOLLOWED.name => {
+                row.text(0).parse::<ImageName>().map(drop)
+            }
+            name if name == META.name => prove_meta(&row),
+            _ => Ok(()),
         }
     }
 
@@ -164,6 +198,19 @@ impl RowChange {
     }
 }
 
+/// Reads a row of `meta` that followers have.
+fn prove_meta(row: &Row) -> Result<()> {
+    let (key, value) = (row.text(0), row.text(1));
+    if is_quota_key(key) {
+        return quota(row).map(drop);
+    }
+    match value.parse::<i64>() {
+        _ if key == HOARD_EPOCH => Ok(()),
+        Ok(number) if number.unsigned_abs() <= NUMBER_MAX => Ok(()),
+        _ => Err(Error::corrupt(format!("the origin's {key} is {value:?}"))),
+    }
+}
+
 fn standing(connection: &Connection) -> Result<Standing> {
     let text = meta(connection, STANDING)?;
     text.map_or(Ok(Standing::default()), |text| {
@@ -258,5 +305,41 @@ impl Change<'_> {
             return Ok(());
         }
         self.add_forgotten(&here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an origin sends and the catalog would refuse when it is read.
+    #[test]
+    fn rows_that_the_catalog_refuses_are_not_entered() {
+        let prove = |row: &str| RowChange::from_json(row).and_then(|row| row.prove());
+        for sound in [
+            r#"{"table":"meta","put":["quota/x","5"]}"#,
+            r#"{"table":"meta","put":["last_edit_lock","7"]}"#,
+            r#"{"table":"meta","put":["hoard_epoch","ab"]}"#,
+            r#"{"table":"images","put":["lab/x",4503599627370496]}"#,
+            r#"{"table":"edit_locks","put":["lab/x",3,"me",7,""]}"#,
+            r#"{"table":"protected","put":["lab/x",3,7]}"#,
+            r#"{"table":"former","gone":["lab/x",5]}"#,
+        ] {
+            assert!(prove(sound).is_ok(), "{sound}: {:?}", prove(sound));
+        }
+        for wrong in [
+            r#"{"table":"meta","put":["quota/x","y"]}"#,
+            r#"{"table":"meta","put":["last_edit_lock","9223372036854775807"]}"#,
+            r#"{"table":"meta","put":["hoard_day","never"]}"#,
+            r#"{"table":"images","put":["lab/x",9223372036854775807]}"#,
+            r#"{"table":"images","put":["../x",1]}"#,
+            r#"{"table":"edit_locks","put":["../x",3,"me",7,""]}"#,
+            r#"{"table":"protected","put":["lab/x",-3,7]}"#,
+            r#"{"table":"hoard","put":["lab/x",1,1,null,0,"no hex","{}"]}"#,
+            r#"{"table":"hoard_followed","put":["../x","{}"]}"#,
+            r#"{"table":"former","put":["lab/x",5,"forgotten",7,"00","{}"]}"#,
+        ] {
+            assert!(prove(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Batch {
     pub(super) position: Option<ReplicaPosition>,
 }
 
-/// Maximum number of rows that are left out, and of their bytes. Each commit writes them, and `standing.json` has at most 1 MiB.
+/// Maximum number of rows that are left out, and of their bytes. Each commit writes them.
 const LEFT_OUT_MAX: usize = 1_000;
 const LEFT_OUT_BYTES_MAX: usize = 384 << 10;
 

@@ -34,6 +34,8 @@ const ERROR_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const ONCE_RETRY_MAX: Duration = Duration::from_secs(5);
 /// What was left out is tried again after this time.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
+/// Maximum size of the changes that follow a copy of all rows, in bytes. An origin replaces its log long before.
+const COPY_BYTES_MAX: usize = 1 << 30;
 
 /// The request to follow an origin.
 #[derive(Clone, Debug)]
@@ -160,6 +162,7 @@ fn mark(
             )));
         }
     };
+    refuse_last(*epoch)?;
     let new = Following {
         epoch: *epoch,
         origin: told.store.clone(),
@@ -198,6 +201,14 @@ fn mark(
         _ => (new, Action::BecomeFollower { of: told.store.clone() }),
     };
     Ok(Some(StandingChange { standing: Standing::Follower(Box::new(following)), action, used: Vec::new() }))
+}
+
+/// Refuses an epoch after which followers could not be promoted for ever.
+fn refuse_last(epoch: u64) -> Result<()> {
+    match epoch {
+        0..=Standing::FOLLOWED_EPOCH_MAX => Ok(()),
+        epoch => Err(Error::corrupt(format!("the origin names the impossible epoch {epoch}"))),
+    }
 }
 
 fn refused_for(standing: &Standing) -> Error {
@@ -365,6 +376,7 @@ impl Followed {
                 )));
             }
             Standing::Origin { epoch, former, .. } => {
+                refuse_last(*epoch)?;
                 (following.epoch, following.former) = (*epoch, former.clone());
             }
             Standing::Replaced { .. } => {}
@@ -387,8 +399,15 @@ impl Followed {
         progress: &dyn Progress,
     ) -> Result<Batch> {
         check_chain(&changes, None, &next)?;
+        let mut bytes = 0;
         while next.number < last {
             let reply = self.ask(Some(next.clone()))?;
+            bytes += reply.changes.iter().map(String::len).sum::<usize>();
+            if bytes > COPY_BYTES_MAX {
+                return Err(Error::corrupt(
+                    "the origin's changes since the copy of all rows have more than 1 GiB",
+                ));
+            }
             let more = parsed(&reply.changes)?;
             let after = reply.next.filter(|_| !reply.begins && !more.is_empty());
             let after = after.ok_or_else(|| Error::transient("the origin's log was replaced meanwhile"))?;

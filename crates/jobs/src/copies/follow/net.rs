@@ -85,8 +85,9 @@ pub(super) fn check_chain(
     let mut last = position.map(|position| (position.number, position.hash.clone()));
     for change in changes {
         let number = change.record.number;
-        if last.is_some_and(|(before, hash)| (before + 1, hash.as_str()) != (number, change.before.as_str()))
-        {
+        let continues =
+            |(before, hash): (u64, String)| before.checked_add(1) == Some(number) && hash == change.before;
+        if !last.is_none_or(continues) {
             return Err(Error::corrupt(format!(
                 "the origin's change {number} does not continue the one before"
             )));
