@@ -67,7 +67,7 @@ fn promote(store: &Store, step: u64) -> Result<()> {
 }
 
 /// Registers a boot of the newest version of an image, which read some of its blocks.
-fn boot(store: &Store, name: &str, step: u64) -> Result<()> {
+pub(crate) fn boot(store: &Store, name: &str, step: u64) -> Result<()> {
     let version = store.version(&image(name), NumberChoice::Latest)?;
     let recipe = Recipe::open(version.record.score, store)?;
     let whole = Extent::new(0, recipe.root().disk_length);

@@ -8,6 +8,7 @@ use platter_store::{CheckOptions, HealSource, Store, Verdict, WantedBlock};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
+use super::changes::boot;
 use super::work::{Machine, publish};
 
 const NUMBERS: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -113,6 +114,38 @@ fn any_flipped_byte_of_a_frame_heals_from_another_store() {
         }
     }
     assert!(healed > 20 && records > 0, "{healed} {records}");
+}
+
+/// A boot set that left the hoard a day ago is healed like a member's: a collection reads it, and gives up if it is damaged.
+#[test]
+fn a_boot_set_that_left_the_hoard_heals() {
+    let machine = store_with_versions();
+    let before: Vec<PathBuf> = packs(&machine);
+    let id = {
+        let store = Store::open_writer(&machine.place).unwrap();
+        boot(&store, "a", 1).unwrap();
+        let id = store.hoard().unwrap().members[0].boot_set;
+        store.unregister_boot_set(&"a".parse().unwrap(), None, 2).unwrap();
+        id
+    };
+    let good = machine.disk();
+    let twin = Machine::new();
+    twin.insert(&good.fork());
+    let mut healed = 0;
+    for file in packs(&machine).into_iter().filter(|file| !before.contains(file)) {
+        for at in (64..good.contents(&file).unwrap().len()).step_by(7) {
+            machine.insert(&good.fork());
+            flip(&machine.disk(), &file, at);
+            let store = Store::open_writer(&machine.place).unwrap();
+            if store.boot_set(&id).is_ok() {
+                continue;
+            }
+            store.heal(&mut [other(&twin)], &|| Ok(Vec::new())).unwrap();
+            assert!(store.boot_set(&id).is_ok(), "byte {at}");
+            healed += 1;
+        }
+    }
+    assert!(healed > 3, "{healed}");
 }
 
 /// Without a holder, what is lost is named with all versions that need it.
