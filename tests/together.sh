@@ -28,9 +28,10 @@ capture_all() { # capture_all COMMAND...: captures all disks at once; returns ho
 }
 # is_small STORE: at most 1.05 of the bytes of one after the other
 is_small() {
-	echo "$(stored "$1") of $IN_TURN bytes"
+	ratio=$(($(stored "$1") * 1000 / IN_TURN))
 	[ $(($(stored "$1") * 100)) -le $((IN_TURN * 105)) ]
 }
+told() { echo "# $(stored "$STORE") bytes, $((ratio / 1000)).$(printf %03d $((ratio % 1000))) of one after the other"; }
 has_all() {
 	local n
 	for n in $(seq $DISKS); do
@@ -49,6 +50,7 @@ STORE=$WORK/local
 platter init >/dev/null
 check "local processes wait for each other" capture_all "$PLATTER" --store "$STORE" --retry-lock 10m
 check "local: the same bytes as one after the other" is_small "$STORE"
+told
 check "local: every disk is right" has_all
 
 STORE=$WORK/origin
@@ -56,6 +58,7 @@ platter init >/dev/null
 start_origin
 check "clients of an origin capture at once" capture_all "$PLATTER" --server "unix:$SOCKET"
 check "origin: the same bytes as one after the other" is_small "$STORE"
+told
 stop_origin TERM
 check "origin: every disk is right" has_all
 
@@ -127,6 +130,7 @@ kill -KILL "$LOST" 2>/dev/null || true
 others_finish() { wait "$OTHERS" || { cat "$WORK/others.log"; return 1; }; }
 check "the others finish when a client is killed" others_finish
 check "killed: the same bytes as one after the other" is_small "$STORE"
+told
 stop_origin TERM
 check "killed: every disk is right" has_all
 finish
