@@ -222,6 +222,20 @@ check "forget of an image" jq -e '.forgotten | length == 2' <(platter_json forge
 check "it is no longer listed" jq -es 'all(.name != "cellar/one")' <(platter_json images)
 check_exit "$EXIT_MISSING" "it can no longer be edited" platter lock take cellar/one
 
+# A policy for several images, one of which is being edited.
+for name in keep/a keep/b keep/c; do
+	platter clone lab/debian "$name" >/dev/null
+	platter clone lab/debian@1 "$name" --next >/dev/null
+done
+platter lock take keep/b --holder somebody >/dev/null
+kept() { platter_json history "$1" | jq -sc 'map(.number)'; }
+check_exit "$EXIT_REFUSED" "a dry run of a policy says that an image is edited" platter forget keep --below --keep-last 1 --dry-run
+check_said "and what it would forget" 'would forget keep/c@1'
+check_exit "$EXIT_REFUSED" "the policy, too" platter forget keep --below --keep-last 1
+check_said "and names it" 'keep/b is being edited'
+check "the other images are thinned" [ "$(kept keep/a) $(kept keep/b) $(kept keep/c)" = '[2] [2,1] [2]' ]
+platter lock release keep/b --holder somebody >/dev/null
+
 check "check" platter check
 check "check of all data" platter check --read-data
 platter_json images >"$WORK/images"

@@ -500,4 +500,14 @@ check "a capture through it" afar capture --raw "$WORK/own-1" lab/new
 check "is shown" afar show lab/new
 check "and is in the store" platter show lab/new
 stop_origin TERM
+# A forgotten version is damaged before it is brought back.
+STORE=$WORK/hurt
+platter init >/dev/null
+random 3000000 hurt >"$WORK/hurt-disk"
+platter capture --raw "$WORK/hurt-disk" hurt/disk >/dev/null
+platter forget hurt/disk@1 >/dev/null
+damage_pack "$WORK/hurt-disk" 1000000
+platter check --read-data >/dev/null || true
+check_exit "$EXIT_CORRUPT" "a damaged version is brought back" platter rebuild --resurrect hurt/disk@1
+check_said "and called damaged" 'damaged: hurt/disk@1: block'
 finish

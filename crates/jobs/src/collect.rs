@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use platter_fetch::{OpenStore, Opened, StoreLocation};
-use platter_image::{Error, Result, Score};
-use platter_records::{CollectReport, ImageCosts, ImageName, VersionName};
+use platter_image::{Error, ErrorKind, Result, Score};
+use platter_records::{CollectReport, ImageCosts, ImageName, VersionName, edit_lock_refusal};
 use platter_store::{CollectRequest, RetentionPolicy, RetentionVerdict, Store};
 
 /// Lists the scores on which the overlays in a store's directory stand.
@@ -58,12 +58,15 @@ pub struct Retained {
     pub image: ImageName,
     /// Its versions, the newest first.
     pub verdicts: Vec<RetentionVerdict>,
+    /// Why none of its versions was forgotten, or would be: the image is being edited.
+    pub refused: Option<String>,
 }
 
 impl Retained {
     /// Returns the versions that the policy does not keep.
     pub fn forgotten(&self) -> impl Iterator<Item = VersionName> + '_ {
-        let gone = self.verdicts.iter().filter(|verdict| verdict.reasons.is_empty());
+        let gone =
+            self.verdicts.iter().filter(|verdict| verdict.reasons.is_empty() && self.refused.is_none());
         gone.map(|verdict| VersionName { image: self.image.clone(), number: verdict.number })
     }
 }
@@ -72,7 +75,7 @@ impl Retained {
 /// `dry_run` is set.
 ///
 /// # Errors
-/// `Missing` when there is no such image; `Refused` when the policy keeps nothing, or an image is being edited; what the store
+/// `Missing` when there is no such image; `Refused` when the policy keeps nothing; what the store
 /// says. Versions that were forgotten before the error stay so.
 pub fn retain(
     location: &StoreLocation,
@@ -92,12 +95,21 @@ pub fn retain(
     let decide = |image: ImageName| {
         let stay = protected.iter().filter(|name| name.image == image).map(|name| name.number).collect();
         let verdicts = policy.decide(&store.history(&image)?, &stay)?;
-        Ok(Retained { image, verdicts })
+        let held = store.edit_lock(&image)?;
+        let refused = edit_lock_refusal(&image, None, held.as_ref()).map(|error| error.to_string());
+        Ok(Retained { image, verdicts, refused })
     };
-    let retained = images.into_iter().map(decide).collect::<Result<Vec<_>>>()?;
-    if !dry_run {
-        for version in retained.iter().flat_map(Retained::forgotten) {
-            store.forget(&version.image, Some(version.number))?;
+    let mut retained = images.into_iter().map(decide).collect::<Result<Vec<_>>>()?;
+    for image in retained.iter_mut().filter(|_| !dry_run) {
+        for version in image.forgotten().collect::<Vec<_>>() {
+            match store.forget(&version.image, Some(version.number)) {
+                // Somebody has begun to edit it, or protected a version.
+                Err(error) if error.kind() == ErrorKind::Refused => {
+                    image.refused = Some(error.to_string());
+                    break;
+                }
+                forgotten => forgotten.map(drop)?,
+            }
         }
     }
     Ok(retained)

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use platter_image::page::{Child, Contents, State, decode};
 use platter_image::recipe::{PageSource, Root};
 use platter_image::{BlockId, Error, Kind, Result, Score};
-use platter_records::BootSetHead;
+use platter_records::{BootSetHead, VersionName};
 
 use crate::readers::registered;
 use crate::store::Store;
@@ -52,6 +52,22 @@ pub(crate) fn lacks(store: &Store, count_max: usize) -> Result<Vec<String>> {
         found.extend(lack.map(|what| format!("the boot set {id}: {what}")));
     }
     Ok(found)
+}
+
+impl Store {
+    /// Returns which of these versions lack something, as a rebuild names them.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn lacking(&self, versions: &[VersionName]) -> Result<Vec<String>> {
+        let mut walk = Walk { store: self, whole: HashSet::new() };
+        let mut found = Vec::new();
+        for version in self.versions()?.into_iter().filter(|version| versions.contains(&version.name)) {
+            let lack = walk.disk(version.record.score).or_else(as_lack)?;
+            found.extend(lack.map(|what| format!("{}: {what}", version.name)));
+        }
+        Ok(found)
+    }
 }
 
 /// What cannot be read is lacking.

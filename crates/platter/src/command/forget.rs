@@ -48,16 +48,26 @@ fn retain_versions(
     for image in &retained {
         for verdict in &image.verdicts {
             let version = format!("{}@{}", image.image, verdict.number);
-            let is_kept = !verdict.reasons.is_empty();
-            let facts = json!({ "version": version, "kept": is_kept, "reasons": verdict.reasons, "dry_run": dry_run });
+            let is_kept = !verdict.reasons.is_empty() || image.refused.is_some();
+            let reasons = match &image.refused {
+                Some(_) if verdict.reasons.is_empty() => vec!["being edited".into()],
+                _ => verdict.reasons.clone(),
+            };
+            let facts =
+                json!({ "version": version, "kept": is_kept, "reasons": reasons, "dry_run": dry_run });
             output.fact(&facts, || match (is_kept, dry_run) {
-                (true, _) => format!("keep    {version}  {}", verdict.reasons.join(", ")),
+                (true, _) => format!("keep    {version}  {}", reasons.join(", ")),
                 (false, true) => format!("would forget {version}"),
                 (false, false) => format!("forgot  {version}"),
             });
         }
     }
-    Ok(ExitCode::SUCCESS)
+    match retained.iter().filter_map(|image| image.refused.as_ref()).next() {
+        None => Ok(ExitCode::SUCCESS),
+        Some(refused) => {
+            Err(Error::refused(format!("not all was forgotten that the policy does not keep: {refused}")))
+        }
+    }
 }
 
 /// Asks for confirmation: in other commands a name without a number means the newest version, here it means all versions.

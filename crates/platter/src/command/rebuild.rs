@@ -47,16 +47,19 @@ fn resurrect(store: &StoreLocation, what: &[Resurrected], output: &Output) -> Ou
         _ => None,
     });
     let versions: Vec<VersionName> = named.collect();
-    let back = Store::open_writer(place)?.resurrect(&versions)?;
+    let store = Store::open_writer(place)?;
+    let back = store.resurrect(&versions)?;
+    let damaged = store.lacking(&back)?;
     let names: Vec<String> = back.iter().map(ToString::to_string).collect();
-    output.fact(&json!({ "resurrected": names }), || {
-        if names.is_empty() {
-            "no forgotten versions".into()
-        } else {
-            format!("brought back: {}", names.join(", "))
-        }
+    output.fact(&json!({ "resurrected": names, "damaged": damaged }), || {
+        let back = match names.is_empty() {
+            true => "no forgotten versions".into(),
+            false => format!("brought back: {}", names.join(", ")),
+        };
+        let damaged = damaged.iter().map(|what| format!("damaged: {what}"));
+        std::iter::once(back).chain(damaged).collect::<Vec<_>>().join("\n")
     });
-    Ok(ExitCode::SUCCESS)
+    Ok(if damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CORRUPT) })
 }
 
 fn text(report: &RebuildReport, output: Output) -> String {

@@ -61,10 +61,12 @@ impl Sources {
         }
         let seals = log.entries.last().is_some_and(|last| last.after == replayed.digest());
         let is_whole = log.is_whole() && seals;
-        // A sound catalog names its log. A catalog without a head says nothing about the log.
-        let head = old.head.as_ref().filter(|head| head.is_of(&log));
+        // Numbers go on when a new log begins. A sound catalog names its log; with the same number as another log, it counts. A catalog
+        // without a head says nothing about the log.
+        let head = old.head.as_ref();
         let log_is_newer = head.is_some_and(|head| head.number() < log.last);
-        let log_is_older = old.is_sound && head.is_none_or(|head| head.number() > log.last);
+        let log_is_older =
+            old.is_sound && head.is_none_or(|head| head.number() + u64::from(!is_confirmed) > log.last);
         let proven = match (is_whole && !log_is_older, old.is_sound && !log_is_newer) {
             (true, _) => Some(replayed),
             (false, true) => Some(old.state.clone()),

@@ -140,7 +140,7 @@ impl Catalog {
             }
         }
         Ok(vec![format!(
-            "{} is damaged, or belongs to another catalog: `platter rebuild` writes it again from the catalog",
+            "{} is damaged, or belongs to another catalog: `platter rebuild` makes both again from the newer one that is sound",
             place.change_log().display()
         )])
     }

@@ -489,3 +489,33 @@ fn the_right_file_of_an_exchanged_pack_returns() {
         }
     }
 }
+
+/// An older copy of the catalog comes back after a new log began: the log is newer, and nothing of it is lost.
+#[test]
+fn an_older_catalog_does_not_outweigh_a_newer_log() {
+    let machine = new_store();
+    let mut model = Model::default();
+    let capture = |model: &mut Model, image: &str, numbers: Vec<u64>| {
+        let store = Store::open_writer(&machine.place).unwrap();
+        model.published.push((publish(&store, image, &numbers).unwrap(), numbers));
+    };
+    capture(&mut model, "a", (0..9).collect());
+    let catalog = machine.place.dir().join("catalog.sqlite");
+    let older = machine.disk().contents(&catalog).unwrap();
+    capture(&mut model, "b", (5..20).collect());
+    // Stores no block, so that no pack has its record.
+    capture(&mut model, "c", (5..20).collect());
+    rebuild(&machine.place).unwrap();
+    machine.disk().overwrite(&catalog, &older);
+    let report = rebuild(&machine.place).unwrap();
+    assert_eq!(report.versions.len(), 3, "{report:?}");
+    verify(&machine, &model, "an older catalog");
+    // And the other way round: an older log.
+    let log = machine.place.dir().join("changes.log");
+    let older = machine.disk().contents(&log).unwrap();
+    capture(&mut model, "d", (5..20).collect());
+    rebuild(&machine.place).unwrap();
+    machine.disk().overwrite(&log, &older);
+    rebuild(&machine.place).unwrap();
+    verify(&machine, &model, "an older log");
+}
