@@ -397,6 +397,18 @@ check "the compressed file is smaller" [ "$(stat -c %s "$WORK/out-c.qcow2")" -lt
 same again "$WORK/out-c.qcow2"
 check "only its owner reads it" [ "$(stat -c %a "$WORK/out.qcow2")" = 600 ]
 check_exit "$EXIT_REFUSED" "an existing file stays" platter export lab/raw "$WORK/out.qcow2"
+# A part of a qcow2 image can look whole to other programs.
+killed_export() {
+	local process
+	rm -f "$WORK/killed.qcow2"*
+	"$PLATTER" --store "$STORE" --quiet export lab/raw "$WORK/killed.qcow2" &
+	process=$!
+	until_true 20 test -e "$WORK/killed.qcow2.part"
+	kill -KILL "$process"
+	wait "$process" 2>/dev/null
+	[ ! -e "$WORK/killed.qcow2.part" ] || [ ! -e "$WORK/killed.qcow2" ]
+}
+check "a killed export leaves no file of that name" killed_export
 check_exit "$EXIT_USAGE" "a format that is not written" platter export lab/raw "$WORK/out.raw.gz"
 check_exit "$EXIT_USAGE" "a format that is not compressed" platter export lab/raw "$WORK/out2.vdi" --compress
 check_exit "$EXIT_MISSING" "without qemu-img" env PATH=/nonexistent "$PLATTER" --store "$STORE" export lab/raw "$WORK/none.qcow2"

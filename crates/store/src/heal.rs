@@ -21,8 +21,10 @@ use crate::readers::{MoreRoots, registered};
 use crate::session::Session;
 use crate::store::Store;
 
-/// Maximum number of scores and of pieces that are kept for one block: they only help sources to find it.
+/// Maximum number of scores that are kept for one block, and of pieces: they only help sources to find it. A block of 64 KiB has at most 128
+/// sectors in different places.
 const HINTS_MAX: usize = 32;
+const PIECES_MAX: usize = 128;
 /// zstd level of the new frames.
 const LEVEL: i32 = 3;
 /// The name under which this store itself is counted: a later read of a quarantined place may succeed, and the trash may have a block.
@@ -220,9 +222,10 @@ impl Healing<'_> {
                     found.scores.push(score);
                 }
             }
-            if found.pieces.len() < HINTS_MAX {
-                let (disk_offset, length) = (entry.extent.offset, entry.extent.length);
-                found.pieces.push(PieceOnDisk { disk_offset, block_offset: offset.into(), length });
+            let (disk_offset, length) = (entry.extent.offset, entry.extent.length);
+            let piece = PieceOnDisk { disk_offset, block_offset: offset.into(), length };
+            if found.pieces.len() < PIECES_MAX && !found.pieces.contains(&piece) {
+                found.pieces.push(piece);
             }
         }
         Ok(())

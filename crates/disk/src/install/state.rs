@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// How far writing has progressed. A target passes through these in order.
@@ -32,6 +33,8 @@ pub struct TargetState {
     total: AtomicU64,
     /// The job created the target, and an incomplete one is useless: remove it on an early end.
     is_removed: AtomicBool,
+    /// Where the job writes, if not at the target.
+    part: OnceLock<PathBuf>,
 }
 
 impl TargetState {
@@ -43,6 +46,7 @@ impl TargetState {
             written: AtomicU64::new(0),
             total: AtomicU64::new(0),
             is_removed: AtomicBool::new(false),
+            part: OnceLock::new(),
         }
     }
 
@@ -71,6 +75,11 @@ impl TargetState {
         self.is_removed.store(true, Ordering::SeqCst);
     }
 
+    /// The job writes to this file, which gets the target's name when it is complete.
+    pub fn is_written_to(&self, part: &Path) {
+        let _ = self.part.set(part.to_owned());
+    }
+
     /// Ends the job, and returns a sentence about what it leaves.
     pub fn abandon(&self) -> String {
         if !matches!(self.phase(), Phase::Filling | Phase::Finishing)
@@ -78,7 +87,7 @@ impl TargetState {
         {
             return self.to_string();
         }
-        match std::fs::remove_file(&self.target) {
+        match std::fs::remove_file(self.part.get().unwrap_or(&self.target)) {
             Ok(()) => format!("{} was incomplete and is removed", self.target.display()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.to_string(),
             Err(error) => format!("{self}; removing it failed: {error}"),

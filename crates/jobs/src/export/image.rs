@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +16,8 @@ use platter_image::page::State;
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, IoContext, Result};
 use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 
 use super::raw::refuse_existing;
 use super::request::ExportRequest;
@@ -126,20 +128,53 @@ pub fn export_image(
     refuse_existing(path)?;
     let exported = Exported::open(request, &path.display().to_string())?;
     target.agree(None, &request.store.directories())?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path);
-    let file = file.context(|| format!("creating {}", path.display()))?;
+    let part = part_of(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&part);
+    let file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Error::refused(format!(
+            "{} exists: another export writes it, or was killed; then remove it",
+            part.display()
+        )),
+        _ => Error::io(format!("creating {}", part.display()), error),
+    })?;
+    target.state.is_written_to(&part);
     target.state.remove_if_incomplete();
     target.state.enter(Phase::Filling);
     target.state.expect(exported.total);
     progress.begin("exporting", exported.total);
     let written = match arguments {
-        Some(arguments) => convert(&exported, &arguments, path),
+        Some(arguments) => convert(&exported, &arguments, &part),
         None => write_frisbee(&exported, &file, target, progress),
     };
-    let written = written.and_then(|()| file.sync_all().context(|| format!("syncing {}", path.display())));
+    let written = written.and_then(|()| {
+        file.sync_all().context(|| format!("syncing {}", part.display()))?;
+        put_in_place(&part, path)
+    });
     written.map_err(|error| target.explain(error))?;
     target.state.enter(Phase::Complete);
     Ok(ExportReport { seconds: started.elapsed().as_secs_f64(), ..exported.report })
+}
+
+/// Where an image is written until it is complete: a part of one can look whole to other programs.
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// Gives the complete image its name, unless somebody has made a file of that name meanwhile. Durable on return.
+fn put_in_place(part: &Path, path: &Path) -> Result<()> {
+    let context = || format!("renaming {} to {}", part.display(), path.display());
+    match rustix::fs::renameat_with(CWD, part, CWD, path, RenameFlags::NOREPLACE) {
+        // Not all filesystems know this flag.
+        Err(Errno::INVAL) => {
+            refuse_existing(path)?;
+            std::fs::rename(part, path).context(context)?;
+        }
+        renamed => renamed.map_err(io::Error::from).context(context)?,
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all()).context(context)
 }
 
 /// The arguments of `qemu-img` for a format; `None` if it is written without it.

@@ -182,11 +182,42 @@ impl HealSource for OnDisk {
                 return Ok(Some(block));
             }
         }
-        Ok(None)
+        self.of_pieces(wanted)
     }
 }
 
 impl OnDisk {
+    /// Puts a block together from pieces in different places, with zeros where no version needs it.
+    fn of_pieces(&self, wanted: &WantedBlock) -> Result<Option<Vec<u8>>> {
+        let mut block = Vec::new();
+        for piece in &wanted.pieces {
+            let end = (piece.block_offset + piece.length).min(BLOCK_LENGTH_MAX);
+            let length = end.saturating_sub(piece.block_offset);
+            if piece.disk_offset + length > self.disk.length() {
+                continue;
+            }
+            let (start, end) = (piece.block_offset as usize, end as usize);
+            block.resize(block.len().max(end), 0);
+            let read = self.disk.read_exact_at(&mut block[start..end], piece.disk_offset);
+            read.context(|| {
+                format!("reading {} at offset {}", self.disk.path().display(), piece.disk_offset)
+            })?;
+        }
+        // A piece may reach past the block's end, where the disk has zeros.
+        let sector = SECTOR as usize;
+        while block.len() >= sector {
+            if wanted.is(&block) {
+                return Ok(Some(block));
+            }
+            let last = block.len() - sector;
+            if block[last..].iter().any(|byte| *byte != 0) {
+                break;
+            }
+            block.truncate(last);
+        }
+        Ok(None)
+    }
+
     /// Looks for a block that begins at that offset. Recipes do not say how long blocks are, so every length is tried: a block can end in a
     /// zero sector if the filesystem's blocks are larger.
     fn block_at(&self, start: u64, wanted: &WantedBlock) -> Result<Option<Vec<u8>>> {
