@@ -2,7 +2,7 @@
 //! commits find space. It is filled again afterwards, with what was freed.
 //!
 //! The contents are not compressible, so that a filesystem that compresses sets the space aside as well. If there is no space for
-//! the reserve, nothing else is disturbed: the next collection makes it.
+//! all of it, it gets what is free: otherwise the next command that forgets could find nothing, because others took the rest meanwhile.
 
 use std::hash::Hasher;
 
@@ -16,6 +16,9 @@ use crate::place::StorePlace;
 const PACK_PART: u64 = 256;
 /// Minimum length of the reserve.
 const LENGTH_MIN: u64 = 64 << 10;
+
+/// A reserve that does not fit is made smaller by at least so much.
+const STEP: u64 = 16 << 10;
 
 /// Less free space than this many reserves is scarce.
 const SCARCE: u64 = 4;
@@ -58,18 +61,23 @@ fn release(place: &StorePlace) {
     }
 }
 
-/// Fills the reserve, if there is space for it.
+/// Fills the reserve, as far as there is space for it.
 pub(crate) fn set_aside(place: &StorePlace) {
-    if write(place).is_err() {
-        // A part of the reserve would only take the space that others need.
+    let mut wanted = length(place);
+    while write(place, wanted).is_err() {
         release(place);
+        let free = place.vfs().free_space(place.dir()).unwrap_or(0);
+        // A part of what is free, because the file needs more than its bytes.
+        wanted = (wanted / 2).max(free.min(wanted) / STEP * STEP).min(wanted.saturating_sub(STEP));
+        if wanted < LENGTH_MIN {
+            return;
+        }
     }
 }
 
-fn write(place: &StorePlace) -> Result<()> {
+fn write(place: &StorePlace, length: u64) -> Result<()> {
     let path = place.reserve();
     let context = || format!("writing {}", path.display());
-    let length = length(place);
     let file = place.vfs().open(&path, OpenMode::Create).context(context)?;
     if file.length().context(context)? == length {
         return Ok(());
@@ -111,5 +119,23 @@ mod tests {
         assert_eq!(bytes(), 0, "a collection still uses it");
         drop(collection);
         assert_eq!(bytes(), length(&place));
+    }
+
+    /// A change needed a part of the reserve: the rest is set aside again, and nobody else can take it.
+    #[test]
+    fn what_is_left_is_set_aside() {
+        let disk = SimulatedDisk::new(2);
+        let place = StorePlace::new(Arc::new(disk.clone()), "/store");
+        disk.create_dir(place.dir()).unwrap();
+        set_aside(&place);
+        disk.set_capacity(disk.used());
+        let bytes = || disk.contents(&place.reserve()).unwrap().len() as u64;
+        for n in 1..5 {
+            let forgetting = lend(&place);
+            let change = disk.open(&place.dir().join(n.to_string()), OpenMode::CreateNew).unwrap();
+            change.write_all_at(&[1; 1000], 0).unwrap();
+            drop(forgetting);
+            assert!(bytes() >= length(&place) - n * 2 * STEP && bytes() < length(&place), "{}", bytes());
+        }
     }
 }
