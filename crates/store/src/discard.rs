@@ -3,12 +3,13 @@
 use platter_image::{Error, IoContext, Result};
 use platter_vfs::OpenMode;
 
+use crate::assigned::{AssignedNames, may_be_finished};
 use crate::catalog::{Catalog, PackRow};
 use crate::lack::first_lack;
 use crate::place::{Format, StorePlace};
 use crate::salvage::{
-    AssignedNames, Records, UnlistedPack, deleted_and_listed, examine, is_of_another, may_be_finished,
-    missing_pack, refuse_if_older, unlisted,
+    Records, UnlistedPack, deleted_and_listed, examine, is_of_another, missing_pack, refuse_if_older,
+    unlisted,
 };
 use crate::session::{discard_parked, list_parked};
 use crate::store::Store;

@@ -6,38 +6,12 @@
 use platter_image::frame::Compressor;
 use platter_image::{Error, Result};
 
-use crate::catalog::Change;
+use crate::catalog::{Change, refuse_impossible};
 use crate::quota::Growth;
 use crate::session::{RECORD_LEVEL, Session, encode_record};
 use platter_records::{
     Action, Imported, SIGNATURES_MAX, Version, VersionName, VersionRecord, edit_lock_refusal,
 };
-
-/// Maximum number of a version, edit lock or change of another store: later ones still have numbers to take.
-pub(crate) const NUMBER_MAX: u64 = 1 << 52;
-/// Maximum size in an imported record, in bytes.
-const SIZE_MAX: u64 = 1 << 53;
-
-/// Refuses numbers and sizes of another store that leave no room for later ones, or for sums.
-///
-/// # Errors
-/// `Refused`.
-pub(crate) fn refuse_impossible(record: &VersionRecord) -> Result<()> {
-    if record.number.max(record.edit_lock.unwrap_or(0)) > NUMBER_MAX {
-        return Err(Error::refused(format!("{}: its numbers are too high", record.name())));
-    }
-    let sizes = [
-        record.allocated_bytes,
-        record.skipped_gap_bytes,
-        record.new_raw_bytes,
-        record.new_stored_bytes,
-        record.unreadable_omitted.map_or(0, |omitted| omitted.bytes.max(omitted.ranges)),
-    ];
-    match sizes.iter().any(|size| *size > SIZE_MAX) {
-        false => Ok(()),
-        true => Err(Error::refused(format!("{}: a size in its record is impossible", record.name()))),
-    }
-}
 
 impl Session {
     /// Returns what importing a version would do. Asked before its data is sent: a version that stays forgotten, or whose name another

@@ -9,6 +9,7 @@
 //! SQLite. SQLite is given the name of an SQLite VFS, so that both can run on a simulated disk.
 
 mod accounts;
+mod assigned;
 mod block_index;
 mod block_lengths;
 mod catalog;

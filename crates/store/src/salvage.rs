@@ -26,7 +26,8 @@ use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use crate::catalog::{Catalog, Change, PackRow, PackState, PackedChanges};
+use crate::assigned::{AssignedNames, may_be_finished};
+use crate::catalog::{Change, PackRow, PackState, PackedChanges};
 use crate::check::Severity;
 use crate::lack::first_lack;
 use crate::mend::mend;
@@ -38,10 +39,9 @@ use crate::store::Store;
 use platter_index::Index;
 use platter_pack::{PackDirectory, Scanned, read_directory, read_header, read_row, scan};
 use platter_records::PackId;
+use platter_records::VersionName;
 use platter_records::VersionRecord;
 use platter_records::{Action, BootSetHead};
-use platter_records::{EditLock, edit_lock_refusal};
-use platter_records::{ImageName, VersionName};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -481,7 +481,7 @@ fn choose_records(
         }
         let is_believed = adopt.is_needed(found[pack].pack) && adopt.believes_records();
         if is_believed || takes_names && may_be_finished(records, &assigned, &edit_locks) {
-            assigned.known.extend(records.iter().map(|(_, record)| record.name()));
+            assigned.assign(records);
             entered.extend(records.iter().map(|(id, _)| *id));
             // A renamed version does not come back under its first name.
             let is_renamed = |id: &BlockId, record: &VersionRecord| {
@@ -515,57 +515,6 @@ fn choose_records(
     let mut number = 0..;
     found.retain(|_| number.next().is_none_or(|number| !left.contains(&number)));
     Ok(chosen)
-}
-
-/// The names that records in packs cannot get any more.
-pub(crate) struct AssignedNames {
-    /// Present versions, and those that were forgotten or renamed.
-    known: BTreeSet<VersionName>,
-    /// The highest number of each image; empty if catalog and log were once lost, so that versions with lower numbers may be unknown.
-    last: BTreeMap<ImageName, u64>,
-    /// Whether catalog and log were once lost, and with them edit locks.
-    was_lost: bool,
-}
-
-impl AssignedNames {
-    pub(crate) fn read(catalog: &Catalog) -> Result<Self> {
-        let present = catalog.all_versions()?.into_iter();
-        let known = present.chain(catalog.former()?).map(|version| version.name).collect();
-        let was_lost = catalog.was_lost()?;
-        let last = if was_lost { Vec::new() } else { catalog.last_numbers()? };
-        Ok(Self { known, last: last.into_iter().collect(), was_lost })
-    }
-
-    fn has_free(&self, records: &[(BlockId, VersionRecord)]) -> bool {
-        records.iter().any(|(_, record)| !self.has(&record.name()))
-    }
-
-    /// Whether these records may be those of versions that were lost, but cannot be entered now, because somebody holds an edit lock.
-    pub(crate) fn may_return(&self, records: &[(BlockId, VersionRecord)]) -> bool {
-        self.was_lost && self.has_free(records)
-    }
-
-    fn has(&self, name: &VersionName) -> bool {
-        self.known.contains(name) || self.last.get(&name.image).is_some_and(|last| name.number <= *last)
-    }
-}
-
-/// Returns whether these records of an interrupted session lack only the commit, and it may still be made.
-pub(crate) fn may_be_finished(
-    records: &[(BlockId, VersionRecord)],
-    assigned: &AssignedNames,
-    edit_locks: &[EditLock],
-) -> bool {
-    !records.is_empty()
-        && records.iter().all(|(_, record)| {
-            let held = edit_locks.iter().find(|edit_lock| edit_lock.image == record.image);
-            // A rename without its commit has not happened: the version keeps its old name. A record whose number was already
-            // assigned belongs to a version that was renamed or forgotten.
-            record.renamed_from.is_none()
-                && !assigned.has(&record.name())
-                && (edit_lock_refusal(&record.image, record.edit_lock, held).is_none()
-                    || assigned.was_lost && held.is_none())
-        })
 }
 
 /// Enters records, boot sets and all their packs in the catalog. Sound frames of packs that cannot stay are copied first.

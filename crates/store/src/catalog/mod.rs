@@ -11,6 +11,7 @@
 mod audit;
 mod collect;
 mod edit_lock;
+mod foreign;
 mod former;
 mod hoard;
 mod log;
@@ -39,6 +40,7 @@ pub use platter_records::PackState;
 use sql::{failed, lines};
 
 pub(crate) use collect::CatalogRoots;
+pub(crate) use foreign::refuse_impossible;
 pub(crate) use former::{Fate, first_name};
 pub(crate) use log::{
     Beginning, ChangePosition, PackedChanges, State, blocks as change_blocks, create as create_log,

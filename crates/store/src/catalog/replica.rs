@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::edit_lock::edit_lock;
+use super::foreign::{NUMBER_MAX, refuse_impossible};
 use super::former::{name_of, without_fate};
 use super::hoard::member;
 use super::log::{Entry, State};
@@ -17,7 +18,6 @@ use super::table::{
     Row, SEALED, Table, VERSIONS, is_hoard_key,
 };
 use super::{Catalog, Change};
-use crate::import::{NUMBER_MAX, refuse_impossible};
 
 /// Key in `meta`: what the store is among its copies.
 const STANDING: &str = "standing";
