@@ -7,7 +7,7 @@
 
 first=${SEED:-1}
 trials=6
-[ "$PLATTER_SIZE" != full ] || trials=200
+[ "${PLATTER_SIZE:-quick}" != full ] || trials=200
 for seed in $(seq "$first" $((first + trials - 1))); do
 	check "seed $seed" python3 "$TESTS/recovery.py" "$PLATTER" "$WORK/trial-$seed" "$seed" 100
 	rm -rf "$WORK/trial-$seed"
