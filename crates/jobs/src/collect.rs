@@ -58,15 +58,21 @@ pub struct Retained {
     pub image: ImageName,
     /// Its versions, the newest first.
     pub verdicts: Vec<RetentionVerdict>,
-    /// Why none of its versions was forgotten, or would be: the image is being edited.
+    /// Versions that the policy does not keep and that were not forgotten, or would not be.
+    left: Vec<u64>,
+    /// Why.
     pub refused: Option<String>,
 }
 
 impl Retained {
-    /// Returns the versions that the policy does not keep.
+    /// Whether a version was forgotten, or would be.
+    pub fn is_forgotten(&self, verdict: &RetentionVerdict) -> bool {
+        verdict.reasons.is_empty() && !self.left.contains(&verdict.number)
+    }
+
+    /// Returns the versions that were forgotten, or would be.
     pub fn forgotten(&self) -> impl Iterator<Item = VersionName> + '_ {
-        let gone =
-            self.verdicts.iter().filter(|verdict| verdict.reasons.is_empty() && self.refused.is_none());
+        let gone = self.verdicts.iter().filter(|verdict| self.is_forgotten(verdict));
         gone.map(|verdict| VersionName { image: self.image.clone(), number: verdict.number })
     }
 }
@@ -95,18 +101,24 @@ pub fn retain(
     let decide = |image: ImageName| {
         let stay = protected.iter().filter(|name| name.image == image).map(|name| name.number).collect();
         let verdicts = policy.decide(&store.history(&image)?, &stay)?;
-        let held = store.edit_lock(&image)?;
-        let refused = edit_lock_refusal(&image, None, held.as_ref()).map(|error| error.to_string());
-        Ok(Retained { image, verdicts, refused })
+        let mut retained = Retained { image, verdicts, left: Vec::new(), refused: None };
+        let held = store.edit_lock(&retained.image)?;
+        let gone: Vec<u64> = retained.forgotten().map(|version| version.number).collect();
+        if let Some(error) = edit_lock_refusal(&retained.image, None, held.as_ref())
+            && !gone.is_empty()
+        {
+            (retained.left, retained.refused) = (gone, Some(error.to_string()));
+        }
+        Ok(retained)
     };
     let mut retained = images.into_iter().map(decide).collect::<Result<Vec<_>>>()?;
     for image in retained.iter_mut().filter(|_| !dry_run) {
         for version in image.forgotten().collect::<Vec<_>>() {
             match store.forget(&version.image, Some(version.number)) {
-                // Somebody has begun to edit it, or protected a version.
+                // Somebody has begun to edit it, or protected the version.
                 Err(error) if error.kind() == ErrorKind::Refused => {
+                    image.left.push(version.number);
                     image.refused = Some(error.to_string());
-                    break;
                 }
                 forgotten => forgotten.map(drop)?,
             }

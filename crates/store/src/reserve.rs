@@ -10,7 +10,7 @@ use platter_image::{IoContext, Result};
 use platter_vfs::OpenMode;
 use twox_hash::XxHash3_64;
 
-use crate::place::StorePlace;
+use crate::place::{StorePlace, is_full};
 
 /// The reserve is this part of a full pack: 1 MiB usually, which suffices for the states of some thousand packs.
 const PACK_PART: u64 = 256;
@@ -64,8 +64,11 @@ fn release(place: &StorePlace) {
 /// Fills the reserve, as far as there is space for it.
 pub(crate) fn set_aside(place: &StorePlace) {
     let mut wanted = length(place);
-    while write(place, wanted).is_err() {
+    while let Err(error) = write(place, wanted) {
         release(place);
+        if !is_full(&error) {
+            return;
+        }
         let free = place.vfs().free_space(place.dir()).unwrap_or(0);
         // A part of what is free, because the file needs more than its bytes.
         wanted = (wanted / 2).max(free.min(wanted) / STEP * STEP).min(wanted.saturating_sub(STEP));

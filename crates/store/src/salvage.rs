@@ -140,7 +140,7 @@ impl Completeness<'_> {
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let completeness = Completeness { store, found: OnceCell::new() };
     let adopt = &adopt.for_store(&completeness)?;
-    let mut found = find_unlisted(store, adopt, &completeness)?;
+    let (mut found, mut is_complete) = find_unlisted(store, adopt, &completeness)?;
     if found.is_empty() {
         return Ok(Salvaged::default());
     }
@@ -155,7 +155,7 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     }
     // Without the packs that stay as they are, for a rebuild, new versions could be incomplete. A follower gets names only from its
     // origin.
-    let is_complete = found.len() == packs;
+    is_complete &= found.len() == packs;
     let takes_names = is_complete && store.standing()?.refusal().is_none() || adopt.believes_records();
     let mut chosen = choose_records(store, adopt, takes_names, &mut found, &completeness)?;
     let (mut moved, mut boot_sets, mut is_left) = (Vec::new(), Vec::new(), false);
@@ -199,9 +199,13 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
 }
 
 /// Reads the packs that the catalog does not list, and for a rebuild of a store that lacks something also deleted ones whose files are there
-/// again.
-fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) -> Result<Vec<UnlistedPack>> {
-    let mut found = Vec::new();
+/// again. Returns also whether these are all.
+fn find_unlisted(
+    store: &Store,
+    adopt: &Adopt,
+    completeness: &Completeness<'_>,
+) -> Result<(Vec<UnlistedPack>, bool)> {
+    let (mut found, mut is_complete) = (Vec::new(), true);
     let (deleted, listed): (BTreeSet<PackId>, BTreeSet<PackId>) =
         deleted_and_listed(store.catalog()?.packs()?);
     for pack in unlisted(store.place(), store.id(), &listed)? {
@@ -212,6 +216,7 @@ fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) 
         let is_of_another = is_of_another(store.place(), pack)?;
         if is_of_another && *adopt == Adopt::Interrupted {
             // A footer with its name would hide that.
+            is_complete = false;
             continue;
         }
         let examined = examine(store.place(), store.id(), pack, OpenMode::Write);
@@ -221,7 +226,7 @@ fn find_unlisted(store: &Store, adopt: &Adopt, completeness: &Completeness<'_>) 
         examined.must_move = is_deleted || is_of_another;
         found.push(examined);
     }
-    Ok(found)
+    Ok((found, is_complete))
 }
 
 /// Whether the file of a pack is that of another one: files were exchanged.
@@ -230,7 +235,8 @@ pub(crate) fn is_of_another(place: &StorePlace, pack: PackId) -> Result<bool> {
     let file = place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
     match read_header(&*file) {
         Ok((named, _)) => Ok(named != pack),
-        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
+        // Of a newer Platter, or the header did not reach the disk.
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use platter_fetch::{OpenStore, StoreLocation};
 
-use super::follow::{Followed, ONCE_RETRY_MAX, Step};
+use super::follow::{Followed, ONCE_RETRY_MAX, Step, refuse_last};
 use crate::Progress;
 
 /// Maximum number of steps in which the last changes of the former origin are copied.
@@ -239,10 +239,12 @@ impl Promoting<'_> {
                 Ok(())
             }
             Standing::Origin { epoch, .. } => {
+                refuse_last(*epoch)?;
                 self.epoch = self.epoch.max(epoch + 1);
                 Ok(())
             }
             Standing::Replaced { epoch, .. } if self.request.supersede => {
+                refuse_last(*epoch)?;
                 self.epoch = self.epoch.max(epoch + 1);
                 Ok(())
             }
@@ -329,6 +331,7 @@ fn supersede(store: &Store, standing: &Standing, request: &PromoteRequest) -> Re
         Err(_) if standing.conflicts().is_empty() => return tell_again(store, standing, request),
         Err(_) => *own,
     };
+    refuse_last(rival_epoch)?;
     let epoch = rival_epoch.max(*own) + 1;
     let address = match request.address.is_empty() {
         true => address.clone(),

@@ -128,7 +128,7 @@ pub fn export_image(
     refuse_existing(path)?;
     let exported = Exported::open(request, &path.display().to_string())?;
     target.agree(None, &request.store.directories())?;
-    let part = part_of(path);
+    let part = part_of(path, format);
     let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&part);
     let file = file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Error::refused(format!(
@@ -148,15 +148,19 @@ pub fn export_image(
     };
     let written = written.and_then(|()| {
         file.sync_all().context(|| format!("syncing {}", part.display()))?;
-        put_in_place(&part, path)
+        if part == *path { Ok(()) } else { put_in_place(&part, path) }
     });
     written.map_err(|error| target.explain(error))?;
     target.state.enter(Phase::Complete);
     Ok(ExportReport { seconds: started.elapsed().as_secs_f64(), ..exported.report })
 }
 
-/// Where an image is written until it is complete: a part of one can look whole to other programs.
-fn part_of(path: &Path) -> PathBuf {
+/// Where an image is written until it is complete: a part of one can look whole to other programs. A VMDK contains its own name, so it is
+/// written under that.
+fn part_of(path: &Path, format: Format) -> PathBuf {
+    if format == Format::Vmdk {
+        return path.to_owned();
+    }
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     name.into()

@@ -218,8 +218,8 @@ impl OnDisk {
         Ok(None)
     }
 
-    /// Looks for a block that begins at that offset. Recipes do not say how long blocks are, so every length is tried: a block can end in a
-    /// zero sector if the filesystem's blocks are larger.
+    /// Looks for a block that begins at that offset. Recipes do not say how long blocks are, so every length is tried that does not
+    /// end in a zero sector.
     fn block_at(&self, start: u64, wanted: &WantedBlock) -> Result<Option<Vec<u8>>> {
         let length = BLOCK_LENGTH_MAX.min(self.disk.length().saturating_sub(start));
         let mut bytes = vec![0; length as usize];
@@ -227,10 +227,11 @@ impl OnDisk {
         read.context(|| format!("reading {} at offset {start}", self.disk.path().display()))?;
         let sector = SECTOR as usize;
         while bytes.len() >= sector {
-            if wanted.is(&bytes) {
+            let last = bytes.len() - sector;
+            if bytes[last..].iter().any(|byte| *byte != 0) && wanted.is(&bytes) {
                 return Ok(Some(bytes));
             }
-            bytes.truncate(bytes.len() - sector);
+            bytes.truncate(last);
         }
         Ok(None)
     }

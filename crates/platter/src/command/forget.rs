@@ -48,10 +48,10 @@ fn retain_versions(
     for image in &retained {
         for verdict in &image.verdicts {
             let version = format!("{}@{}", image.image, verdict.number);
-            let is_kept = !verdict.reasons.is_empty() || image.refused.is_some();
-            let reasons = match &image.refused {
-                Some(_) if verdict.reasons.is_empty() => vec!["being edited".into()],
-                _ => verdict.reasons.clone(),
+            let is_kept = !image.is_forgotten(verdict);
+            let reasons = match verdict.reasons.is_empty() && is_kept {
+                true => vec!["refused".into()],
+                false => verdict.reasons.clone(),
             };
             let facts =
                 json!({ "version": version, "kept": is_kept, "reasons": reasons, "dry_run": dry_run });

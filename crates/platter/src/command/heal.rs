@@ -71,6 +71,7 @@ fn disks(block: &WantedBlock) -> Vec<String> {
 fn needed_by(block: &WantedBlock) -> String {
     match block.versions.is_empty() {
         false => versions(block).join(", "),
+        true if block.scores.is_empty() => "a boot set that left the hoard".into(),
         true => format!("no version, but {}, which is in use", disks(block).join(", ")),
     }
 }

@@ -5,6 +5,8 @@ use platter_records::VersionRecord;
 
 /// Maximum number of a version, edit lock or change of another store: later ones still have numbers to take.
 pub(crate) const NUMBER_MAX: u64 = 1 << 52;
+/// Maximum of a number in a row of an origin, which may have taken some since it imported a version with that one.
+pub(crate) const FOLLOWED_NUMBER_MAX: u64 = 1 << 56;
 /// Maximum size in an imported record, in bytes.
 const SIZE_MAX: u64 = 1 << 53;
 
@@ -13,6 +15,9 @@ const SIZE_MAX: u64 = 1 << 53;
 /// # Errors
 /// `Refused`.
 pub(crate) fn refuse_impossible(record: &VersionRecord) -> Result<()> {
+    if record.time_unix_ms.unsigned_abs() > NUMBER_MAX {
+        return Err(Error::refused(format!("{}: its time is impossible", record.name())));
+    }
     if record.number.max(record.edit_lock.unwrap_or(0)) > NUMBER_MAX {
         return Err(Error::refused(format!("{}: its numbers are too high", record.name())));
     }

@@ -61,9 +61,13 @@ impl Sources {
         }
         let seals = log.entries.last().is_some_and(|last| last.after == replayed.digest());
         let is_whole = log.is_whole() && seals;
-        // Numbers go on when a new log begins. A sound catalog names its log; with the same number as another log, it counts. A catalog
-        // without a head says nothing about the log.
-        let head = old.head.as_ref();
+        // Numbers go on when a new log begins. A sound catalog names its log; with the same number as another log, it counts, and so it does
+        // if they have no pack in common. A catalog without a head says nothing about the log.
+        let known = old.state.packs();
+        let is_related = is_confirmed
+            || known.is_empty()
+            || known.iter().any(|row| listed.iter().any(|other| other.id == row.id));
+        let head = old.head.as_ref().filter(|_| is_related);
         let log_is_newer = head.is_some_and(|head| head.number() < log.last);
         let log_is_older =
             old.is_sound && head.is_none_or(|head| head.number() + u64::from(!is_confirmed) > log.last);

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::edit_lock::edit_lock;
-use super::foreign::{NUMBER_MAX, refuse_impossible};
+use super::foreign::{FOLLOWED_NUMBER_MAX, refuse_impossible};
 use super::former::{name_of, without_fate};
 use super::hoard::member;
 use super::log::{Entry, State};
@@ -44,7 +44,7 @@ impl ReplicatedChange {
         let mut entry = Entry::from_text(text)?;
         entry.rows.retain(RowChange::is_replicated);
         let Entry { hash, before, change, rows, .. } = entry;
-        if change.number > NUMBER_MAX {
+        if change.number > FOLLOWED_NUMBER_MAX {
             return Err(Error::corrupt(format!("the number of change {} is impossible", change.number)));
         }
         rows.iter().try_for_each(RowChange::prove)?;
@@ -78,8 +78,7 @@ impl RowChange {
     /// `Corrupt`; `Refused` for numbers or sizes that are too high.
     fn prove(&self) -> Result<()> {
         let Some(table) = self.table().filter(|_| !self.put.is_empty()) else { return Ok(()) };
-        let is_possible =
-            |cell: &Cell| !matches!(cell, Cell::Number(number) if number.unsigned_abs() > NUMBER_MAX);
+        let is_possible = |cell: &Cell| !matches!(cell, Cell::Number(number) if number.unsigned_abs() > FOLLOWED_NUMBER_MAX);
         if !self.put.iter().all(is_possible) {
             return Err(Error::corrupt(format!("a row of {} has an impossible number", table.name)));
         }
@@ -206,7 +205,7 @@ fn prove_meta(row: &Row) -> Result<()> {
     }
     match value.parse::<i64>() {
         _ if key == HOARD_EPOCH => Ok(()),
-        Ok(number) if number.unsigned_abs() <= NUMBER_MAX => Ok(()),
+        Ok(number) if number.unsigned_abs() <= FOLLOWED_NUMBER_MAX => Ok(()),
         _ => Err(Error::corrupt(format!("the origin's {key} is {value:?}"))),
     }
 }

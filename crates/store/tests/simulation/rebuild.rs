@@ -519,3 +519,22 @@ fn an_older_catalog_does_not_outweigh_a_newer_log() {
     rebuild(&machine.place).unwrap();
     verify(&machine, &model, "an older log");
 }
+
+/// The log of another store, with higher numbers and without packs, does not outweigh a sound catalog.
+#[test]
+fn the_log_of_another_store_does_not_outweigh_a_catalog() {
+    let (machine, other) = (new_store(), new_store());
+    let numbers: Vec<u64> = (0..9).collect();
+    let published = publish(&Store::open_writer(&machine.place).unwrap(), "a", &numbers).unwrap();
+    let model = Model { published: vec![(published, numbers)], ..Model::default() };
+    {
+        let store = Store::open_writer(&other.place).unwrap();
+        for limit in 1..30 {
+            store.set_quota(&"x".parse().unwrap(), Some(limit)).unwrap();
+        }
+    }
+    let log = machine.place.dir().join("changes.log");
+    machine.disk().overwrite(&log, &other.disk().contents(&log).unwrap());
+    rebuild(&machine.place).unwrap();
+    verify(&machine, &model, "the log of another store");
+}

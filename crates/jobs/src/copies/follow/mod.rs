@@ -34,8 +34,9 @@ const ERROR_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const ONCE_RETRY_MAX: Duration = Duration::from_secs(5);
 /// What was left out is tried again after this time.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
-/// Maximum size of the changes that follow a copy of all rows, in bytes. An origin replaces its log long before.
-const COPY_BYTES_MAX: usize = 1 << 30;
+/// Maximum size of the changes that follow a copy of all rows, in bytes. An origin replaces a log that is longer than 8 MiB and twice its first
+/// length: only one with a copy of 4 GiB would reach this.
+const COPY_BYTES_MAX: usize = 4 << 30;
 
 /// The request to follow an origin.
 #[derive(Clone, Debug)]
@@ -204,7 +205,7 @@ fn mark(
 }
 
 /// Refuses an epoch after which followers could not be promoted for ever.
-fn refuse_last(epoch: u64) -> Result<()> {
+pub(super) fn refuse_last(epoch: u64) -> Result<()> {
     match epoch {
         0..=Standing::FOLLOWED_EPOCH_MAX => Ok(()),
         epoch => Err(Error::corrupt(format!("the origin names the impossible epoch {epoch}"))),
@@ -405,7 +406,7 @@ impl Followed {
             bytes += reply.changes.iter().map(String::len).sum::<usize>();
             if bytes > COPY_BYTES_MAX {
                 return Err(Error::corrupt(
-                    "the origin's changes since the copy of all rows have more than 1 GiB",
+                    "the origin's changes since the copy of all rows have more than 4 GiB",
                 ));
             }
             let more = parsed(&reply.changes)?;
