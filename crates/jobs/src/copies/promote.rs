@@ -29,6 +29,9 @@ use crate::Progress;
 /// Maximum number of steps in which the last changes of the former origin are copied.
 const LAST_STEPS_MAX: u32 = 10_000;
 
+/// The former origin may have been told, and nothing was committed here.
+const NOT_KNOWN: &str = "it is not known whether the origin was told, so this store still follows it: \
+    repeat `platter promote`, or with --without-origin if that store is lost";
 /// The former origin was told, and nothing was committed here.
 const NOT_COPIED: &str = "the former origin accepts no more changes, and its last ones could not be copied, so this store still follows it: \
                           repeat `platter promote`, or with --without-origin if that store is lost";
@@ -177,7 +180,7 @@ impl Promoting<'_> {
         if !told.standing.knows_successor(&promotion) {
             let fenced = origin.fence(&request_of(&promotion));
             // What it says of itself counts, whatever the answer was.
-            let now = origin.standing().map_err(unreachable)?;
+            let now = origin.standing().map_err(|error| error.within(NOT_KNOWN))?;
             if now.store != self.following.origin || !now.standing.knows_successor(&promotion) {
                 fenced?;
                 return Err(Error::refused(format!(
@@ -186,7 +189,8 @@ impl Promoting<'_> {
                 )));
             }
         }
-        let source = OpenStore::open_reader(&StoreLocation::from(options))?;
+        let source = OpenStore::open_reader(&StoreLocation::from(options))
+            .map_err(|error| error.within(NOT_COPIED))?;
         let mut followed =
             Followed::new(self.request.store.clone(), origin.clone(), source, self.following.clone())?
                 .with_writer(self.store.clone());
