@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use platter_cast::{
-    JoinKey, MESSAGE_BYTES_MAX, ProbeFinding, ProbeReceiver, ProbeReceiverOptions, ProbeSender,
+    Family, JoinKey, MESSAGE_BYTES_MAX, ProbeFinding, ProbeReceiver, ProbeReceiverOptions, ProbeSender,
     ProbeSenderOptions, ProbeStep, ProbeTarget,
 };
 
@@ -178,7 +178,10 @@ fn check_findings(findings: &[ProbeFinding]) {
         if let ProbeFinding::Lossy(share) = finding {
             assert!((0.0..=1.0).contains(share), "{share} of a series is lost");
         }
-        assert!(!finding.code().is_empty() && !finding.to_string().is_empty());
+        assert!(
+            !finding.code().is_empty()
+                && Family::ALL.iter().all(|family| !finding.advice(*family).is_empty())
+        );
     }
 }
 

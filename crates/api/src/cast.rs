@@ -114,6 +114,20 @@ pub struct AskForCastRequest {
     /// `lab/debian12@3`, `lab/debian12` for the newest version, or a score.
     #[schemars(schema_with = "schema::version_query")]
     pub version: String,
+    /// The address families in which the client can receive, the preferred one first. Empty: IPv4.
+    #[serde(default)]
+    #[schemars(length(max = 2))]
+    pub families: Vec<CastFamily>,
+}
+
+/// The address family of a cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CastFamily {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
 }
 
 /// What an origin does for who asked for a cast.
@@ -126,6 +140,8 @@ pub enum CastOfferState {
     Preparing,
     /// Receivers can join.
     Ready,
+    /// The origin casts in none of the families that the client named: it can get the disk from the origin alone.
+    OtherFamily,
 }
 
 /// Where to receive a cast. Only who may read the version is told.

@@ -29,7 +29,7 @@ mod version;
 
 pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
 pub use cast::{
-    AskForCastRequest, CastOffer, CastOfferState, CastReceiver, CastState, CastStatus, ListedCast,
+    AskForCastRequest, CastFamily, CastOffer, CastOfferState, CastReceiver, CastState, CastStatus, ListedCast,
 };
 pub use changes::{CHANGES_MAX, ChangesReply};
 pub use collect::CollectRequest;

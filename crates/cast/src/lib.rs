@@ -12,6 +12,7 @@
 
 mod coding;
 mod congestion;
+mod family;
 mod hold;
 mod join_key;
 mod pacing;
@@ -25,6 +26,7 @@ mod shares;
 mod stage;
 mod wire;
 
+pub use family::Family;
 pub use hold::Hold;
 pub use join_key::JoinKey;
 pub use probe::{

@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use crate::congestion::{Congestion, Reading};
+use crate::family::Family;
 
-/// Overhead of a datagram on Ethernet in bytes: UDP 8, IPv4 20, header 14, checksum 4, preamble 8, gap 12.
-pub(crate) const WIRE_OVERHEAD_BYTES: usize = 66;
+/// Bytes of a frame of Ethernet around a packet: header 14, checksum 4, preamble 8, gap 12.
+const FRAME_OVERHEAD_BYTES: usize = 38;
 /// Capacity of the bucket, as time at the current rate: how much a late wake-up can catch up. A busy machine may wake a thread
 /// several scheduler slices late; bandwidth beyond the bucket is lost.
 const BUCKET: Duration = Duration::from_millis(20);
@@ -40,25 +41,33 @@ pub(crate) struct Pacer {
     /// The rate since the last call of [`Pacer::advance`].
     rate: u64,
     congestion: Congestion,
+    /// Bytes on the wire for each datagram, besides its payload.
+    overhead_bytes: usize,
     started_at: Option<Duration>,
     /// Bits that may be sent now; negative if the last batch exceeded them.
     tokens: i64,
     filled_at: Duration,
 }
 
+/// Returns the overhead of a datagram on Ethernet in bytes, the headers of its packet included.
+pub(crate) fn wire_overhead_bytes(family: Family) -> usize {
+    FRAME_OVERHEAD_BYTES + family.header_bytes()
+}
+
 impl Pacer {
     /// Makes a pacer for a ceiling in bits per second, at least [`CEILING_MIN`].
     pub(crate) fn new(ceiling_bits_per_second: u64) -> Self {
-        Self::seeded(ceiling_bits_per_second, 0)
+        Self::seeded(ceiling_bits_per_second, 0, Family::Ipv4)
     }
 
-    /// Makes a pacer whose seed varies the times at which the path is read.
-    pub(crate) fn seeded(ceiling_bits_per_second: u64, seed: u64) -> Self {
+    /// Makes a pacer for datagrams of that family, whose seed varies the times at which the path is read.
+    pub(crate) fn seeded(ceiling_bits_per_second: u64, seed: u64, family: Family) -> Self {
         let ceiling = ceiling_bits_per_second.max(CEILING_MIN);
         Self {
             ceiling,
             rate: ceiling,
             congestion: Congestion::new(ceiling, seed),
+            overhead_bytes: wire_overhead_bytes(family),
             started_at: None,
             tokens: 0,
             filled_at: Duration::ZERO,
@@ -113,7 +122,7 @@ impl Pacer {
 
     /// Subtracts the tokens for a sent datagram with that many payload bytes.
     pub(crate) fn spend(&mut self, payload_bytes: usize) {
-        self.tokens -= ((payload_bytes + WIRE_OVERHEAD_BYTES) * 8) as i64;
+        self.tokens -= ((payload_bytes + self.overhead_bytes) * 8) as i64;
     }
 
     /// Returns when there will be enough tokens for a batch.
@@ -197,6 +206,7 @@ impl LossMeter {
 mod tests {
     use super::*;
 
+    /// Bits on the wire, with the headers of IPv4.
     fn sent_in_a_second(pacer: &mut Pacer, start: Duration) -> u64 {
         let mut bits = 0;
         for step in 0..1000 {
@@ -215,6 +225,14 @@ mod tests {
             let bits = sent_in_a_second(&mut Pacer::new(ceiling), Duration::ZERO);
             assert!(bits <= ceiling + 20_000 && bits > ceiling * 98 / 100, "{bits} of {ceiling}");
         }
+    }
+
+    #[test]
+    fn longer_headers_leave_less_for_contents() {
+        let sent = |family| sent_in_a_second(&mut Pacer::seeded(100_000_000, 0, family), Duration::ZERO);
+        let (ipv4, ipv6) = (sent(Family::Ipv4), sent(Family::Ipv6));
+        let least = ipv4 * (1432 + 66) / (1432 + 86);
+        assert!((least * 999 / 1000..least * 1001 / 1000).contains(&ipv6), "{ipv4} {ipv6}");
     }
 
     #[test]

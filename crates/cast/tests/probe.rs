@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use platter_cast::{
-    JoinKey, MessageBuffer, ProbeFinding, ProbeReceiver, ProbeReceiverOptions, ProbeSender,
+    Family, JoinKey, MessageBuffer, ProbeFinding, ProbeReceiver, ProbeReceiverOptions, ProbeSender,
     ProbeSenderOptions, ProbeSeries, ProbeStep, ProbeTarget, ProbeTransmit, ProbedReceiver,
 };
 
@@ -28,6 +28,10 @@ fn key(byte: u8) -> Option<JoinKey> {
     Some(JoinKey::new([byte; 32]))
 }
 
+/// Group and sender.
+const IPV4: [&str; 2] = ["239.255.1.2:7580", "10.0.0.200:7580"];
+const IPV6: [&str; 2] = ["[ff12::efff:102]:7580", "[fe80::200]:7580"];
+
 fn address(receiver: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, receiver as u8 + 1])
 }
@@ -43,13 +47,23 @@ impl Room {
         of_sender: Option<&JoinKey>,
         of_receivers: Option<&JoinKey>,
     ) -> Self {
+        Self::at(IPV4, count, network, of_sender, of_receivers)
+    }
+
+    fn at(
+        [group, sender]: [&str; 2],
+        count: usize,
+        network: Network,
+        of_sender: Option<&JoinKey>,
+        of_receivers: Option<&JoinKey>,
+    ) -> Self {
         let sender = ProbeSender::new(ProbeSenderOptions {
             seed: [3; 32],
             join_key: of_sender.cloned(),
             bits_per_second: 20_000_000,
-            group: "239.255.1.2:7580".parse().unwrap(),
-            join: "10.0.0.200:7580".parse().unwrap(),
-            feedback: "10.0.0.200:9".parse().unwrap(),
+            group: group.parse().unwrap(),
+            join: sender.parse().unwrap(),
+            feedback: sender.parse().unwrap(),
             receivers: count as u32,
             wait: Duration::from_secs(5),
         });
@@ -153,6 +167,23 @@ fn a_good_network_has_no_findings() {
             assert!((19_000_000..21_000_000).contains(&rate), "{rate}");
         }
     }
+}
+
+/// The same datagrams are 20 bytes longer as packets.
+#[test]
+fn a_good_network_over_ipv6_has_no_findings() {
+    for receiver in Room::at(IPV6, 2, |_, _, _, _| 1, None, None).run() {
+        assert_eq!(findings(&receiver), vec![]);
+        assert_eq!((receiver.counts.unwrap().packet_bytes_max, receiver.sent.family), (1496, Family::Ipv6));
+    }
+    let short: Network = |_, _, datagram, _| u32::from(datagram.len() <= 1300);
+    let found = findings(&Room::at(IPV6, 1, short, None, None).run()[0]);
+    assert_eq!(found, vec![ProbeFinding::ShortPackets(1300)]);
+    let text = found[0].advice(Family::Ipv6);
+    assert!(text.contains("more than 1300 bytes") && text.contains("a cast has 1496"), "{text}");
+    let texts = Family::ALL.map(|family| ProbeFinding::GroupFiltered.advice(family));
+    assert!(texts[0].contains("IGMP") && texts[0].contains("239.255.0.0/16"), "{}", texts[0]);
+    assert!(texts[1].contains("MLD") && texts[1].contains("ff12::efff:0/112"), "{}", texts[1]);
 }
 
 #[test]

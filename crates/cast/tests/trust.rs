@@ -54,6 +54,25 @@ fn third_only() -> CastFilter {
     })
 }
 
+/// The first value of each type counts, so this changes the group and nothing else; only a join key would prove it.
+#[test]
+fn a_cast_that_mixes_families_is_ignored() {
+    let (_, mut mixed) = sender(1, 3);
+    let address = [&[6][..], &7580u16.to_le_bytes(), &[0xff, 0x12], &[0; 13], &[1]].concat();
+    mixed.splice(18..18, [7, 0, address.len() as u8, 0].into_iter().chain(address));
+    let mut receiver = receiver(CastFilter::default());
+    receiver.handle_datagram(NOW, &mixed);
+    let said = events(&mut receiver);
+    assert!(
+        matches!(&said[..], [ReceiverEvent::Ignored { reason, .. }] if reason.contains("mixes address families")),
+        "{said:?}"
+    );
+    let options =
+        SenderOptions { feedback: "[fe80::1]:9000".parse().unwrap(), ..sender_options(3, 100_000_000) };
+    let error = Sender::new(options, &description(vec![3000])).err().unwrap().to_string();
+    assert!(error.contains("mixes address families"), "{error}");
+}
+
 #[test]
 fn a_sender_of_another_disk_is_reported_once_and_the_right_one_joined() {
     let (_, rogue) = sender(1, 4);

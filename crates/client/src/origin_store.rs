@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    AskForCastRequest, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest, CostsReply,
-    FenceRequest, ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport, ProtectReport,
-    ProtectRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport,
-    SetQuotaRequest, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest, UnregisterReply,
-    UnregisterRequest,
+    AskForCastRequest, CastFamily, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest,
+    CostsReply, FenceRequest, ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport,
+    ProtectReport, ProtectRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply,
+    SetQuotaReport, SetQuotaRequest, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest,
+    UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
@@ -456,9 +456,10 @@ impl OriginStore {
         self.client.get("/api/v1/casts")
     }
 
-    /// Asks for a cast of this version. If the reply names no address yet, ask again.
-    pub fn ask_for_cast(&self, version: &str) -> Result<CastOffer> {
-        self.client.post("/api/v1/casts", &AskForCastRequest { version: version.to_owned() })
+    /// Asks for a cast of this version in one of these families. If the reply names no address yet, ask again.
+    pub fn ask_for_cast(&self, version: &str, families: Vec<CastFamily>) -> Result<CastOffer> {
+        let request = AskForCastRequest { version: version.to_owned(), families };
+        self.client.post("/api/v1/casts", &request)
     }
 
     /// As `Store::hoard`.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_api::{CastOffer, CastStatus, ListedDisk};
+use platter_api::{CastFamily, CastOffer, CastStatus, ListedDisk};
 use platter_image::{Error, Result, Score};
 use platter_records::{FormerAnswers, Resolved, Standing, StoreId};
 use platter_store::{Store, StorePlace};
@@ -179,9 +179,10 @@ impl FromStr for ListenAddress {
 /// the processes that serve disks.
 pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync>;
 
-/// Casts a version of the store on demand, and reports the state of the cast, by its id, to the function. Returns at once. The caller
+/// Casts a version of the store on demand in one of the families, and reports the state of the cast, by its id, to the function. Returns at once. The caller
 /// provides this function, because the origin knows neither the protocol nor its sockets.
-pub type CastOnDemand = Arc<dyn Fn(&Store, &Resolved, TellOfCast) -> Result<CastOffer> + Send + Sync>;
+pub type CastOnDemand =
+    Arc<dyn Fn(&Store, &Resolved, &[CastFamily], TellOfCast) -> Result<CastOffer> + Send + Sync>;
 
 /// Takes the state of a cast.
 pub type TellOfCast = Arc<dyn Fn(&str, &CastStatus) + Send + Sync>;

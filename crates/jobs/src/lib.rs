@@ -89,8 +89,8 @@ pub use platter_formats::Format;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Domain, Error, ErrorKind, Result, Score};
 pub use platter_net::{
-    DISCOVERY, JoinKey, ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries, ReceiveOptions,
-    SendEvent, SendOptions, Wanted, probe_receiver, probe_sender,
+    Family, Group, JoinKey, ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries, ReceiveOptions,
+    SendEvent, SendOptions, SenderAddress, Wanted, probe_receiver, probe_sender,
 };
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use platter_admission::{Admission, Limits, Ticket};
+use platter_admission::{Admission, Limits, Source, Ticket};
 use platter_image::{IoContext, Result};
 
 use crate::connection::Connection;
@@ -111,7 +111,7 @@ impl Joins {
                 }
             };
             let Ok(connection) = Connection::new(stream) else { continue };
-            let entered = self.admission.enter(address.ip().into(), self.start + now);
+            let entered = self.admission.enter(Source::of_host(address.ip()), self.start + now);
             if let Some(displaced) = entered.displaced {
                 self.end(now, host, |peer| peer.ticket == displaced);
             }

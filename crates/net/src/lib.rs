@@ -8,24 +8,30 @@
 
 mod batch;
 mod connection;
+mod devices;
 mod drive;
+mod group;
 mod joins;
+mod listening;
 mod multicast_socket;
 mod options;
 mod probe;
+mod scope;
 mod sink;
 mod wake;
 
+pub use devices::{check_interface, exists, families, has_route, interface_towards};
 pub use drive::{receive, send};
-pub use multicast_socket::{address_towards, check_interface, has_route, lacks_ipv4};
+pub use group::Group;
 pub use options::{
-    BUFFER_CHUNKS, ChunkSource, DISCOVERY, JOIN_PORT, ReceiveEvent, ReceiveOptions, ReceiveSummary,
-    SendControl, SendEvent, SendOptions, SendSummary, ToldSender,
+    BUFFER_CHUNKS, ChunkSource, DISCOVERY, DISCOVERY_IPV6, JOIN_PORT, ReceiveEvent, ReceiveOptions,
+    ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, ToldSender,
 };
 pub use platter_cast::{
-    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, JoinKey, ProbeCounts, ProbeFinding, ProbeSent,
+    Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, Family, JoinKey, ProbeCounts, ProbeFinding, ProbeSent,
     ProbeSeries, ProbedReceiver, ReceiverResult, ReceiverState, ReceiverStatus, Segment, SenderProgress,
     SessionDescription, SinkStage, Wanted,
 };
 pub use probe::{ProbeEvent, ProbePlace, ProbeReceived, probe_receiver, probe_sender};
+pub use scope::{SenderAddress, unscoped};
 pub use sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};

@@ -2,19 +2,23 @@
 //!
 //! Must never do I/O. It reads the clock in one place: to decide whether a cast that is kept may end.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_cast::{CastFilter, Hold, JoinKey, ReceiverStatus, SenderProgress, Wanted};
+use platter_cast::{CastFilter, Family, Hold, JoinKey, ReceiverStatus, SenderProgress, Wanted};
 use platter_image::{Result, Score};
 
+use crate::group::Group;
 use crate::sink::SinkOutcome;
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
 pub const DISCOVERY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 76), 7580);
+/// The same for IPv6: the same last 32 bits, not registered, of one link (RFC 4291), so no router forwards it.
+pub const DISCOVERY_IPV6: SocketAddrV6 =
+    SocketAddrV6::new(Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0xefff, 0x504c), 7580, 0, 0);
 /// The default TCP port for joins.
 pub const JOIN_PORT: u16 = 7580;
 /// The default number of chunks that a receiver holds at once: 96 × 1.4 MB = 135 MB.
@@ -23,12 +27,14 @@ pub const BUFFER_CHUNKS: usize = 96;
 /// The options of a sender.
 #[derive(Clone, Debug)]
 pub struct SendOptions {
-    /// Name (`eth0`) or IPv4 address of the interface to send on; `None`: as the routes say.
+    /// Name (`eth0`) or address of the interface to send on; `None`: as the routes say.
     pub interface: Option<String>,
-    /// The group for data. `None`: a group in 239.255/16 derived from the session id, on the discovery port.
-    pub group: Option<SocketAddrV4>,
-    /// The address for announcements.
-    pub discovery: SocketAddrV4,
+    /// The family of the cast. `None`: that of the group, else IPv4 if this machine has such an address, else IPv6.
+    pub family: Option<Family>,
+    /// The group for data. `None`: a group in 239.255/16 or ff12::efff:0/112 derived from the session id, on the port of announcements.
+    pub group: Option<Group>,
+    /// The UDP port of group and announcements.
+    pub port: u16,
     /// TCP port for joins, and UDP port for feedback. If another cast of this machine uses it, the first free one of the next 99, else
     /// any, as for 0: receivers learn it from the announcement.
     pub join_port: u16,
@@ -58,8 +64,9 @@ impl Default for SendOptions {
     fn default() -> Self {
         Self {
             interface: None,
+            family: None,
             group: None,
-            discovery: DISCOVERY,
+            port: DISCOVERY.port(),
             join_port: JOIN_PORT,
             rate_bits_per_second: 900_000_000,
             join_key: None,
@@ -111,7 +118,8 @@ impl SendControl {
 /// The options of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiveOptions {
-    /// Name (`eth0`) or IPv4 address of the interface to listen on; `None`: as the routes say.
+    /// Name (`eth0`) or address of the interface to listen on; `None`: as the routes say. Casts of both families are heard, as far as it
+    /// has addresses.
     pub interface: Option<String>,
     /// Which session to receive.
     pub wanted: Wanted,
@@ -119,8 +127,8 @@ pub struct ReceiveOptions {
     pub filter: CastFilter,
     /// The secret that the sender must have, too. Casts without it, or with another one, are not joined.
     pub join_key: Option<JoinKey>,
-    /// The address for announcements.
-    pub discovery: SocketAddrV4,
+    /// The UDP port of announcements.
+    pub port: u16,
     /// The sender's join address, if known; then no announcement is needed.
     pub sender: Option<SocketAddr>,
     /// The sender's join address, if another thread learns it from an origin; then no announcement is needed, either.
@@ -145,7 +153,7 @@ impl Default for ReceiveOptions {
             wanted: Wanted::Any,
             filter: CastFilter::default(),
             join_key: None,
-            discovery: DISCOVERY,
+            port: DISCOVERY.port(),
             sender: None,
             told: None,
             hello: String::new(),
@@ -223,6 +231,8 @@ pub enum SendEvent {
 /// Reports of a receiver.
 #[derive(Clone, Debug)]
 pub enum ReceiveEvent {
+    /// This machine has no address to listen at, for this reason; it is looked for again.
+    NoAddress(String),
     /// A session was joined.
     Joined {
         /// The image's name; the table of chunks is not known yet.
@@ -231,6 +241,8 @@ pub enum ReceiveEvent {
         score: Score,
         /// What the sender says about signatures, unverified.
         offer: Vec<u8>,
+        /// The group of its data.
+        group: SocketAddr,
     },
     /// A sender is ignored, because it does not cast what is wanted, although its name says so. Each one is reported once.
     Ignored {

@@ -9,7 +9,7 @@
 )]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::net::TcpStream;
 use std::ops::Range;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, Segment, SendEvent,
-    SendOptions, SendSummary, SessionDescription, SinkOutcome, ToldSender, Wanted, receive, send,
+    ChunkSink, ChunkSource, ChunkVerdict, Family, ReceiveEvent, ReceiveOptions, ReceiveSummary,
+    ReceiverState, Segment, SendEvent, SendOptions, SendSummary, SessionDescription, SinkOutcome, ToldSender,
+    Wanted, receive, send, unscoped,
 };
 
 const SCORE: Score = Score(BlockId([5; 32]));
@@ -106,16 +107,24 @@ impl ChunkSink for Sink {
     }
 }
 
-fn discovery() -> SocketAddrV4 {
+/// A port for announcements that no other test uses.
+fn discovery() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed);
-    SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 77), 20_000 + (number % 40_000) as u16)
+    20_000 + (number % 40_000) as u16
 }
 
-fn send_options(discovery: SocketAddrV4, receivers: u32) -> SendOptions {
+/// Names the interface of a namespace with IPv6 only; `in_a_namespace` sets it.
+const INTERFACE: &str = "PLATTER_TEST_INTERFACE";
+
+fn interface() -> Option<String> {
+    Some(std::env::var(INTERFACE).unwrap_or_else(|_| "127.0.0.1".into()))
+}
+
+fn send_options(port: u16, receivers: u32) -> SendOptions {
     SendOptions {
-        interface: Some("127.0.0.1".into()),
-        discovery,
+        interface: interface(),
+        port,
         join_port: 0,
         rate_bits_per_second: 800_000_000,
         wait_receivers: receivers,
@@ -126,11 +135,11 @@ fn send_options(discovery: SocketAddrV4, receivers: u32) -> SendOptions {
     }
 }
 
-fn receive_options(discovery: SocketAddrV4, number: usize) -> ReceiveOptions {
+fn receive_options(port: u16, number: usize) -> ReceiveOptions {
     ReceiveOptions {
-        interface: Some("127.0.0.1".into()),
+        interface: interface(),
         wanted: Wanted::Name("lab/test".into()),
-        discovery,
+        port,
         hello: format!("pc{number}"),
         buffer_chunks: 24,
         give_up: Some(Duration::from_secs(20)),
@@ -348,25 +357,113 @@ fn a_missing_peer_is_an_error_on_both_sides_and_a_stop_is_obeyed() {
     assert!(error.to_string().contains("stopped"), "{error}");
 }
 
-/// Runs `under_loss` in its own network namespace, with a rule that drops 3 % of all datagrams.
-#[test]
-fn three_percent_loss_in_a_namespace() {
-    let script = "ip link set lo up && { ethtool -K lo tx-udp-segmentation off || true; } && nft add table inet t && \
-        nft add chain inet t input '{ type filter hook input priority 0; }' && \
-        nft add rule inet t input meta l4proto udp numgen random mod 100 '<' 3 drop && \
-        exec \"$0\" --exact under_loss --nocapture";
-    let test = std::env::current_exe().unwrap();
+/// Runs a test of this file in its own network namespace after a script; skips it where that is not possible.
+fn in_a_namespace(test: &str, (variable, value): (&str, &str), script: &str) {
     let prepared = Command::new("unshare").args(["-n", "nft", "list", "tables"]).output();
     if !prepared.is_ok_and(|output| output.status.success()) {
         println!("skipped: needs root, unshare and nft");
         return;
     }
-    let output =
-        Command::new("unshare").args(["-n", "sh", "-c", script]).arg(test).env(LOSSY, "1").output().unwrap();
+    let script = format!("{script} && exec \"$0\" --exact {test} --nocapture");
+    let output = Command::new("unshare")
+        .args(["-n", "sh", "-c", &script])
+        .arg(std::env::current_exe().unwrap())
+        .env(variable, value)
+        .output()
+        .unwrap();
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     println!("{text}");
+}
+
+/// Drops 3 % of all datagrams.
+const LOSS: &str = "nft add table inet t && nft add chain inet t input '{ type filter hook input priority 0; }' && \
+    nft add rule inet t input meta l4proto udp numgen random mod 100 '<' 3 drop";
+
+#[test]
+fn three_percent_loss_in_a_namespace() {
+    let script =
+        format!("ip link set lo up && {{ ethtool -K lo tx-udp-segmentation off || true; }} && {LOSS}");
+    in_a_namespace("under_loss", (LOSSY, "1"), &script);
+}
+
+/// The loopback device has no multicast over IPv6. The address of the other device is new: it cannot be used for a second or two.
+#[test]
+fn ipv6_with_loss_in_a_namespace() {
+    let script = format!(
+        "ip link set lo up && ip link add e0 type veth peer name e1 && ip link set e1 up && ip link set e0 up && \
+         {{ ethtool -K e0 tx-udp-segmentation off || true; }} && {LOSS}"
+    );
+    in_a_namespace("over_ipv6", (INTERFACE, "e0"), &script);
+}
+
+/// Does nothing on its own: `ipv6_with_loss_in_a_namespace` runs it.
+#[test]
+fn over_ipv6() {
+    if std::env::var_os(INTERFACE).is_none() {
+        return;
+    }
+    check_all_done(&Contents::new(20), 4, 1);
+    // The sender is named, as an origin names it: without the interface.
+    let (contents, port) = (Contents::new(3), discovery());
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let (contents, options) = (&contents, send_options(port, 1));
+        let sender = scope.spawn(move || {
+            send(&options, &contents.description(), contents, |event| {
+                if let SendEvent::Ready { join, group } = event {
+                    tell.send((unscoped(join), group)).unwrap();
+                }
+            })
+        });
+        let (join, group) = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(join.to_string().starts_with("[fe80::") && !join.to_string().contains('%'), "{join}");
+        assert!(group.to_string().starts_with("[ff12::efff:"), "{group}");
+        let options = ReceiveOptions { sender: Some(join), ..receive_options(port, 0) };
+        receive(&options, &mut Sink::new(contents), |_| {}).unwrap();
+        assert_eq!(sender.join().unwrap().unwrap().receivers.len(), 1);
+        // A machine with IPv6 only does not wait for ever for a sender of IPv4.
+        let give_up = Some(Duration::from_secs(1));
+        let sender = Some("10.0.0.1:7580".parse().unwrap());
+        let options = ReceiveOptions { sender, give_up, ..receive_options(port, 0) };
+        let error = receive(&options, &mut Sink::new(contents), |_| {}).unwrap_err().to_string();
+        assert!(error.contains("no IPv4 address on interface e0"), "{error}");
+    });
+}
+
+/// A family that the interface lacks, or another one than that of the group, is refused by a sender at once.
+#[test]
+fn a_sender_does_not_mix_families() {
+    let contents = Contents::new(1);
+    for (group, family, reason) in [
+        (Some("ff12::8000:1"), None, "127.0.0.1 is an IPv4 address"),
+        (None, Some(Family::Ipv6), "127.0.0.1 is an IPv4 address"),
+        (Some("239.255.1.1"), Some(Family::Ipv6), "another family"),
+    ] {
+        let group = group.map(|text| text.parse().unwrap());
+        let options = SendOptions { group, family, ..send_options(discovery(), 1) };
+        let error = send(&options, &contents.description(), &contents, |_| {}).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// An interface that does not exist is waited for as long as a sender would be.
+#[test]
+fn a_missing_interface_is_told_and_waited_for() {
+    let give_up = Some(Duration::from_millis(700));
+    let options =
+        ReceiveOptions { interface: Some("none-such".into()), give_up, ..receive_options(discovery(), 0) };
+    let (contents, mut told, began) = (Contents::new(1), Vec::new(), Instant::now());
+    let error = receive(&options, &mut Sink::new(&contents), |event| {
+        if let ReceiveEvent::NoAddress(reason) = event {
+            told.push(reason);
+        }
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("none-such does not exist"), "{error}");
+    assert!(began.elapsed() >= Duration::from_millis(700));
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 /// Set where datagrams are dropped.

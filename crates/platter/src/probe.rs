@@ -1,10 +1,11 @@
 //! `platter cast --probe` and `platter receive --probe`.
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries, ReceiveOptions, Result, SendOptions,
-    probe_receiver, probe_sender,
+    Family, ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries, ReceiveOptions, Result,
+    SendOptions, SenderAddress, probe_receiver, probe_sender,
 };
 use serde::Serialize;
 
@@ -26,6 +27,7 @@ struct Report {
 struct Receiver {
     name: String,
     address: String,
+    family: String,
     works: bool,
     findings: Vec<Finding>,
     #[serde(flatten)]
@@ -63,10 +65,11 @@ impl Receiver {
         let finding = |it: &ProbeFinding| Finding {
             code: it.code(),
             prevents_casts: it.prevents_casts(),
-            text: it.to_string(),
+            text: it.advice(sent.family),
         };
         let findings = findings.iter().map(finding).collect();
-        Self { name, address, works, findings, numbers: counts.map(|counts| Numbers::new(sent, counts)) }
+        let (family, numbers) = (sent.family.to_string(), counts.map(|counts| Numbers::new(sent, counts)));
+        Self { name, address, family, works, findings, numbers }
     }
 }
 
@@ -94,6 +97,9 @@ impl Numbers {
     }
 }
 
+/// What a probe over IPv6 does not look at.
+const NO_MLD: &str = "\nnote: over IPv6, an MLD querier is not looked for. If a switch does MLD snooping, it needs one in this VLAN, or forgets \
+    its receivers after about four minutes";
 /// The only time to live of a cast.
 const TTL: u8 = 1;
 
@@ -102,19 +108,20 @@ pub(crate) fn sender(network: &SendOptions, output: &Output) -> Result<ExitCode>
     let receivers = probe_sender(network, |event| match event {
         ProbeEvent::Listening { join, group: of_probe } => {
             group = Some(of_probe.to_string());
+            let join = SenderAddress::from(join);
             output.note(&format!(
                 "probing multicast to {of_probe}. On the other machines: platter receive --probe; those that do not hear this one need \
                  --sender {join}"
             ));
         }
         ProbeEvent::Ready(ready) => {
-            output.note(&describe(ready.interface.as_deref(), &ready.address.to_string()));
+            output.note(&describe(ready.interface.as_deref(), ready.address));
             place = Some(ready);
         }
         ProbeEvent::Receivers(count) => output.note(&format!("receivers that have joined: {count}")),
         ProbeEvent::Begun => output.note("sending; this takes seven seconds"),
         ProbeEvent::NotSent(reason) => output.note(&format!("not sent: {reason}")),
-        ProbeEvent::Joined(_) => {}
+        ProbeEvent::Joined(..) | ProbeEvent::NoAddress(_) => {}
     })?;
     let bits_per_second = receivers.first().map_or(0, |it| it.sent.bits_per_second);
     let receivers: Vec<Receiver> = receivers
@@ -137,8 +144,7 @@ pub(crate) fn receiver(network: &ReceiveOptions, output: &Output) -> Result<Exit
     let mut address = String::new();
     let received = probe_receiver(network, |event| match event {
         ProbeEvent::Ready(place) => {
-            address = place.address.to_string();
-            output.note(&describe(place.interface.as_deref(), &address));
+            output.note(&describe(place.interface.as_deref(), place.address));
             if network.sender.is_none() {
                 output.note(&format!(
                     "waiting for `platter cast --probe` to be announced at {}",
@@ -146,7 +152,11 @@ pub(crate) fn receiver(network: &ReceiveOptions, output: &Output) -> Result<Exit
                 ));
             }
         }
-        ProbeEvent::Joined(sender) => output.note(&format!("joined the probe of {sender}")),
+        ProbeEvent::NoAddress(reason) => output.note(&format!("{reason}; waiting for an address")),
+        ProbeEvent::Joined(sender, own) => {
+            address = own.to_string();
+            output.note(&format!("joined the probe of {}", SenderAddress::from(sender)));
+        }
         _ => {}
     })?;
     let report = Receiver::new(network.hello.clone(), address, &received.sent, Some(&received.counts));
@@ -158,8 +168,9 @@ fn code(works: bool) -> ExitCode {
     if works { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-fn describe(interface: Option<&str>, address: &str) -> String {
-    format!("interface {}, source address {address}, TTL {TTL}", interface.unwrap_or("unknown"))
+fn describe(interface: Option<&str>, address: IpAddr) -> String {
+    let limit = if address.is_ipv4() { "TTL" } else { "hop limit" };
+    format!("interface {}, source address {address}, {limit} {TTL}", interface.unwrap_or("unknown"))
 }
 
 fn text(report: &Report, wanted_bits_per_second: u64) -> String {
@@ -204,6 +215,9 @@ fn texts(receivers: &[Receiver]) -> String {
     for (finding, names) in &findings {
         let weight = if finding.prevents_casts { "problem" } else { "warning" };
         text += &format!("\n{weight}: {}: {}", names.join(", "), finding.text);
+    }
+    if receivers.iter().any(|it| it.family == Family::Ipv6.to_string()) {
+        text += NO_MLD;
     }
     if findings.is_empty() {
         text += "\nmulticast works: a cast reaches every receiver";

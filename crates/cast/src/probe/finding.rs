@@ -2,16 +2,13 @@
 //!
 //! Owns the thresholds.
 
-use std::fmt;
-
-use super::series::{PACKET_BYTES, ProbeCounts, ProbeSent, ProbeSeries};
+use super::series::{ProbeCounts, ProbeSent, ProbeSeries, cast_packet_bytes};
+use crate::family::Family;
 
 /// Loss, reordering or duplication up to this share is normal.
 const SHARE_TOLERATED: f64 = 0.01;
 /// With more loss than this at a tenth of the rate, a cast takes too long to be of use.
 const SHARE_REPAIRED: f64 = 0.5;
-/// The length of a cast's packet.
-const CAST_PACKET_BYTES: u16 = PACKET_BYTES[PACKET_BYTES.len() - 1];
 
 /// Something that an operator should know about the network between sender and receiver.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +60,7 @@ impl ProbeFinding {
             });
             return findings;
         }
-        if counts.packet_bytes_max < CAST_PACKET_BYTES {
+        if counts.packet_bytes_max < cast_packet_bytes(sent.family) {
             findings.push(Self::ShortPackets(counts.packet_bytes_max));
             return findings;
         }
@@ -122,73 +119,98 @@ impl ProbeFinding {
     }
 }
 
-impl fmt::Display for ProbeFinding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// What the texts name, in one family.
+struct Words {
+    groups: &'static str,
+    all_groups: &'static str,
+    discovery: &'static str,
+    protocol: &'static str,
+    limit: &'static str,
+}
+
+fn words(family: Family) -> Words {
+    match family {
+        Family::Ipv4 => Words {
+            groups: "239.255.0.0/16",
+            all_groups: "224.0.0.0/4",
+            discovery: "239.255.80.76",
+            protocol: "IGMP",
+            limit: "time to live",
+        },
+        Family::Ipv6 => Words {
+            groups: "ff12::efff:0/112",
+            all_groups: "ff00::/8",
+            discovery: "ff12::efff:504c",
+            protocol: "MLD",
+            limit: "hop limit",
+        },
+    }
+}
+
+impl ProbeFinding {
+    /// Returns what it means, and what to do about it, in a network of that family.
+    pub fn advice(&self, family: Family) -> String {
+        let Words { groups, all_groups, discovery, protocol, limit } = words(family);
         match self {
-            Self::Silent => f.write_str(
-                "the connection ended before the counts arrived. Look at the output of `platter receive --probe` on that machine",
-            ),
-            Self::Router => f.write_str(
-                "a router lies between: unicast arrives, but nothing with a time to live of 1, which all casts have. Cast from a machine in \
+            Self::Silent => {
+                "the connection ended before the counts arrived. Look at the output of `platter receive --probe` on that machine".into()
+            }
+            Self::Router => format!(
+"a router lies between: unicast arrives, but nothing with a {limit} of 1, which all casts have. Cast from a machine in \
                  the receivers' own network",
             ),
-            Self::NoUdp => f.write_str(
-                "no UDP datagram arrives, while TCP does: a firewall drops UDP. Allow UDP to this machine, to port 7580 (or --port) of \
-                 224.0.0.0/4",
+            Self::NoUdp => format!(
+"no UDP datagram arrives, while TCP does: a firewall drops UDP. Allow UDP to this machine, to port 7580 (or --port) of \
+                 {all_groups}",
             ),
-            Self::NoMulticast => f.write_str(
-                "unicast arrives, but no multicast at all: a firewall of this machine drops it, or the network blocks it (wireless access \
-                 points and virtual switches often do). Allow UDP to 239.255.0.0/16 here, and multicast on the switch or access point",
+            Self::NoMulticast => format!(
+"unicast arrives, but no multicast at all: a firewall of this machine drops it, or the network blocks it (wireless access \
+                 points and virtual switches often do). Allow UDP to {groups} here, and multicast on the switch or access point",
             ),
-            Self::GroupFiltered => f.write_str(
-                "the switch passes link-local multicast, but not the group of the cast: that is IGMP snooping which has not learned who \
-                 receives. Turn on an IGMP querier in this VLAN, or turn off IGMP snooping in it. Otherwise a firewall drops 239.255.0.0/16",
+            Self::GroupFiltered => format!(
+"the switch passes link-local multicast, but not the group of the cast: that is {protocol} snooping which has not learned who \
+                 receives. Turn on an {protocol} querier in this VLAN, or turn off {protocol} snooping in it. Otherwise a firewall drops {groups}",
             ),
-            Self::NoFeedback => f.write_str(
+            Self::NoFeedback => {
                 "the sender gets no UDP datagrams of this machine: a cast would count it as silent. Allow TCP and UDP from the receivers on the \
-                 sender, to ports 7580 to 7679 (100 from --port) of its address",
-            ),
-            Self::ShortPackets(bytes) => write!(
-                f,
-                "packets of more than {bytes} bytes do not arrive, and a cast has {CAST_PACKET_BYTES}. Set an MTU of 1500 on the sender's \
+                 sender, to ports 7580 to 7679 (100 from --port) of its address".into()
+            }
+            Self::ShortPackets(bytes) => format!(
+                "packets of more than {bytes} bytes do not arrive, and a cast has {}. Set an MTU of 1500 on the sender's \
                  interface, on every switch, VLAN and tunnel on the way, and on the receiver",
+                cast_packet_bytes(family),
             ),
-            Self::Lossy(share) if *share > SHARE_REPAIRED => write!(
-                f,
+            Self::Lossy(share) if *share > SHARE_REPAIRED => format!(
                 "{:.1} % of the datagrams are lost even at a tenth of the rate, too many for a cast. Look for storm control or a limit for \
                  multicast on the switches, and for wireless links",
                 share * 100.0
             ),
-            Self::Lossy(share) => write!(
-                f,
+            Self::Lossy(share) => format!(
                 "{:.1} % of the datagrams are lost even at a tenth of the rate. A cast repairs that, and is slower. Look for a bad cable, \
                  a port at 100 Mbit/s or half duplex, wireless links, and a busy machine",
                 share * 100.0
             ),
-            Self::Overrun(bits) => write!(
-                f,
+            Self::Overrun(bits) => format!(
                 "the network does not take this rate: {} Mbit/s arrive. A cast finds the rate by itself, and is smoother with --rate {}M",
                 bits / 1_000_000,
                 (bits / 1_000_000).max(1)
             ),
-            Self::Reordered(share) => write!(
-                f,
+            Self::Reordered(share) => format!(
                 "{:.1} % of the datagrams are overtaken by later ones, as if there were two paths. A cast does not mind",
                 share * 100.0
             ),
-            Self::Repeated(share) => write!(
-                f,
+            Self::Repeated(share) => format!(
                 "{:.1} % of the datagrams arrive more than once. A cast does not mind, but look for a loop or a second bridge between the \
                  switches",
                 share * 100.0
             ),
-            Self::NotAnnounced => f.write_str(
-                "announcements do not arrive, while the group of the cast does. Name the sender on this machine with --sender ADDRESS:PORT, \
-                 or allow multicast to 239.255.80.76",
+            Self::NotAnnounced => format!(
+"announcements do not arrive, while the group of the cast does. Name the sender on this machine with --sender ADDRESS:PORT, \
+                 or allow multicast to {discovery}",
             ),
-            Self::NoQuerier => f.write_str(
-                "no IGMP querier answers in this network. If a switch does IGMP snooping, it forgets its receivers after about four \
-                 minutes, and the cast stops. Turn on an IGMP querier in this VLAN, or turn off IGMP snooping in it",
+            Self::NoQuerier => format!(
+"no {protocol} querier answers in this network. If a switch does {protocol} snooping, it forgets its receivers after about four \
+                 minutes, and the cast stops. Turn on an {protocol} querier in this VLAN, or turn off {protocol} snooping in it",
             ),
         }
     }

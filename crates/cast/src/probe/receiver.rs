@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::series::{PACKET_BYTES, ProbeCounts, ProbeSent, ProbeSeries, SERIES, Tally};
-use super::wire::{IP_OVERHEAD_BYTES, ProbeDatagram, ProbeMessage, SMALL_BYTES};
+use super::series::{ProbeCounts, ProbeSent, ProbeSeries, SERIES, Tally, cast_packet_bytes};
+use super::wire::{ProbeDatagram, ProbeMessage, SMALL_BYTES};
+use crate::family::{self, Family};
 use crate::join_key::JoinKey;
 use crate::wire::channel::Channel;
 use crate::wire::join::JoinMessage;
@@ -44,6 +45,7 @@ struct Session {
     number: u32,
     receiver: u32,
     key: DatagramKey,
+    family: Family,
     feedback: SocketAddr,
     sent: u32,
     send_at: Duration,
@@ -132,16 +134,25 @@ impl ProbeReceiver {
             (_, Some(ProbeMessage::Welcome { session, key, receiver, group, feedback }))
                 if is_open && self.session.is_none() =>
             {
+                if let Err(reason) = family::check(group, feedback, feedback) {
+                    return Some(ProbeStep::Refused(reason));
+                }
                 let key = DatagramKey::of_announcements(key, self.options.join_key.is_some());
+                let (number, family) = (session, Family::of(group.ip()));
                 self.session =
-                    Some(Session { number: session, receiver, key, feedback, sent: 0, send_at: now });
+                    Some(Session { number, receiver, key, family, feedback, sent: 0, send_at: now });
                 Some(ProbeStep::Listen(group))
             }
             (_, Some(ProbeMessage::Sent(sent))) if is_open && self.session.is_some() => {
-                Some(ProbeStep::Report(sent))
+                Some(ProbeStep::Report(ProbeSent { family: self.family(), ..sent }))
             }
             _ => None,
         }
+    }
+
+    /// The family of the session's group.
+    fn family(&self) -> Family {
+        self.session.as_ref().map_or_else(Family::default, |session| session.family)
     }
 
     /// Counts a datagram.
@@ -150,7 +161,7 @@ impl ProbeReceiver {
         if let Some(parsed) = self.open(datagram, &mut scratch) {
             self.tallies[parsed.series as usize].add(parsed.number);
             if matches!(parsed.series, ProbeSeries::Lengths | ProbeSeries::Slow | ProbeSeries::Full) {
-                let bytes = (datagram.len() + IP_OVERHEAD_BYTES) as u16;
+                let bytes = (datagram.len() + self.family().header_bytes()) as u16;
                 self.packet_bytes_max = self.packet_bytes_max.max(bytes);
             }
         }
@@ -192,7 +203,7 @@ impl ProbeReceiver {
     /// Reports the counts to the sender, and returns them.
     pub fn report(&mut self, has_querier: Option<bool>) -> ProbeCounts {
         let arrivals = std::array::from_fn(|series| self.tallies[series].arrivals);
-        let packet_bytes_max = self.packet_bytes_max.min(PACKET_BYTES[PACKET_BYTES.len() - 1]);
+        let packet_bytes_max = self.packet_bytes_max.min(cast_packet_bytes(self.family()));
         let counts = ProbeCounts { arrivals, packet_bytes_max, has_querier };
         self.say(&ProbeMessage::Counts(counts));
         counts

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::series::{NUMBERS_MAX, PACKET_BYTES, ProbeCounts, ProbeSent, ProbeSeries, Tally};
 use super::wire::{ProbeDatagram, ProbeMessage, SMALL_BYTES, payload_bytes};
+use crate::family::Family;
 use crate::join_key::JoinKey;
-use crate::pacing::WIRE_OVERHEAD_BYTES;
+use crate::pacing::wire_overhead_bytes;
 use crate::wire::channel::Channel;
 use crate::wire::format::DATAGRAM_BYTES_MAX;
 use crate::wire::join::JoinMessage;
@@ -154,7 +155,7 @@ impl ProbeSender {
     pub fn new(options: ProbeSenderOptions) -> Self {
         let key = blake3::derive_key("platter 2026-11-27 probe datagrams", &options.seed);
         let [a, b, c, d, ..] = blake3::derive_key("platter 2026-11-27 probe session", &options.seed);
-        let has_join_key = options.join_key.is_some();
+        let (has_join_key, family) = (options.join_key.is_some(), Family::of(options.group.ip()));
         let announce_key = options.join_key.as_ref().map_or(key, JoinKey::of_announcements);
         Self {
             session: u32::from_le_bytes([a, b, c, d]),
@@ -165,7 +166,7 @@ impl ProbeSender {
             announced_at: None,
             polled_at: Duration::ZERO,
             packet: 0,
-            sent: ProbeSent::default(),
+            sent: ProbeSent { family, ..ProbeSent::default() },
             members: Vec::new(),
             next_id: 0,
             channels: HashMap::new(),
@@ -368,8 +369,8 @@ impl ProbeSender {
             1 => each(ProbeSeries::Unicast),
             2 => each(ProbeSeries::Neighbour),
             3 => Course { count: PACKET_BYTES.len() as u32 * LENGTH_TIMES, ..few(ProbeSeries::Lengths) },
-            4 => at_rate(ProbeSeries::Slow, rate / SLOW_DIVISOR),
-            _ => at_rate(ProbeSeries::Full, rate),
+            4 => at_rate(ProbeSeries::Slow, rate / SLOW_DIVISOR, self.bits()),
+            _ => at_rate(ProbeSeries::Full, rate, self.bits()),
         }
     }
 
@@ -436,8 +437,13 @@ impl ProbeSender {
         self.sent.numbers[course.series as usize] = sent / members;
         if course.series == ProbeSeries::Full {
             let seconds = now.saturating_sub(since).as_secs_f64().max(0.001);
-            self.sent.bits_per_second = (f64::from(sent) * bits() as f64 / seconds) as u64;
+            self.sent.bits_per_second = (f64::from(sent) * self.bits() as f64 / seconds) as u64;
         }
+    }
+
+    /// Bits of a datagram of a cast on the wire.
+    fn bits(&self) -> u64 {
+        (DATAGRAM_BYTES_MAX + wire_overhead_bytes(self.sent.family)) as u64 * 8
     }
 
     fn ask(&mut self) {
@@ -465,13 +471,9 @@ impl ProbeSender {
     }
 }
 
-/// Bits of a datagram of a cast on the wire.
-fn bits() -> u64 {
-    (DATAGRAM_BYTES_MAX + WIRE_OVERHEAD_BYTES) as u64 * 8
-}
-
-fn at_rate(series: ProbeSeries, bits_per_second: u64) -> Course {
-    let interval = Duration::from_nanos(bits() * 1_000_000_000 / bits_per_second.max(1));
+/// A series of datagrams, each with so many bits on the wire.
+fn at_rate(series: ProbeSeries, bits_per_second: u64, bits: u64) -> Course {
+    let interval = Duration::from_nanos(bits * 1_000_000_000 / bits_per_second.max(1));
     let count = RATE_TIME.as_nanos() / interval.as_nanos().max(1);
     Course { series, count: (count as u64).clamp(u64::from(FEW), u64::from(NUMBERS_MAX)) as u32, interval }
 }

@@ -2,12 +2,20 @@
 //!
 //! Owns the limit of a series, which bounds the memory of a count.
 
+use crate::family::Family;
+use crate::wire::format::DATAGRAM_BYTES_MAX;
+
 /// Number of series.
 pub(super) const SERIES: usize = 8;
 /// Most datagrams of a series.
 pub(super) const NUMBERS_MAX: u32 = 1 << 20;
-/// IPv4 packet lengths that are tried, ascending. The last one is that of a cast.
+/// Lengths of IPv4 packets that are tried, ascending; IPv6 packets with the same payload are 20 longer. The last one is that of a cast.
 pub(super) const PACKET_BYTES: [u16; 5] = [576, 1000, 1280, 1400, 1476];
+
+/// The length of a cast's packet.
+pub(super) fn cast_packet_bytes(family: Family) -> u16 {
+    (DATAGRAM_BYTES_MAX + family.header_bytes()) as u16
+}
 
 /// What a series of datagrams tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +23,7 @@ pub(super) const PACKET_BYTES: [u16; 5] = [576, 1000, 1280, 1400, 1476];
 pub enum ProbeSeries {
     /// Announcements, to the discovery address.
     Announcement = 0,
-    /// To a link-local group (224.0.0.254, for experiments: RFC 4727), which switches pass to every port (RFC 4541).
+    /// To a group that switches pass to every port (RFC 4541): 224.0.0.254, for experiments (RFC 4727), or all nodes of the link, ff02::1.
     LinkLocal = 1,
     /// To the receiver's address, with the usual time to live.
     Unicast = 2,
@@ -55,7 +63,7 @@ pub struct Arrivals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounts {
     pub(super) arrivals: [Arrivals; SERIES],
-    /// The longest IPv4 packet of the group that arrived; 0 if none did.
+    /// The longest packet of the group that arrived; 0 if none did.
     pub packet_bytes_max: u16,
     /// Whether a multicast querier was heard. `None`: the receiver may not listen for one.
     pub has_querier: Option<bool>,
@@ -76,6 +84,8 @@ pub struct ProbeSent {
     pub bits_per_second: u64,
     /// Datagrams of the receiver that arrived at the sender.
     pub feedback_received: u32,
+    /// The family of the group. It is not sent: both sides know the group.
+    pub family: Family,
 }
 
 impl ProbeSent {

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use super::series::{Arrivals, PACKET_BYTES, ProbeCounts, ProbeSent, ProbeSeries, SERIES};
+use crate::family::Family;
 use crate::wire::announce::{address_bytes, parse_address};
 use crate::wire::format::{Reader, TAG_BYTES, VERSION, cut_text, put_short_text, put_u48};
 
@@ -14,8 +15,6 @@ const BEGIN: u8 = 11;
 const WELCOME: u8 = 12;
 const SENT: u8 = 13;
 const COUNTS: u8 = 14;
-/// IPv4 and UDP headers.
-pub(super) const IP_OVERHEAD_BYTES: usize = 28;
 /// Payload of the datagrams that test whether anything arrives.
 pub(super) const SMALL_BYTES: usize = 64;
 /// Maximum length of the name that a receiver gives itself, in bytes.
@@ -69,9 +68,9 @@ impl ProbeDatagram {
     }
 }
 
-/// The length of the payload of an IPv4 packet.
+/// The length of the payload that is tried, in both families.
 pub(super) fn payload_bytes(number: u32) -> usize {
-    usize::from(PACKET_BYTES[number as usize % PACKET_BYTES.len()]) - IP_OVERHEAD_BYTES
+    usize::from(PACKET_BYTES[number as usize % PACKET_BYTES.len()]) - Family::Ipv4.header_bytes()
 }
 
 /// A message of the reliable channel.
@@ -154,7 +153,12 @@ impl ProbeMessage {
                 for number in &mut numbers {
                     *number = reader.u32()?;
                 }
-                Some(Self::Sent(ProbeSent { numbers, bits_per_second, feedback_received }))
+                Some(Self::Sent(ProbeSent {
+                    numbers,
+                    bits_per_second,
+                    feedback_received,
+                    family: Family::default(),
+                }))
             }
             COUNTS => {
                 let has_querier = match reader.u8()? {
@@ -198,7 +202,12 @@ mod tests {
                 group: address,
                 feedback: address,
             },
-            ProbeMessage::Sent(ProbeSent { numbers: [5; SERIES], bits_per_second: 1, feedback_received: 2 }),
+            ProbeMessage::Sent(ProbeSent {
+                numbers: [5; SERIES],
+                bits_per_second: 1,
+                feedback_received: 2,
+                family: Family::Ipv4,
+            }),
             ProbeMessage::Counts(counts),
         ];
         for message in messages {

@@ -29,7 +29,7 @@ pub(crate) const IGNORED_MAX: usize = 16;
 
 type Check = dyn Fn(&Announce) -> Result<(), String> + Send + Sync;
 
-/// Decides which casts of the wanted name may be joined. The default admits all.
+/// Decides which casts of the wanted name may be joined. The default admits all whose addresses are of one family.
 #[derive(Clone)]
 pub struct CastFilter(Arc<Check>);
 
@@ -41,6 +41,7 @@ impl CastFilter {
     }
 
     pub(crate) fn check(&self, announce: &Announce) -> Result<(), String> {
+        announce.check_addresses()?;
         (self.0)(announce)
     }
 }

@@ -20,8 +20,9 @@ use super::repair::Repairs;
 use super::roster::{Rejected, Roster};
 use super::schedule::Schedule;
 use super::shelf::Shelf;
+use crate::family::Family;
 use crate::join_key::JoinKey;
-use crate::pacing::Pacer;
+use crate::pacing::{Pacer, wire_overhead_bytes};
 use crate::session::{ChunkTable, SessionDescription, SessionId, symbols_of};
 use crate::wire::announce::{Announce, FeedbackTimers};
 use crate::wire::channel::Channel;
@@ -134,6 +135,8 @@ pub struct SenderProgress {
     pub datagrams: u64,
     /// Payload bytes of the datagrams sent.
     pub bytes: u64,
+    /// Bytes of the datagrams sent on an Ethernet wire: with all headers, preamble and gap.
+    pub wire_bytes: u64,
     /// Datagrams and messages that were rejected: of strangers, forged, damaged or of other sessions.
     pub rejected: u64,
     /// Datagrams that were rejected as repetitions.
@@ -166,6 +169,8 @@ pub struct Sender {
     emptied_at: Option<Duration>,
     joined_at: Duration,
     pacer: Pacer,
+    /// Bytes on the wire for each datagram, besides its payload.
+    overhead_bytes: u64,
     roster: Roster,
     schedule: Schedule,
     repairs: Repairs,
@@ -208,13 +213,16 @@ impl Sender {
             feedback: options.feedback,
             timers: FeedbackTimers { report_us_min: REPORT_US_MIN, backoff_us_max: BACKOFF_US },
         };
+        announce.check_addresses().map_err(|reason| Error::refused(format!("this cast: {reason}")))?;
+        let family = Family::of(options.group.ip());
         let session_key = blake3::derive_key("platter 2026-11-25 cast session key", &options.seed);
         let has_join_key = options.join_key.is_some();
         let key_of_keys = blake3::derive_key("platter 2026-11-25 cast receiver keys", &options.seed);
         let of_announcements = options.join_key.as_ref().map_or(session_key, JoinKey::of_announcements);
         let first_end = table.directory_chunks() + description.recipe_chunks(0).end;
         Ok(Self {
-            pacer: Pacer::seeded(options.rate_bits_per_second, u64::from(session.short())),
+            pacer: Pacer::seeded(options.rate_bits_per_second, u64::from(session.short()), family),
+            overhead_bytes: wire_overhead_bytes(family) as u64,
             session_key,
             sender_key: DatagramKey::of_sender(&session_key, has_join_key),
             announce_key: DatagramKey::of_announcements(of_announcements, has_join_key),
@@ -703,6 +711,7 @@ impl Sender {
             started: self.started_at.is_some(),
             rate_bits_per_second: self.pacer.rate(),
             chunks_remaining: self.schedule.remaining(),
+            wire_bytes: self.progress.bytes + self.progress.datagrams * self.overhead_bytes,
             ..self.progress
         }
     }

@@ -10,6 +10,7 @@ use platter_image::{BlockId, Score};
 
 use super::format::{HEADER_BYTES, Header, Reader, TAG_BYTES, begin, put_value, text};
 use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
+use crate::family;
 use crate::session::{
     CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SECRET_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
     Segment, SessionId, SessionSecret,
@@ -77,6 +78,14 @@ pub struct FeedbackTimers {
 }
 
 impl Announce {
+    /// Checks that group and addresses are of one family. The format allows others, and no sender uses them.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn check_addresses(&self) -> Result<(), String> {
+        family::check(self.group, self.join, self.feedback)
+    }
+
     /// Encodes the datagram.
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         begin(to, header);
@@ -180,7 +189,7 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     bytes
 }
 
-/// Encodes an address: family 1, port 2, address 4 or 16 bytes.
+/// Encodes an address: family 1, port 2, address 4 or 16 bytes. A scope id is not encoded: it means something only on its own machine.
 pub(crate) fn address_bytes(address: SocketAddr) -> Vec<u8> {
     let mut bytes = vec![if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }];
     bytes.extend_from_slice(&address.port().to_le_bytes());
@@ -242,6 +251,15 @@ pub(crate) mod tests {
             assert_eq!(parsed_header, header);
             assert_eq!(Announce::parse(rest), Some(announce));
         }
+    }
+
+    #[test]
+    fn the_scope_of_an_address_is_not_sent() {
+        let mut bytes = Vec::new();
+        Announce { join: "[fe80::1%3]:7580".parse().unwrap(), ..sample() }.put_values(&mut bytes);
+        let parsed = Announce::parse(Reader::new(&bytes)).unwrap();
+        assert_eq!(parsed.join, "[fe80::1]:7580".parse().unwrap());
+        assert!(parsed.check_addresses().is_err(), "group and feedback of the sample are of IPv4");
     }
 
     #[test]

@@ -134,6 +134,15 @@ fn announce() -> Announce {
     }
 }
 
+fn announce_of_ipv6() -> Announce {
+    Announce {
+        group: "[ff12::efff:504c]:7580".parse().unwrap(),
+        join: "[fe80::1:7]:7581".parse().unwrap(),
+        feedback: "[fe80::1:7]:7581".parse().unwrap(),
+        ..announce()
+    }
+}
+
 fn data(symbol: u16, content: impl Iterator<Item = u8>) -> Body {
     let mut bytes: Vec<u8> = content.collect();
     bytes.resize(SYMBOL_BYTES, 0);
@@ -236,6 +245,7 @@ fn samples() -> Vec<(&'static str, Sample)> {
         ("piece", Sample::Message(piece)),
         ("greeting", Sample::Message(JoinMessage::Greeting { nonce: counting(0xd0) })),
         ("mark", Sample::Message(JoinMessage::Mark { packet: SEEN_PACKET })),
+        ("announce-ipv6", datagram(MessageType::Announce, Body::Announce(announce_of_ipv6()))),
         ("announce-join-key", encrypted(MessageType::Announce, Body::Announce(announce()))),
         ("data-encrypted", encrypted(MessageType::Data, data(1024, b"the end".iter().copied()))),
         ("plan-encrypted", encrypted(MessageType::Plan, Body::Plan(plan()))),

@@ -57,7 +57,7 @@ pub(super) async fn ask(
                 origin.tell_of_cast(id, image.clone(), status);
             }
         };
-        cast(&shared.store, &resolved, Arc::new(tell))
+        cast(&shared.store, &resolved, &request.families, Arc::new(tell))
     });
     json(&offer.await?)
 }

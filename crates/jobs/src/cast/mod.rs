@@ -39,8 +39,6 @@ use status::{end, set_receivers};
 
 /// Bytes of a symbol.
 const SYMBOL_BYTES: u64 = platter_cast::SYMBOL_BYTES as u64;
-/// Overhead of a datagram on an Ethernet wire, in bytes: UDP 8, IPv4 20, header and checksum 18, preamble and gap 20.
-const DATAGRAM_OVERHEAD: u64 = 66;
 
 /// The request to cast a version.
 #[derive(Clone, Debug)]
@@ -183,7 +181,7 @@ pub(crate) fn cast_report(
         symbols: lengths.map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum(),
         symbols_sent: summary.progress.source_symbols + summary.progress.repair_symbols,
         symbols_repair: summary.progress.repair_symbols,
-        wire_bytes: summary.progress.bytes + summary.progress.datagrams * DATAGRAM_OVERHEAD,
+        wire_bytes: summary.progress.wire_bytes,
         seconds: summary.duration.as_secs_f64(),
         rejected_datagrams: summary.progress.rejected,
         repeated_datagrams: summary.progress.repeated,

@@ -11,16 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_api::{CastOffer, CastOfferState, CastStatus};
+use platter_api::{CastFamily, CastOffer, CastOfferState, CastStatus};
 use platter_cast::{demand, shares};
 use platter_image::{Domain, Error, ErrorKind, IoContext, Result, Score};
-use platter_net::{JoinKey, SendControl, SendEvent, SendOptions, SenderProgress};
+use platter_net::{Family, JoinKey, SendControl, SendEvent, SendOptions, SenderProgress, unscoped};
 use platter_records::Resolved;
 use platter_store::Store;
 use platter_transport::{private_file, random_bytes, to_hex};
 use platter_vfs::{OsVfs, Vfs};
 
-use super::{DATAGRAM_OVERHEAD, SEGMENT_DATA_MAX, Tell, Told, describe};
+use super::{SEGMENT_DATA_MAX, Tell, Told, describe};
 
 /// How long a cast waits for a receiver that was told of it. Receivers ask again until they have joined.
 const EXPECTED: Duration = Duration::from_secs(10);
@@ -70,6 +70,7 @@ struct State {
 struct Running {
     id: String,
     score: Score,
+    family: Family,
     control: Arc<SendControl>,
     /// Join address and group, once receivers can join.
     place: Option<(SocketAddr, SocketAddr)>,
@@ -83,6 +84,7 @@ struct Running {
 #[derive(Debug)]
 struct Failure {
     score: Score,
+    family: Family,
     kind: ErrorKind,
     messages: Vec<String>,
     at: Instant,
@@ -142,8 +144,8 @@ impl CastDesk {
         Ok(Arc::new(Self { options, secret, state: Mutex::default() }))
     }
 
-    /// Returns where the version is cast. Starts its cast if none runs; `tell` gets the cast's id and states. Never waits for the
-    /// network or for long reads.
+    /// Returns where the version is cast, in the first of the families that the interface has. Starts its cast if none runs; `tell` gets
+    /// the cast's id and states. Never waits for the network or for long reads.
     ///
     /// # Errors
     /// Why the cast failed, if one did a moment ago; `Io` when no thread can be started.
@@ -151,20 +153,22 @@ impl CastDesk {
         self: &Arc<Self>,
         store: &Store,
         resolved: &Resolved,
+        families: &[CastFamily],
         tell: impl Fn(&str, &CastStatus) + Send + 'static,
     ) -> Result<CastOffer> {
-        let now = Instant::now();
+        let (now, family) = (Instant::now(), self.family_for(families));
         let mut state = self.state.lock();
         let score = resolved.score;
         let offer = |state, place: Option<(SocketAddr, SocketAddr)>| CastOffer {
             score: score.to_string(),
             state,
             join_key: to_hex(&self.secret.key_of(score)),
-            join: place.map(|(join, _)| join.to_string()),
+            join: place.map(|(join, _)| unscoped(join).to_string()),
             group: place.map(|(_, group)| group.to_string()),
         };
-        let known =
-            state.running.iter().find(|cast| cast.score == score && cast.control.keep(now + EXPECTED));
+        let Some(family) = family else { return Ok(offer(CastOfferState::OtherFamily, None)) };
+        let is_it = |cast: &&Running| cast.score == score && cast.family == family;
+        let known = state.running.iter().find(|cast| is_it(cast) && cast.control.keep(now + EXPECTED));
         if let Some(known) = known {
             return Ok(match known.place {
                 Some(place) => offer(CastOfferState::Ready, Some(place)),
@@ -172,7 +176,7 @@ impl CastDesk {
             });
         }
         state.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
-        if let Some(failure) = state.failures.iter().find(|failure| failure.score == score) {
+        if let Some(failure) = state.failures.iter().find(|it| it.score == score && it.family == family) {
             return Err(Error::from_messages(failure.kind, failure.messages.clone()));
         }
         if state.running.len() >= self.options.casts_max {
@@ -185,6 +189,7 @@ impl CastDesk {
         state.running.push(Running {
             id: id.clone(),
             score,
+            family,
             control: Arc::clone(&control),
             place: None,
             sent: (0, now),
@@ -195,7 +200,7 @@ impl CastDesk {
         let (desk, store, resolved) = (Arc::clone(self), store.clone(), resolved.clone());
         let started = {
             let id = id.clone();
-            let run = move || desk.run(&id, &store, &resolved, control, tell);
+            let run = move || desk.run((&id, family), &store, &resolved, control, tell);
             thread::Builder::new().name("cast".into()).spawn(run).context(|| "starting a thread".into())
         };
         if let Err(error) = started {
@@ -205,10 +210,22 @@ impl CastDesk {
         Ok(offer(CastOfferState::Preparing, None))
     }
 
+    /// The family in which a client that can receive in these gets a cast. Without any address of the interface, the first one, whose cast
+    /// fails and says why.
+    fn family_for(&self, families: &[CastFamily]) -> Option<Family> {
+        let wanted = if families.is_empty() { &[CastFamily::Ipv4] } else { families };
+        let mut wanted = wanted.iter().map(|family| match family {
+            CastFamily::Ipv4 => Family::Ipv4,
+            CastFamily::Ipv6 => Family::Ipv6,
+        });
+        let here = platter_net::families(Some(&self.options.interface));
+        wanted.find(|family| here.is_empty() || here.contains(family))
+    }
+
     /// Casts from start to end.
     fn run(
         &self,
-        id: &str,
+        (id, family): (&str, Family),
         store: &Store,
         resolved: &Resolved,
         control: Arc<SendControl>,
@@ -216,21 +233,22 @@ impl CastDesk {
     ) {
         let own_id = id.to_owned();
         let tell = Tell::Own(Box::new(move |status| tell(&own_id, status)));
-        let failure = self.cast(id, store, resolved, control, tell).err();
+        let failure = self.cast((id, family), store, resolved, control, tell).err();
         let mut state = self.state.lock();
         state.running.retain(|cast| cast.id != id);
         if let Some(error) = failure
             && state.failures.len() < FAILURES_MAX
         {
             let (kind, messages) = (error.kind(), error.messages());
-            state.failures.push(Failure { score: resolved.score, kind, messages, at: Instant::now() });
+            let score = resolved.score;
+            state.failures.push(Failure { score, family, kind, messages, at: Instant::now() });
         }
         self.share_rate(&mut state);
     }
 
     fn cast(
         &self,
-        id: &str,
+        (id, family): (&str, Family),
         store: &Store,
         resolved: &Resolved,
         control: Arc<SendControl>,
@@ -244,6 +262,7 @@ impl CastDesk {
         let _ = control.keep(Instant::now() + EXPECTED);
         let network = SendOptions {
             interface: Some(self.options.interface.clone()),
+            family: Some(family),
             rate_bits_per_second: self.options.rate_bits_per_second,
             wait_receivers: u32::MAX,
             wait: self.options.gather,
@@ -288,7 +307,7 @@ impl CastDesk {
         if passed < SHARE_INTERVAL {
             return;
         }
-        let bits = (progress.bytes + progress.fetched_bytes + progress.datagrams * DATAGRAM_OVERHEAD) * 8;
+        let bits = (progress.wire_bytes + progress.fetched_bytes) * 8;
         let used = bits.saturating_sub(cast.sent.0) as f64 / passed.as_secs_f64();
         cast.sent = (bits, now);
         cast.demand = demand(self.options.rate_bits_per_second, cast.share, used as u64);
@@ -337,7 +356,7 @@ mod tests {
     fn asked(desk: &Arc<CastDesk>, store: &Store, version: &Resolved) -> Result<CastOffer> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            match desk.ask(store, version, |_, _| {}) {
+            match desk.ask(store, version, &[], |_, _| {}) {
                 Ok(offer) if offer.state == CastOfferState::Preparing => {
                     assert!(Instant::now() < deadline, "the cast is not ready");
                     thread::sleep(Duration::from_millis(20));
@@ -362,6 +381,10 @@ mod tests {
         let restarted = CastDesk::new(desk.options.clone(), folder.path(), Domain::SHARED).unwrap();
         assert_eq!(to_hex(&restarted.secret.key_of(a.score)), offer.join_key, "it stays over a restart");
         assert_eq!((queued.state, queued.join), (CastOfferState::Queued, None));
+        // The interface is named by its IPv4 address.
+        let ask = |families: &[CastFamily]| desk.ask(&store, &a, families, |_, _| {}).unwrap();
+        assert_eq!(ask(&[CastFamily::Ipv6]).state, CastOfferState::OtherFamily);
+        assert_eq!(ask(&[CastFamily::Ipv6, CastFamily::Ipv4]), offer);
     }
 
     #[test]

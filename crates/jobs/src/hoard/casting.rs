@@ -176,6 +176,7 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     progress.begin("waiting for a sender", 0);
     let mut done = 0;
     platter_net::receive(&network, &mut sink, |event| match event {
+        ReceiveEvent::NoAddress(reason) => progress.note(&format!("{reason}; waiting for an address")),
         ReceiveEvent::Joined { name, .. } => progress.note(&format!("joined the cast of {name}")),
         ReceiveEvent::Ignored { name, join, reason } => {
             progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
@@ -362,7 +363,6 @@ fn ranges(range: Range<u32>, taken: &[bool]) -> Vec<Range<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddrV4};
     use std::path::Path;
     use std::thread;
     use std::time::Duration;
@@ -427,13 +427,12 @@ mod tests {
     }
 
     fn cast_to(from: &Path, to: &Path) -> (CastReport, HoardSyncReport) {
-        let discovery =
-            SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 77), 20_000 + (std::process::id() % 40_000) as u16);
+        let port = 20_000 + (std::process::id() % 40_000) as u16;
         let sending = HoardCastRequest {
             cache: from.to_owned(),
             network: SendOptions {
                 interface: Some("127.0.0.1".into()),
-                discovery,
+                port,
                 join_port: 0,
                 linger: Duration::from_millis(200),
                 give_up: Some(Duration::from_secs(30)),
@@ -444,7 +443,7 @@ mod tests {
             cache: to.to_owned(),
             network: ReceiveOptions {
                 interface: Some("127.0.0.1".into()),
-                discovery,
+                port,
                 hello: "test".into(),
                 give_up: Some(Duration::from_secs(30)),
                 ..ReceiveOptions::default()

@@ -223,9 +223,12 @@ struct Heard<'a> {
 impl Heard<'_> {
     fn hear(&mut self, event: ReceiveEvent) {
         match event {
-            ReceiveEvent::Joined { name, score, offer } => {
+            ReceiveEvent::NoAddress(reason) => {
+                self.progress.note(&format!("{reason}; waiting for an address"));
+            }
+            ReceiveEvent::Joined { name, score, offer, group } => {
                 let version = self.version.unwrap_or(&name);
-                self.progress.note(&format!("joined the cast of {version}, score {score}"));
+                self.progress.note(&format!("joined the cast of {version} to {group}, score {score}"));
                 *self.offered.lock() = Some(Offered { name: name.clone(), offer });
                 self.name = name;
             }

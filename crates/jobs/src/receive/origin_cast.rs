@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_api::CastOfferState;
+use platter_api::{CastFamily, CastOfferState};
 use platter_client::{OriginStore, ServerOptions};
 use platter_disk::install::Phase;
 use platter_disk::refusal::CheckedTarget;
 use platter_fetch::StoreLocation;
 use platter_image::{Error, ErrorKind, IoContext, Result, Score};
-use platter_net::{JoinKey, ReceiveOptions, ToldSender, Wanted};
+use platter_net::{Family, JoinKey, ReceiveOptions, ToldSender, Wanted};
 use platter_records::{Resolved, VersionQuery};
 
 use super::ReceiveRequest;
@@ -27,6 +27,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time without an answer of the origin.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How long an address of the interface is waited for, before the disk is fetched without a cast; and the interface itself.
+const ADDRESS_TIME: Duration = Duration::from_secs(5);
+const INTERFACE_TIME: Duration = Duration::from_secs(30);
 
 /// The request to receive a version that an origin casts.
 #[derive(Clone, Debug)]
@@ -61,24 +65,27 @@ impl OriginCastRequest {
         let (version, address) = (title(&resolved), self.origin.address.to_string());
         let mut request = request.clone();
         request.network.wanted = Wanted::Score(resolved.score);
-        let mut has_ipv4 = !request.network.interface.as_deref().is_some_and(platter_net::lacks_ipv4);
-        if request.network.interface.is_none() && !platter_net::has_route(platter_net::DISCOVERY) {
+        if request.network.interface.is_none() && !platter_net::has_route() {
             // Without a default route: the interface over which the origin is reached.
-            let towards =
-                self.origin.address.socket_addresses().into_iter().find_map(platter_net::address_towards);
-            request.network.interface = towards.map(|address| address.to_string());
-            has_ipv4 = towards.is_some();
+            request.network.interface =
+                platter_net::interface_towards(&self.origin.address.socket_addresses());
         }
-        if !has_ipv4 {
-            let reason = Error::transient("it has no address for IPv4, which casts use");
-            return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
-        }
-        request.network.join_key = Some(join_key(&store, &version)?);
+        let join_key = match awaited_families(&request.network)?.is_empty() {
+            true => Err(Error::transient("it has neither an IPv4 nor an IPv6 address that casts could use")),
+            false => join_key(&store, &version, &request.network)?,
+        };
+        request.network.join_key = match join_key {
+            Ok(key) => Some(key),
+            Err(reason) => {
+                return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
+            }
+        };
         let asking =
             Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
         request.network.told = Some(Arc::clone(&asking.told));
         let result = thread::scope(|scope| {
-            let ask = || asking.ask_until_end(&store, &version, &address, progress);
+            let interface = request.network.interface.as_deref();
+            let ask = || asking.ask_until_end(&store, (&version, interface), &address, progress);
             thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
             let result = receive(&request, Arc::clone(&agreed), &version);
             asking.has_ended.store(true, Ordering::Relaxed);
@@ -183,11 +190,57 @@ fn of_install(report: InstallReport, version: &str) -> ReceiveReport {
     }
 }
 
-/// The key of the casts of a version, which is always the same.
-fn join_key(store: &OriginStore, version: &str) -> Result<JoinKey> {
+/// The families of addresses that this machine has, once it has one.
+///
+/// # Errors
+/// `Refused` when its interface does not exist.
+fn awaited_families(network: &ReceiveOptions) -> Result<Vec<CastFamily>> {
+    let (interface, began) = (network.interface.as_deref(), Instant::now());
+    loop {
+        let families = families(interface);
+        let missing = interface.filter(|name| !platter_net::exists(name));
+        let longest = if missing.is_some() { INTERFACE_TIME } else { ADDRESS_TIME };
+        let is_over = began.elapsed() >= network.give_up.map_or(longest, |time| time.min(longest))
+            || network.stop.load(Ordering::Relaxed);
+        match missing {
+            _ if !families.is_empty() => return Ok(families),
+            Some(name) if is_over => {
+                return Err(Error::refused(format!("interface {name} does not exist or cannot be used")));
+            }
+            None if is_over => return Ok(families),
+            _ => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// The families of addresses that this machine has now.
+fn families(interface: Option<&str>) -> Vec<CastFamily> {
+    let families = platter_net::families(interface).into_iter();
+    families
+        .map(|family| match family {
+            Family::Ipv4 => CastFamily::Ipv4,
+            Family::Ipv6 => CastFamily::Ipv6,
+        })
+        .collect()
+}
+
+/// The key of the casts of a version, which is always the same; or why none reaches this machine.
+fn join_key(
+    store: &OriginStore,
+    version: &str,
+    network: &ReceiveOptions,
+) -> Result<std::result::Result<JoinKey, Error>> {
     let asked = Instant::now();
     let offer = loop {
-        match store.ask_for_cast(version) {
+        match store.ask_for_cast(version, families(network.interface.as_deref())) {
+            // This machine or the origin may get another address.
+            Ok(offer) if offer.state == CastOfferState::OtherFamily => {
+                if asked.elapsed() >= ADDRESS_TIME {
+                    let why = "the origin has no address of its family, IPv4 or IPv6, on the interface of its casts";
+                    return Ok(Err(Error::transient(why)));
+                }
+                thread::sleep(PAUSE);
+            }
             Err(error) if error.kind() == ErrorKind::Transient && asked.elapsed() < SILENCE_MAX => {
                 thread::sleep(BUSY_PAUSE);
             }
@@ -196,7 +249,7 @@ fn join_key(store: &OriginStore, version: &str) -> Result<JoinKey> {
     };
     let key = Score::from_hex(&offer.join_key);
     let key = key.ok_or_else(|| Error::corrupt("the origin names an invalid key for its cast"))?;
-    Ok(JoinKey::new(key.0.0))
+    Ok(Ok(JoinKey::new(key.0.0)))
 }
 
 /// What the thread that asks and the receiver share.
@@ -210,7 +263,13 @@ struct Asking {
 }
 
 impl Asking {
-    fn ask_until_end(&self, store: &OriginStore, version: &str, address: &str, progress: &dyn Progress) {
+    fn ask_until_end(
+        &self,
+        store: &OriginStore,
+        (version, interface): (&str, Option<&str>),
+        address: &str,
+        progress: &dyn Progress,
+    ) {
         let (mut heard, mut was_queued) = (Instant::now(), false);
         while !self.has_ended.load(Ordering::Relaxed) {
             if self.told.is_joined() {
@@ -219,7 +278,7 @@ impl Asking {
                 continue;
             }
             let mut pause = PAUSE;
-            match store.ask_for_cast(version) {
+            match store.ask_for_cast(version, families(interface)) {
                 Ok(offer) => {
                     heard = Instant::now();
                     if offer.state == CastOfferState::Queued {

@@ -9,4 +9,4 @@ mod send;
 
 pub use receive::receive;
 pub use send::send;
-pub(crate) use send::{group_of, random_seed};
+pub(crate) use send::{Addresses, addresses, random_seed};

@@ -1,6 +1,6 @@
 //! The receiver's loop.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,13 +8,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, bounded};
-use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, SessionDescription, SessionId, SinkStage};
-use platter_image::{Error, IoContext, Result};
+use platter_cast::{
+    Family, Receiver, ReceiverEvent, ReceiverOptions, SessionDescription, SessionId, SinkStage,
+};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
-use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
+use crate::devices::discovery;
+use crate::listening::Listening;
+use crate::multicast_socket::group_socket;
 use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary, ToldSender};
+use crate::scope::SenderAddress;
 use crate::sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};
 use crate::wake::{Bell, Interest, wait};
 
@@ -102,16 +107,16 @@ fn run_sink(sink: &mut dyn ChunkSink, jobs: &Queue<SinkJob>, answers: &QueueEnd<
 struct Driver<'a> {
     options: &'a ReceiveOptions,
     machine: Receiver,
-    interface: Ipv4Addr,
-    discovery: BatchSocket,
-    group: Option<(SocketAddrV4, BatchSocket)>,
+    listening: Listening,
+    /// Whether the caller knows that there is no address to listen at.
+    is_deafness_told: bool,
+    group: Option<(SocketAddr, BatchSocket)>,
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
     has_heard_group: bool,
     deaf_joins: u32,
     /// How often the origin had named the address when the last connection failed, and how many such connections failed before the first join.
     failed_telling: u32,
     unreached: u32,
-    feedback: UdpSocket,
     connection: Option<Connection>,
     connect_at: Duration,
     bell: Bell,
@@ -149,7 +154,6 @@ impl<'a> Driver<'a> {
         if options.buffer_chunks == 0 {
             return Err(Error::refused("a receiver needs at least one chunk buffer"));
         }
-        let interface = interface_address(options.interface.as_deref(), options.discovery)?;
         let (mut seed, mut nonce_seed) = ([0; 8], [0; 32]);
         getrandom::fill(&mut seed)
             .and_then(|()| getrandom::fill(&mut nonce_seed))
@@ -168,14 +172,13 @@ impl<'a> Driver<'a> {
         Ok(Self {
             options,
             machine,
-            interface,
-            discovery: BatchSocket::new(group_socket(interface, options.discovery)?)?,
+            listening: Listening::new(options),
+            is_deafness_told: false,
             group: None,
             has_heard_group: false,
             deaf_joins: 0,
             failed_telling: 0,
             unreached: 0,
-            feedback: feedback_socket(interface)?,
             connection: None,
             connect_at: Duration::ZERO,
             bell: Bell::new()?,
@@ -207,6 +210,7 @@ impl<'a> Driver<'a> {
         let mut datagram = Vec::new();
         loop {
             let now = self.start.elapsed();
+            self.look_for_addresses(now, on_event);
             let busy = self.receive_datagrams(now)?;
             self.receive_messages(now);
             // Before the answers, so that answers for an old session are not applied to a new one.
@@ -217,7 +221,7 @@ impl<'a> Driver<'a> {
             self.connect_if_due(now)?;
             while let Some(to) = self.machine.poll_transmit(now, &mut datagram) {
                 // If feedback is lost, the machine repeats it.
-                let _ = self.feedback.send_to(&datagram, to);
+                self.listening.send(to, &datagram);
             }
             self.send_messages();
             if now >= told_at + PROGRESS_INTERVAL {
@@ -249,10 +253,23 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Listens in a family whose address has appeared, unless a sender is joined.
+    fn look_for_addresses(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) {
+        if self.is_joined {
+            return;
+        }
+        self.listening.look(now);
+        if let Some(reason) = self.listening.deafness()
+            && !std::mem::replace(&mut self.is_deafness_told, true)
+        {
+            on_event(ReceiveEvent::NoAddress(reason));
+        }
+    }
+
     /// Returns `true` if more datagrams may be waiting.
     fn receive_datagrams(&mut self, now: Duration) -> Result<bool> {
         let machine = &mut self.machine;
-        self.discovery.receive(|datagram| machine.handle_datagram(now, datagram))?;
+        self.listening.receive(|datagram| machine.handle_datagram(now, datagram))?;
         let Some((_, socket)) = &mut self.group else { return Ok(false) };
         for _ in 0..RECEIVES_AT_ONCE {
             if socket.receive(|datagram| machine.handle_datagram(now, datagram))? == 0 {
@@ -306,9 +323,15 @@ impl<'a> Driver<'a> {
                     self.connect(now, address);
                 }
                 ReceiverEvent::Joined(announce) => {
+                    match self.listen(announce.group) {
+                        Err(error) if error.kind() == ErrorKind::Refused => {
+                            self.refuse(now, error)?;
+                            continue;
+                        }
+                        listens => listens?,
+                    }
                     self.joined_at.get_or_insert(now);
                     self.corrupt = None;
-                    self.listen(announce.group)?;
                     self.has_heard_group = false;
                     self.is_joined = true;
                     self.set_joined(true);
@@ -318,6 +341,7 @@ impl<'a> Driver<'a> {
                         name: announce.name,
                         score: announce.score,
                         offer: announce.offer,
+                        group: announce.group,
                     });
                 }
                 ReceiverEvent::Session(description) => {
@@ -331,14 +355,7 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Ignored { name, join, reason } => {
                     on_event(ReceiveEvent::Ignored { name, join, reason });
                 }
-                ReceiverEvent::Refused(reason) => {
-                    let Some(join) = self.connection_address() else { continue };
-                    self.refusal = Some(format!("the sender at {join} cannot be joined: {reason}"));
-                    if self.options.sender.is_some() {
-                        return Err(Error::refused(self.refusal.take().unwrap_or_default()));
-                    }
-                    self.disconnect(now);
-                }
+                ReceiverEvent::Refused(reason) => self.refuse(now, Error::refused(reason))?,
                 ReceiverEvent::Unusable(reason) => {
                     let error = Error::corrupt(format!("the sender's data cannot be used: {reason}"));
                     self.leave_sender(now, error);
@@ -354,6 +371,22 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// Leaves a sender that cannot be joined. Another one is looked for, unless the caller named this one.
+    ///
+    /// # Errors
+    /// `Refused`, or that of the network.
+    fn refuse(&mut self, now: Duration, reason: Error) -> Result<()> {
+        let Some(join) = self.connection_address() else { return Ok(()) };
+        let refusal =
+            format!("the sender at {} cannot be joined: {}", SenderAddress::from(join), reason.with_causes());
+        if self.options.sender.is_some() {
+            return Err(Error::refused(refusal));
+        }
+        self.refusal = Some(refusal);
+        self.disconnect(now);
+        Ok(())
+    }
+
     /// Counts a join over which no datagram of the group arrived.
     ///
     /// # Errors
@@ -362,10 +395,11 @@ impl<'a> Driver<'a> {
         self.deaf_joins = if self.has_heard_group { 0 } else { self.deaf_joins + 1 };
         match (&self.options.told, &self.group) {
             (Some(_), Some((group, _))) if self.deaf_joins >= DEAF_JOINS_MAX => {
+                let here =
+                    self.listening.of(*group).map_or_else(String::new, |spot| spot.place.address.to_string());
                 Err(Error::transient(format!(
-                    "the sender was joined, but none of its datagrams to the group {group} arrived at {}: the network between \
-                     them does not pass multicast, or drops it",
-                    self.interface
+                    "the sender was joined, but none of its datagrams to the group {group} arrived at {here}: the network between \
+                     them does not pass multicast, or drops it"
                 )))
             }
             _ => Ok(()),
@@ -460,6 +494,10 @@ impl<'a> Driver<'a> {
         // Before the address is read: a newer one is tried before the failure of the older one counts.
         let telling = told.map_or(0, ToldSender::tellings);
         let Some(address) = self.options.sender.or_else(|| told?.address()) else { return Ok(()) };
+        // Without an address of that family, one is looked for.
+        if self.listening.of(address).is_none() {
+            return Ok(());
+        }
         if self.connection.is_some() || now < self.connect_at || self.connect(now, address) {
             return Ok(());
         }
@@ -473,7 +511,9 @@ impl<'a> Driver<'a> {
     /// Connects to a sender, if there is no connection. Returns whether there is one now.
     fn connect(&mut self, now: Duration, address: SocketAddr) -> bool {
         if self.connection.is_none() {
-            match TcpStream::connect_timeout(&address, CONNECT_TIME).ok().map(Connection::new) {
+            let address = self.listening.scoped(address);
+            let connected = address.and_then(|it| TcpStream::connect_timeout(&it, CONNECT_TIME).ok());
+            match connected.map(Connection::new) {
                 Some(Ok(connection)) => {
                     self.connection = Some(connection);
                     self.machine.handle_connected(self.start.elapsed());
@@ -489,15 +529,13 @@ impl<'a> Driver<'a> {
     }
 
     fn listen(&mut self, group: SocketAddr) -> Result<()> {
-        let SocketAddr::V4(group) = group else {
-            return Err(Error::refused(format!(
-                "the sender uses the group {group}, but only IPv4 groups are supported"
-            )));
-        };
-        if group == self.options.discovery || self.group.as_ref().is_some_and(|(known, _)| *known == group) {
+        let family = Family::of(group.ip());
+        let is_known = self.group.as_ref().is_some_and(|(known, _)| *known == group);
+        if is_known || group == discovery(family, self.options.port) {
             return Ok(());
         }
-        self.group = Some((group, BatchSocket::new(group_socket(self.interface, group)?)?));
+        let spot = self.listening.of(group).ok_or_else(|| self.listening.lacks(group))?;
+        self.group = Some((group, BatchSocket::new(group_socket(&spot.place, group)?)?));
         Ok(())
     }
 
@@ -512,6 +550,9 @@ impl<'a> Driver<'a> {
             && let Some((_, error)) = self.corrupt.take_if(|(until, _)| now >= *until)
         {
             return Err(error);
+        }
+        if !self.is_joined {
+            self.check_addresses(now)?;
         }
         // A connection alone is no success: anybody can accept one and say nothing.
         if !self.is_joined
@@ -534,6 +575,19 @@ impl<'a> Driver<'a> {
             )));
         }
         Ok(false)
+    }
+
+    /// Ends if no address of this machine can be used for long: any, or one of the sender's family.
+    ///
+    /// # Errors
+    /// Why there is none; `Transient` when an origin has named the sender, and can be asked for the disk instead.
+    fn check_addresses(&mut self, now: Duration) -> Result<()> {
+        let told = self.options.told.as_deref();
+        let sender = self.options.sender.or_else(|| told?.address());
+        self.listening.check(now, sender).map_err(|error| match told {
+            Some(_) => Error::transient(error.with_causes()),
+            None => error,
+        })
     }
 
     fn progress(&self) -> ReceiveEvent {
@@ -559,7 +613,7 @@ impl<'a> Driver<'a> {
 
     fn wait(&self, time: Duration) -> Result<()> {
         let interest = |descriptor, to_write| Interest { descriptor, to_read: true, to_write };
-        let mut interests = vec![interest(self.discovery.socket.as_fd(), false)];
+        let mut interests: Vec<Interest<'_>> = self.listening.interests().collect();
         if let Some((_, socket)) = &self.group {
             interests.push(interest(socket.socket.as_fd(), false));
         }

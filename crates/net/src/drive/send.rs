@@ -1,6 +1,6 @@
 //! The sender's loop.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, bounded};
-use platter_cast::{Destination, Sender, SenderOptions, SessionDescription, Transmit};
-use platter_image::{Error, IoContext, Result};
+use platter_cast::{Destination, Family, Sender, SenderOptions, SessionDescription, Transmit};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 
 use crate::batch::BatchSocket;
+use crate::devices::{Place, discovery, place_of, places};
+use crate::group;
 use crate::joins::{Host, Joins};
-use crate::multicast_socket::{interface_address, sender_ports};
+use crate::multicast_socket::sender_ports;
 use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
 use crate::wake::{Bell, Interest, wait};
 
@@ -29,6 +31,9 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// How long connections stay open at the end, so that the last results are acknowledged.
 const FAREWELL: Duration = Duration::from_millis(200);
+
+/// How long a sender waits until the kernel has found no duplicate of a new IPv6 address: it takes a second or two.
+const ADDRESS_TIME: Duration = Duration::from_secs(5);
 
 type Supplied = (u32, Result<Arc<[u8]>>);
 
@@ -101,9 +106,8 @@ struct Driver {
 impl Driver {
     fn open(options: &SendOptions, description: &SessionDescription) -> Result<Self> {
         let seed = random_seed()?;
-        let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
-        let interface = interface_address(options.interface.as_deref(), group)?;
-        let (listener, socket) = sender_ports(interface, options.join_port)?;
+        let Addresses { place, group, discovery } = addresses(options, &seed)?;
+        let (listener, socket) = sender_ports(&place, options.join_port)?;
         let socket = BatchSocket::new(socket)?;
         let start = Instant::now();
         let joins = Joins::over(listener, start)?;
@@ -111,7 +115,7 @@ impl Driver {
             seed,
             join_key: options.join_key.clone(),
             rate_bits_per_second: options.rate_bits_per_second,
-            group: group.into(),
+            group,
             join: joins.address()?,
             feedback: socket.local_address()?,
             wait_receivers: options.wait_receivers,
@@ -128,8 +132,8 @@ impl Driver {
             start,
             transmit: Transmit::new(),
             unsent: None,
-            group: group.into(),
-            discovery: options.discovery.into(),
+            group: place.scoped(group),
+            discovery: place.scoped(discovery),
         })
     }
 
@@ -269,7 +273,44 @@ pub(crate) fn random_seed() -> Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// A group in 239.255/16 (RFC 2365) made from the session's random bytes, on the discovery port.
-pub(crate) fn group_of(seed: &[u8; 32], discovery: SocketAddrV4) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(239, 255, seed[0], seed[1]), discovery.port())
+/// Where a sender is, and where it sends to.
+pub(crate) struct Addresses {
+    pub(crate) place: Place,
+    pub(crate) group: SocketAddr,
+    pub(crate) discovery: SocketAddr,
+}
+
+/// Decides family, place and group of a cast.
+///
+/// # Errors
+/// `Refused` when there is no such interface, or no address of that family.
+pub(crate) fn addresses(options: &SendOptions, seed: &[u8; 32]) -> Result<Addresses> {
+    let chosen = options.group.map(|group| group.address());
+    if let Some(group) = chosen {
+        group::check(group)?;
+    }
+    let family = chosen.map(Family::of).or(options.family);
+    if family != options.family.or(family) {
+        return Err(Error::refused("the group is of another family than the cast"));
+    }
+    let interface = options.interface.as_deref();
+    let since = Instant::now();
+    let place = loop {
+        let found = match family {
+            Some(family) => place_of(family, interface),
+            None => places(interface).map(|mut places| places.remove(0)),
+        };
+        match found {
+            // The kernel is not sure of its address yet.
+            Err(error) if error.kind() == ErrorKind::Transient && since.elapsed() < ADDRESS_TIME => {
+                thread::sleep(SLEEP_MAX);
+            }
+            found => break found?,
+        }
+    };
+    let group = match chosen {
+        Some(group) => SocketAddr::new(group, options.port),
+        None => group::of_seed(place.family(), seed, options.port),
+    };
+    Ok(Addresses { discovery: discovery(place.family(), options.port), group, place })
 }

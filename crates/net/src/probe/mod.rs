@@ -2,37 +2,53 @@
 //!
 //! They use the options of a cast, as far as those are about the network. No thread but the caller's is used.
 
-mod interface;
 mod querier;
 mod receive;
 mod send;
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use platter_cast::{ProbeCounts, ProbeSent};
+use platter_cast::{Family, ProbeCounts, ProbeSent};
+
+use crate::devices::{Place, discovery};
 
 pub use receive::probe_receiver;
 pub use send::probe_sender;
 
-/// The group to which link-local multicast is sent: for experiments (RFC 4727).
-const LINK_LOCAL: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
+/// The group to which link-local multicast is sent, which every switch passes to all ports: over IPv4 one for experiments (RFC 4727), over
+/// IPv6 all nodes, the only one that MLD snooping does not filter (RFC 4541).
+fn link_local(family: Family, port: u16) -> SocketAddr {
+    match family {
+        Family::Ipv4 => (Ipv4Addr::new(224, 0, 0, 254), port).into(),
+        Family::Ipv6 => (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), port).into(),
+    }
+}
 
 /// What a probe uses on this machine.
 #[derive(Clone, Debug)]
 pub struct ProbePlace {
-    /// The name of the interface, if its routes tell.
+    /// The name of the interface, if the kernel tells.
     pub interface: Option<String>,
     /// The address from which this machine sends.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// The group for announcements.
-    pub discovery: SocketAddrV4,
+    pub discovery: SocketAddr,
+}
+
+impl ProbePlace {
+    fn new(place: &Place, port: u16) -> Self {
+        let (interface, address) = (place.name().map(str::to_owned), place.address);
+        Self { interface, address, discovery: discovery(place.family(), port) }
+    }
 }
 
 /// Reports of a probe.
 #[derive(Clone, Debug)]
 pub enum ProbeEvent {
-    /// The sockets are open.
+    /// The sockets of a family are open. A receiver waits in both, and then uses that of the sender.
     Ready(ProbePlace),
+    /// This machine has no address to listen at, for this reason; it is looked for again.
+    NoAddress(String),
     /// The sender listens for joins, and will send to this group.
     Listening {
         /// TCP address for joins.
@@ -40,8 +56,8 @@ pub enum ProbeEvent {
         /// The group.
         group: SocketAddr,
     },
-    /// The receiver has joined this sender.
-    Joined(SocketAddr),
+    /// The receiver has joined this sender, from this address.
+    Joined(SocketAddr, IpAddr),
     /// So many receivers have joined the sender.
     Receivers(usize),
     /// The sender sends.

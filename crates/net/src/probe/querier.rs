@@ -4,10 +4,11 @@
 //! answers with a query. Needs a raw socket; without the privilege for it, nothing is known.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::devices::Place;
 use crate::multicast_socket::group_socket;
 
 /// The protocol number of IGMP.
@@ -32,10 +33,12 @@ pub(super) struct Querier {
 
 impl Querier {
     /// Listens, and joins the group, which must have no other use.
-    pub(super) fn new(interface: Ipv4Addr, name: Option<&str>, group: SocketAddrV4) -> Self {
-        let member = group_socket(interface, group).ok();
-        let socket = raw_socket(interface, name).ok().filter(|_| member.is_some());
-        Self { socket, interface, group: *group.ip(), _member: member, is_heard: false }
+    /// `None` at a place of IPv6.
+    pub(super) fn new(place: &Place, group: SocketAddrV4) -> Option<Self> {
+        let IpAddr::V4(interface) = place.address else { return None };
+        let member = group_socket(place, group.into()).ok();
+        let socket = raw_socket(interface, place.name()).ok().filter(|_| member.is_some());
+        Some(Self { socket, interface, group: *group.ip(), _member: member, is_heard: false })
     }
 
     /// Says that this machine leaves the group.

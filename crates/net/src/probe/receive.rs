@@ -1,6 +1,6 @@
 //! The loop of a probe's receiver.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,15 @@ use platter_cast::{ProbeReceiver, ProbeReceiverOptions, ProbeStep};
 use platter_image::{Error, IoContext, Result};
 
 use super::querier::Querier;
-use super::{LINK_LOCAL, ProbeEvent, ProbePlace, ProbeReceived, interface};
+use super::{ProbeEvent, ProbePlace, ProbeReceived, link_local};
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
+use crate::devices::{Place, discovery};
 use crate::drive::random_seed;
-use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
+use crate::listening::{Listening, Spot};
+use crate::multicast_socket::{feedback_socket, group_socket};
 use crate::options::ReceiveOptions;
+use crate::scope::SenderAddress;
 use crate::wake::{Bell, Interest, wait};
 
 /// How long to wait for a sender, unless the options say so.
@@ -40,121 +43,135 @@ pub fn probe_receiver(
     options: &ReceiveOptions,
     mut on_event: impl FnMut(ProbeEvent),
 ) -> Result<ProbeReceived> {
-    let mut driver = Driver::open(options, &mut on_event)?;
+    let (mut machine, start) = (machine(options)?, Instant::now());
+    let (sender, spot) = find(options, &machine, start, &mut on_event)?;
+    let until = start.elapsed() + options.give_up.unwrap_or(SENDER_TIME);
+    let connection = join(sender, start, until)?;
+    let address = spot.place.address;
+    let mut driver = Driver::open(options, spot, connection, start)?;
+    machine.handle_connected(driver.port);
+    on_event(ProbeEvent::Joined(sender, address));
+    driver.run(machine, sender)
+}
+
+fn machine(options: &ReceiveOptions) -> Result<ProbeReceiver> {
+    Ok(ProbeReceiver::new(ProbeReceiverOptions {
+        join_key: options.join_key.clone(),
+        nonce: random_seed()?,
+        name: options.hello.clone(),
+    }))
+}
+
+/// Waits for an announcement, in each family that this machine has; not if the caller knows the sender. Returns its address, and what to
+/// use for its family.
+fn find(
+    options: &ReceiveOptions,
+    machine: &ProbeReceiver,
+    start: Instant,
+    on_event: &mut dyn FnMut(ProbeEvent),
+) -> Result<(SocketAddr, Spot)> {
+    let (mut listening, bell) = (Listening::new(options), Bell::new()?);
+    let ready = |spot: &Spot| ProbeEvent::Ready(ProbePlace::new(&spot.place, options.port));
+    listening.spots().iter().for_each(|spot| on_event(ready(spot)));
+    if let Some(reason) = listening.deafness() {
+        on_event(ProbeEvent::NoAddress(reason));
+    }
     let give_up = options.give_up.unwrap_or(SENDER_TIME);
-    let sender = match options.sender {
-        Some(sender) => sender,
-        None => driver.find(options.discovery, give_up)?,
-    };
-    driver.join(sender, give_up)?;
-    on_event(ProbeEvent::Joined(sender));
-    driver.run(sender)
+    let mut found = options.sender;
+    loop {
+        if let Some(sender) = found.and_then(|sender| listening.scoped(sender)) {
+            let spot = listening.into_spot(sender);
+            return Ok((sender, spot.ok_or_else(|| Error::bug("a scope without a place"))?));
+        }
+        if start.elapsed() >= give_up {
+            break;
+        }
+        wait(&bell, &listening.interests().collect::<Vec<_>>(), SLEEP)?;
+        listening.look(start.elapsed()).iter().for_each(|spot| on_event(ready(spot)));
+        listening.receive(|datagram| found = found.or_else(|| machine.announced(datagram)))?;
+    }
+    // Without an address, that is the reason.
+    listening.check(Duration::MAX, options.sender)?;
+    Err(Error::missing(format!(
+        "no probe was announced at {} within {} s. If `platter cast --probe` runs meanwhile, announcements do not arrive here: \
+         give the address that it prints, `--sender ADDRESS:PORT`, to find out why. With a key file, both sides need it",
+        listening
+            .spots()
+            .iter()
+            .map(|spot| discovery(spot.place.family(), options.port).to_string())
+            .collect::<Vec<_>>()
+            .join(" and "),
+        give_up.as_secs()
+    )))
+}
+
+/// Connects. The sender may be started later.
+fn join(sender: SocketAddr, start: Instant, until: Duration) -> Result<Connection> {
+    loop {
+        match TcpStream::connect_timeout(&sender, CONNECT_TIME) {
+            Ok(stream) => return Connection::new(stream),
+            Err(_) if start.elapsed() + CONNECT_AGAIN < until => std::thread::sleep(CONNECT_AGAIN),
+            Err(error) => {
+                let advice = "check its address, that `platter cast --probe` runs, and firewalls on the way";
+                return Err(Error::missing(format!(
+                    "the sender at {} does not answer over TCP: {advice}",
+                    SenderAddress::from(sender)
+                ))
+                .with_source(error));
+            }
+        }
+    }
 }
 
 struct Driver {
-    machine: ProbeReceiver,
-    interface: Ipv4Addr,
-    name: Option<String>,
+    place: Place,
     port: u16,
     /// What arrives here is counted: announcements, link-local multicast, unicast, and then the group.
     sockets: Vec<BatchSocket>,
     /// Another socket, so that no firewall takes the sender's datagrams for answers.
     feedback: UdpSocket,
-    connection: Option<Connection>,
+    connection: Connection,
     querier: Option<(Duration, Querier)>,
     bell: Bell,
     start: Instant,
 }
 
 impl Driver {
-    fn open(options: &ReceiveOptions, on_event: &mut dyn FnMut(ProbeEvent)) -> Result<Self> {
-        let interface = interface_address(options.interface.as_deref(), options.discovery)?;
-        let name = interface::name_of(interface);
-        on_event(ProbeEvent::Ready(ProbePlace {
-            interface: name.clone(),
-            address: interface,
-            discovery: options.discovery,
-        }));
-        let link_local = SocketAddrV4::new(LINK_LOCAL, options.discovery.port());
-        let unicast = feedback_socket(interface)?;
+    fn open(options: &ReceiveOptions, spot: Spot, connection: Connection, start: Instant) -> Result<Self> {
+        let Spot { place, discovery, feedback } = spot;
+        let unicast = feedback_socket(&place)?;
         let port = unicast.local_addr().context(|| "reading the address of a UDP socket".into())?.port();
-        let sockets =
-            [group_socket(interface, options.discovery)?, group_socket(interface, link_local)?, unicast];
+        let link_local = group_socket(&place, link_local(place.family(), options.port))?;
         Ok(Self {
-            machine: ProbeReceiver::new(ProbeReceiverOptions {
-                join_key: options.join_key.clone(),
-                nonce: random_seed()?,
-                name: options.hello.clone(),
-            }),
-            interface,
-            name,
             port,
-            sockets: sockets.into_iter().map(BatchSocket::new).collect::<Result<_>>()?,
-            feedback: feedback_socket(interface)?,
-            connection: None,
+            sockets: vec![discovery, BatchSocket::new(link_local)?, BatchSocket::new(unicast)?],
+            feedback,
+            connection,
             querier: None,
             bell: Bell::new()?,
-            start: Instant::now(),
+            start,
+            place,
         })
     }
 
-    /// Waits for an announcement.
-    fn find(&mut self, discovery: SocketAddrV4, give_up: Duration) -> Result<SocketAddr> {
-        while self.start.elapsed() < give_up {
-            let (machine, mut found) = (&self.machine, None);
-            self.sockets[0].receive(|datagram| found = found.or(machine.announced(datagram)))?;
-            if let Some(found) = found {
-                return Ok(found);
-            }
-            self.wait()?;
-        }
-        Err(Error::missing(format!(
-            "no probe was announced at {discovery} within {} s. If `platter cast --probe` runs meanwhile, announcements do not arrive here: \
-             give the address that it prints, `--sender ADDRESS:PORT`, to find out why. With a key file, both sides need it",
-            give_up.as_secs()
-        )))
-    }
-
-    /// Connects. The sender may be started later.
-    fn join(&mut self, sender: SocketAddr, give_up: Duration) -> Result<()> {
-        let until = self.start.elapsed() + give_up;
-        let stream = loop {
-            match TcpStream::connect_timeout(&sender, CONNECT_TIME) {
-                Ok(stream) => break stream,
-                Err(_) if self.start.elapsed() + CONNECT_AGAIN < until => std::thread::sleep(CONNECT_AGAIN),
-                Err(error) => {
-                    let advice =
-                        "check its address, that `platter cast --probe` runs, and firewalls on the way";
-                    return Err(Error::missing(format!(
-                        "the sender at {sender} does not answer over TCP: {advice}"
-                    ))
-                    .with_source(error));
-                }
-            }
-        };
-        self.connection = Some(Connection::new(stream)?);
-        self.machine.handle_connected(self.port);
-        Ok(())
-    }
-
-    fn run(&mut self, sender: SocketAddr) -> Result<ProbeReceived> {
+    fn run(&mut self, mut machine: ProbeReceiver, sender: SocketAddr) -> Result<ProbeReceived> {
+        let sender = SenderAddress::from(sender);
         let until = self.start.elapsed() + PROBE_TIME;
         loop {
             let now = self.start.elapsed();
             for socket in &mut self.sockets {
-                let machine = &mut self.machine;
                 for _ in 0..RECEIVES_AT_ONCE {
                     if socket.receive(|datagram| machine.handle_datagram(datagram))? == 0 {
                         break;
                     }
                 }
             }
-            while let Some((to, datagram)) = self.machine.poll_transmit(now) {
+            while let Some((to, datagram)) = machine.poll_transmit(now) {
                 // What cannot be sent counts as lost.
-                let _ = self.feedback.send_to(&datagram, to);
+                let _ = self.feedback.send_to(&datagram, self.place.scoped(to));
             }
             self.ask_querier(now);
-            let (steps, is_open) = self.exchange(now);
+            let (steps, is_open) = self.exchange(&mut machine, now);
             for step in steps {
                 match step {
                     ProbeStep::Listen(group) => self.listen(now, group)?,
@@ -162,9 +179,8 @@ impl Driver {
                         return Err(Error::refused(format!("the sender at {sender} refuses: {reason}")));
                     }
                     ProbeStep::Report(sent) => {
-                        let counts =
-                            self.machine.report(self.querier.as_ref().and_then(|(_, it)| it.answer()));
-                        self.say_farewell();
+                        let counts = machine.report(self.querier.as_ref().and_then(|(_, it)| it.answer()));
+                        self.say_farewell(&mut machine);
                         return Ok(ProbeReceived { sent, counts });
                     }
                 }
@@ -185,9 +201,8 @@ impl Driver {
     }
 
     /// Returns what the sender wants, and whether the connection is open.
-    fn exchange(&mut self, now: Duration) -> (Vec<ProbeStep>, bool) {
-        let Some(connection) = &mut self.connection else { return (Vec::new(), false) };
-        let (machine, mut steps) = (&mut self.machine, Vec::new());
+    fn exchange(&mut self, machine: &mut ProbeReceiver, now: Duration) -> (Vec<ProbeStep>, bool) {
+        let (connection, mut steps) = (&mut self.connection, Vec::new());
         let mut is_open = connection.read(|message| steps.extend(machine.handle_message(now, message)));
         while let Some(message) = machine.poll_message() {
             is_open &= connection.write(&message);
@@ -196,15 +211,13 @@ impl Driver {
     }
 
     fn listen(&mut self, now: Duration, group: SocketAddr) -> Result<()> {
-        let SocketAddr::V4(group) = group else {
-            return Err(Error::refused(format!(
-                "the sender uses the group {group}, but only IPv4 groups are supported"
-            )));
-        };
-        self.sockets.push(BatchSocket::new(group_socket(self.interface, group)?)?);
-        let [a, b, c, d] = group.ip().octets();
-        let other = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d ^ 1), group.port());
-        self.querier = Some((now + QUERIER_TIME, Querier::new(self.interface, self.name.as_deref(), other)));
+        self.sockets.push(BatchSocket::new(group_socket(&self.place, group)?)?);
+        // Queriers of IPv6 (MLD) are not looked for.
+        if let IpAddr::V4(ip) = group.ip() {
+            let [a, b, c, d] = ip.octets();
+            let other = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d ^ 1), group.port());
+            self.querier = Querier::new(&self.place, other).map(|querier| (now + QUERIER_TIME, querier));
+        }
         Ok(())
     }
 
@@ -218,9 +231,9 @@ impl Driver {
     }
 
     /// Sends the counts.
-    fn say_farewell(&mut self) {
+    fn say_farewell(&mut self, machine: &mut ProbeReceiver) {
         let until = self.start.elapsed() + FAREWELL;
-        while self.exchange(self.start.elapsed()).1 && self.start.elapsed() < until {
+        while self.exchange(machine, self.start.elapsed()).1 && self.start.elapsed() < until {
             std::thread::sleep(SLEEP);
         }
     }
@@ -228,7 +241,7 @@ impl Driver {
     fn wait(&self) -> Result<()> {
         let readable = |descriptor| Interest { descriptor, to_read: true, to_write: false };
         let mut interests: Vec<_> = self.sockets.iter().map(|it| readable(it.socket.as_fd())).collect();
-        interests.extend(self.connection.as_ref().map(|it| readable(it.stream.as_fd())));
+        interests.push(readable(self.connection.stream.as_fd()));
         wait(&self.bell, &interests, SLEEP)
     }
 }

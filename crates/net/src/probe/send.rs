@@ -1,18 +1,19 @@
 //! The loop of a probe's sender.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use platter_cast::{ProbeSender, ProbeSenderOptions, ProbeTarget, ProbeTransmit, ProbedReceiver};
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, Result};
 
-use super::{LINK_LOCAL, ProbeEvent, ProbePlace, interface};
+use super::{ProbeEvent, ProbePlace, link_local};
 use crate::batch::BatchSocket;
-use crate::drive::{group_of, random_seed};
+use crate::devices::Place;
+use crate::drive::{Addresses, addresses, random_seed};
 use crate::joins::{Host, Joins};
-use crate::multicast_socket::{interface_address, sender_ports, sender_socket};
+use crate::multicast_socket::{sender_ports, sender_socket, stay_on_link};
 use crate::options::SendOptions;
 use crate::wake::{Bell, Interest, wait};
 
@@ -60,8 +61,9 @@ struct Driver {
     joins: Joins,
     bell: Bell,
     start: Instant,
-    discovery: SocketAddrV4,
-    group: SocketAddrV4,
+    place: Place,
+    discovery: SocketAddr,
+    group: SocketAddr,
     /// What is being sent, and how many bytes of it were.
     unsent: Option<(ProbeTransmit, usize)>,
     not_sent: Option<String>,
@@ -70,26 +72,20 @@ struct Driver {
 impl Driver {
     fn open(options: &SendOptions, on_event: &mut dyn FnMut(ProbeEvent)) -> Result<Self> {
         let seed = random_seed()?;
-        let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
-        let interface = interface_address(options.interface.as_deref(), group)?;
-        let (listener, socket) = sender_ports(interface, options.join_port)?;
+        let Addresses { place, group, discovery } = addresses(options, &seed)?;
+        let (listener, socket) = sender_ports(&place, options.join_port)?;
         let socket = BatchSocket::new(socket)?;
-        let near = sender_socket(interface)?;
-        near.set_ttl(1).context(|| "setting the TTL to 1".into())?;
+        let near = sender_socket(&place)?;
+        stay_on_link(&near, place.family())?;
         let start = Instant::now();
         let joins = Joins::over(listener, start)?;
-        let name = interface::name_of(interface);
-        on_event(ProbeEvent::Ready(ProbePlace {
-            interface: name,
-            address: interface,
-            discovery: options.discovery,
-        }));
-        on_event(ProbeEvent::Listening { join: joins.address()?, group: group.into() });
+        on_event(ProbeEvent::Ready(ProbePlace::new(&place, options.port)));
+        on_event(ProbeEvent::Listening { join: joins.address()?, group });
         let machine = ProbeSender::new(ProbeSenderOptions {
             seed,
             join_key: options.join_key.clone(),
             bits_per_second: options.rate_bits_per_second,
-            group: group.into(),
+            group,
             join: joins.address()?,
             feedback: socket.local_address()?,
             receivers: options.wait_receivers,
@@ -102,7 +98,8 @@ impl Driver {
             joins,
             bell: Bell::new()?,
             start,
-            discovery: options.discovery,
+            place,
+            discovery,
             group,
             unsent: None,
             not_sent: None,
@@ -146,15 +143,15 @@ impl Driver {
             let next = self.unsent.take().or_else(|| Some((self.machine.poll_transmit(now)?, 0)));
             let Some((transmit, from)) = next else { return };
             let (socket, to) = match transmit.target {
-                ProbeTarget::Discovery => (&self.socket, self.discovery.into()),
+                ProbeTarget::Discovery => (&self.socket, self.discovery),
                 ProbeTarget::LinkLocal => {
-                    (&self.socket, SocketAddr::from((LINK_LOCAL, self.discovery.port())))
+                    (&self.socket, link_local(self.place.family(), self.discovery.port()))
                 }
-                ProbeTarget::Group => (&self.socket, self.group.into()),
+                ProbeTarget::Group => (&self.socket, self.group),
                 ProbeTarget::Unicast(to) => (&self.socket, to),
                 ProbeTarget::Neighbour(to) => (&self.near, to),
             };
-            match socket.send(to, &transmit.bytes, transmit.datagram_bytes, from) {
+            match socket.send(self.place.scoped(to), &transmit.bytes, transmit.datagram_bytes, from) {
                 Ok(reached) if reached < transmit.bytes.len() => {
                     self.unsent = Some((transmit, reached));
                     return;

@@ -1,11 +1,10 @@
 //! Arguments of casts and their receivers.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use platter_jobs::{Result, Score, Wanted};
+use platter_jobs::{Group, Result, Score, SenderAddress, Wanted};
 
 use super::signing::SignatureArguments;
 use super::target::{DeltaArguments, TargetOptions};
@@ -32,7 +31,7 @@ pub(crate) struct Cast {
     /// can read it
     #[arg(long, conflicts_with_all = ["key_file", "hoard", "probe"])]
     pub(crate) readable: bool,
-    /// Network interface to send on: name or IPv4 address [default: from the routing table]
+    /// Network interface to send on: name, or an address of it [default: from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
     /// Rate limit in bits per second, such as 400M or 2.5G; slow receivers reduce the rate further
@@ -50,9 +49,10 @@ pub(crate) struct Cast {
     /// Give up if no receiver joins for this long [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) give_up: Option<Duration>,
-    /// Multicast group for the data [default: a group in 239.255/16, derived from the session]
-    #[arg(long, value_name = "A.B.C.D")]
-    pub(crate) group: Option<Ipv4Addr>,
+    /// Multicast group for the data, which decides whether the cast uses IPv4 or IPv6 [default: a group in 239.255/16, derived from the
+    /// session; without an IPv4 address, in ff12::efff:0/112]
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<Group>,
     /// Segment size in MiB: receivers track this much data at a time [default: 65536]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=1 << 30), hide_short_help = true)]
     pub(crate) segment: Option<u64>,
@@ -73,7 +73,7 @@ pub(crate) struct Receive {
     #[arg(required_unless_present_any = ["hoard", "probe"], num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
     /// Receive nothing: take part in the test of the network by `platter cast --probe`, and say what it shows about this machine. As
-    /// root, also looks for an IGMP querier
+    /// root, also looks for an IGMP querier (an MLD querier, of IPv6, is not looked for)
     #[arg(long, conflicts_with_all = ["what", "hoard", "buffer", "trust_any", "TargetOptions", "DeltaArguments", "SignatureArguments"])]
     pub(crate) probe: bool,
     /// Instead of a disk, receive a hoard into this node cache directory; only missing blocks are stored
@@ -82,12 +82,13 @@ pub(crate) struct Receive {
     /// Join only senders with the same key file, as `cast --key-file` creates it
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Network interface to listen on: name or IPv4 address [default: from the routing table]
+    /// Network interface to listen on: name, or an address of it [default: from the routing table]. Casts over IPv4 and IPv6 are heard, as
+    /// far as it has addresses
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Address of the sender, for networks that do not pass announcements
+    /// Address of the sender, for networks that do not pass announcements. A link-local one can name the interface: [fe80::1%eth0]:7580
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) sender: Option<SocketAddr>,
+    pub(crate) sender: Option<SenderAddress>,
     /// Name of this machine in the sender's output [default: host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) hello: Option<String>,

@@ -44,7 +44,7 @@ pub(crate) struct Serve {
 /// Casts on demand.
 #[derive(Args, Debug)]
 pub(crate) struct ServeCasts {
-    /// Cast versions on this interface (name or IPv4 address) to machines that run `platter receive --server`: the first one
+    /// Cast versions on this interface (name or address) to machines that run `platter receive --server`: the first one
     /// starts the cast of a version, and the last one ends it
     #[arg(long, value_name = "IF")]
     pub(crate) cast: Option<String>,

@@ -1,12 +1,11 @@
 //! `platter cast`.
 
 use std::collections::HashSet;
-use std::net::SocketAddrV4;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, Result, SEGMENT_DATA_MAX,
-    SendEvent, SendOptions, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
+    CastReport, CastRequest, HoardCastRequest, Progress, ReceiverReport, Result, SEGMENT_DATA_MAX, SendEvent,
+    SendOptions, SenderAddress, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
 };
 use serde::Serialize;
 
@@ -37,6 +36,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
     let mut sent = 0;
     let mut on_event = |event: &SendEvent| match event {
         SendEvent::Ready { join, group } => {
+            let join = SenderAddress::from(*join);
             terminal.note(&format!("casting to {group}; receivers join at {join}"));
             terminal.begin("casting", 0);
         }
@@ -93,8 +93,8 @@ fn network(options: &Cast, output: &Output) -> Result<SendOptions> {
     Ok(SendOptions {
         join_key,
         interface: options.interface.clone(),
-        group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
-        discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
+        group: options.group,
+        port: options.port,
         join_port: options.port,
         rate_bits_per_second: options.rate,
         wait_receivers: options.receivers,

@@ -1,6 +1,5 @@
 //! `platter receive`.
 
-use std::net::SocketAddrV4;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -91,16 +90,27 @@ pub(crate) fn run(options: &Receive, server: &ServerArguments, output: &Output) 
 fn network(options: &Receive, wanted: Wanted, output: &Output) -> platter_jobs::Result<ReceiveOptions> {
     let defaults = ReceiveOptions::default();
     Ok(ReceiveOptions {
-        interface: options.interface.clone(),
+        interface: interface(options)?,
         wanted,
         join_key: options.key_file.as_deref().map(|file| join_key::read(file, output)).transpose()?,
-        discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
-        sender: options.sender,
+        port: options.port,
+        sender: options.sender.as_ref().map(|sender| sender.address),
         hello: options.hello.clone().unwrap_or_else(host_name),
         buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
         give_up: options.give_up,
         ..defaults
     })
+}
+
+/// The interface that is named, also as a part of the sender's address.
+fn interface(options: &Receive) -> platter_jobs::Result<Option<String>> {
+    let of_sender = options.sender.as_ref().and_then(|sender| sender.interface.as_ref());
+    match (&options.interface, of_sender) {
+        (Some(one), Some(other)) if one != other => Err(Error::refused(format!(
+            "--interface {one} and --sender name two interfaces: {one} and {other}"
+        ))),
+        (one, other) => Ok(one.as_ref().or(other).cloned()),
+    }
 }
 
 /// The origin that is asked to cast the version, if the arguments name one.

@@ -66,8 +66,8 @@ fn on_demand(
         linger: options.cast_linger,
     };
     let desk = CastDesk::new(options, store, domain)?;
-    Ok(Some(Arc::new(move |store, resolved, tell| {
-        desk.ask(store, resolved, move |id, status| tell(id, status))
+    Ok(Some(Arc::new(move |store, resolved, families, tell| {
+        desk.ask(store, resolved, families, move |id, status| tell(id, status))
     })))
 }
 

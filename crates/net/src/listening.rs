@@ -1,0 +1,159 @@
+//! Where a receiver listens for announcements: in each family that this machine has, IPv4 first.
+//!
+//! A machine that has just started may have no address yet, or one of a family only: what is missing is looked for again while the
+//! receiver waits for a sender. Owns the sockets that do not depend on the sender.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use platter_cast::Family;
+use platter_image::{Error, Result};
+
+use crate::batch::BatchSocket;
+use crate::devices::{Place, discovery, places};
+use crate::multicast_socket::{feedback_socket, group_socket};
+use crate::options::ReceiveOptions;
+use crate::wake::Interest;
+
+/// Time between two looks for an address.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a receiver that would wait for ever for a sender waits for an address: a server of addresses may be slow.
+const ADDRESS_TIME: Duration = Duration::from_secs(30);
+
+/// The sockets of one family.
+pub(crate) struct Spot {
+    pub(crate) place: Place,
+    /// Receives announcements.
+    pub(crate) discovery: BatchSocket,
+    /// Sends requests and reports.
+    pub(crate) feedback: UdpSocket,
+}
+
+/// The spots of a receiver.
+pub(crate) struct Listening {
+    interface: Option<String>,
+    port: u16,
+    spots: Vec<Spot>,
+    look_at: Duration,
+    give_up_at: Duration,
+    /// Why a family is missing.
+    reason: Option<Error>,
+}
+
+impl Listening {
+    /// Opens what is possible now.
+    pub(crate) fn new(options: &ReceiveOptions) -> Self {
+        let mut listening = Self {
+            interface: options.interface.clone(),
+            port: options.port,
+            spots: Vec::new(),
+            look_at: Duration::ZERO,
+            give_up_at: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
+            reason: None,
+        };
+        listening.look(Duration::ZERO);
+        listening
+    }
+
+    /// Opens what was missing, if it is possible now and was not looked for a moment ago. Returns what was opened.
+    pub(crate) fn look(&mut self, now: Duration) -> &[Spot] {
+        let before = self.spots.len();
+        if before < Family::ALL.len() && now >= self.look_at {
+            self.look_at = now + LOOK_INTERVAL;
+            self.reason = self.open().err();
+        }
+        &self.spots[before..]
+    }
+
+    fn open(&mut self) -> Result<()> {
+        for place in places(self.interface.as_deref())? {
+            if self.spots.iter().any(|spot| spot.place.family() == place.family()) {
+                continue;
+            }
+            let discovery = group_socket(&place, discovery(place.family(), self.port))?;
+            let feedback = feedback_socket(&place)?;
+            self.spots.push(Spot { discovery: BatchSocket::new(discovery)?, feedback, place });
+        }
+        Ok(())
+    }
+
+    /// Why this machine hears nothing at all; `None` if it does hear.
+    pub(crate) fn deafness(&self) -> Option<String> {
+        self.spots.is_empty().then(|| self.reason.as_ref().map_or_else(String::new, Error::with_causes))
+    }
+
+    /// Ends the search for an address, if it took too long: for any, or for one of the family of a known sender.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn check(&mut self, now: Duration, sender: Option<SocketAddr>) -> Result<()> {
+        if now < self.give_up_at {
+            return Ok(());
+        }
+        if self.spots.is_empty() {
+            return Err(self.reason.take().unwrap_or_else(|| Error::refused("no interface has an address")));
+        }
+        match sender.filter(|sender| self.of(*sender).is_none()) {
+            None => Ok(()),
+            Some(sender) => Err(self.lacks(sender)),
+        }
+    }
+
+    /// The error of a machine without an address of the family of this one.
+    pub(crate) fn lacks(&self, other: SocketAddr) -> Error {
+        let interface =
+            self.interface.as_deref().map_or_else(String::new, |name| format!(" on interface {name}"));
+        let family = Family::of(other.ip());
+        Error::refused(format!(
+            "the cast uses {family} ({other}), and this machine has no {family} address{interface}"
+        ))
+    }
+
+    /// The spot of the family of this address.
+    pub(crate) fn of(&self, address: SocketAddr) -> Option<&Spot> {
+        self.spots.iter().find(|spot| spot.place.family() == Family::of(address.ip()))
+    }
+
+    /// An address of another machine as this one uses it. `None` if it has no address of that family.
+    pub(crate) fn scoped(&self, address: SocketAddr) -> Option<SocketAddr> {
+        Some(self.of(address)?.place.scoped(address))
+    }
+
+    /// Passes the waiting announcements to `handle`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn receive(&mut self, mut handle: impl FnMut(&[u8])) -> Result<()> {
+        for spot in &mut self.spots {
+            spot.discovery.receive(&mut handle)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request or a report. What cannot be sent counts as lost.
+    pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
+        if let Some(spot) = self.of(to) {
+            let _ = spot.feedback.send_to(datagram, spot.place.scoped(to));
+        }
+    }
+
+    /// The spots.
+    pub(crate) fn spots(&self) -> &[Spot] {
+        &self.spots
+    }
+
+    /// Keeps the spot of the family of this address, and gives it away.
+    pub(crate) fn into_spot(self, address: SocketAddr) -> Option<Spot> {
+        self.spots.into_iter().find(|spot| spot.place.family() == Family::of(address.ip()))
+    }
+
+    /// What to wait for.
+    pub(crate) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
+        self.spots.iter().map(|spot| Interest {
+            descriptor: spot.discovery.socket.as_fd(),
+            to_read: true,
+            to_write: false,
+        })
+    }
+}
