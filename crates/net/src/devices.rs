@@ -97,6 +97,11 @@ impl Place {
         Family::of(self.address)
     }
 
+    /// The same interface with another one of its addresses.
+    pub(crate) fn with_address(&self, address: IpAddr) -> Self {
+        Self { device: self.device.clone(), address }
+    }
+
     /// The address of this machine with that port.
     pub(crate) fn at(&self, port: u16) -> SocketAddr {
         self.scoped(SocketAddr::new(self.address, port))

@@ -139,7 +139,10 @@ struct Driver {
 impl Driver {
     fn open(options: &ReceiveOptions, spot: Spot, connection: Connection, start: Instant) -> Result<Self> {
         let Spot { place, discovery, feedback } = spot;
-        let unicast = feedback_socket(&place)?;
+        // The sender knows the address of the connection, which may be another one of the interface.
+        let local =
+            connection.stream.local_addr().context(|| "reading the address of a connection".into())?;
+        let unicast = feedback_socket(&place.with_address(local.ip()))?;
         let port = unicast.local_addr().context(|| "reading the address of a UDP socket".into())?.port();
         let link_local = group_socket(&place, link_local(place.family(), options.port))?;
         Ok(Self {
