@@ -83,8 +83,8 @@ impl OriginCastRequest {
         let asking =
             Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
         request.network.told = Some(Arc::clone(&asking.told));
+        let interface = request.network.interface.as_deref();
         let result = thread::scope(|scope| {
-            let interface = request.network.interface.as_deref();
             let ask = || asking.ask_until_end(&store, (&version, interface), &address, progress);
             thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
             let result = receive(&request, Arc::clone(&agreed), &version);
