@@ -38,14 +38,14 @@ link_local() {
 # begin I OPTION...: receiver I begins in the background
 begin() {
 	rm -f "$WORK/target-$1"
-	on "$1" timeout -s KILL 120 "$PLATTER" --json receive lab/disk "$WORK/target-$1" --hello "machine-$1" --free zero --yes --trust-any "${@:2}" \
+	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --json receive lab/disk "$WORK/target-$1" --hello "machine-$1" --free zero --yes --trust-any "${@:2}" \
 		>"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
 # ask I URL OPTION...: the same, from the origin there
 ask() {
 	rm -f "$WORK/target-$1"
-	PLATTER_TOKEN=$token on "$1" timeout -s KILL 120 "$PLATTER" --json --server "$2" --fingerprint "$FINGERPRINT" receive lab/disk "$WORK/target-$1" \
+	PLATTER_TOKEN=$token "$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --json --server "$2" --fingerprint "$FINGERPRINT" receive lab/disk "$WORK/target-$1" \
 		--hello "machine-$1" --free zero --yes "${@:3}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
@@ -60,7 +60,7 @@ ended() { # CODE I WHAT
 right() {
 	ended 0 "$1" "machine $1 ends well"
 	if [ "$2" = alone ]; then
-		check "$room: machine $1 got it from the origin alone" grep -q '"way":"origin"' "$LOG"
+		check "$room: machine $1 got it from the origin alone" grep -q '"way":"origin"' "$WORK/receive-$1.log"
 	else
 		check "$room: machine $1 got it from a cast to $2" grep -qF "to $2" "$WORK/receive-$1.log"
 		check "$room: machine $1 got it by multicast" grep -q '"way":"multicast"' "$WORK/receive-$1.log"
@@ -70,7 +70,7 @@ right() {
 }
 # cast N OPTION...: to N receivers, in the background
 cast() {
-	on sender timeout -s KILL 120 "$PLATTER" --store "$STORE" --json cast lab/disk --receivers "$1" --wait 60 --give-up 60 --rate 200M "${@:2}" \
+	"$ROOM" in sender timeout -s KILL 120 "$PLATTER" --store "$STORE" --json cast lab/disk --receivers "$1" --wait 60 --give-up 60 --rate 200M "${@:2}" \
 		>"$WORK/cast.log" 2>&1 &
 	pids[sender]=$!
 }
@@ -84,9 +84,12 @@ cast_ended() { # CODE WHAT
 says() { until_true 20 grep -qE -- "$2" "$WORK/receive-$1.log"; } # I PATTERN
 serve() {
 	: >"$WORK/origin.log"
-	on sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen 10.78.0.200:7440 --listen "[fd78::200]:7440" "$@" >"$WORK/origin.log" 2>&1 &
+	"$ROOM" in sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen 10.78.0.200:7440 --listen "[fd78::200]:7440" "$@" >"$WORK/origin.log" 2>&1 &
 	ORIGIN=$!
-	until_true 60 afar images || { cat "$WORK/origin.log"; return 1; }
+	if ! until_true 60 afar images || ! until_true 9 grep -q '^fingerprint ' "$WORK/origin.log"; then
+		cat "$WORK/origin.log"
+		return 1
+	fi
 	FINGERPRINT=$(sed -n 's/^fingerprint //p' "$WORK/origin.log" | tail -n 1)
 }
 groups_of() { afar --json casts --all | jq -r --arg name "machine-$1" 'select(any(.receivers[]; .name == $name)) | .group'; } # I
@@ -186,6 +189,8 @@ room="one origin for all"
 "$ROOM" up 3 1gbit 0
 only_ipv4 1
 only_ipv6 2
+# Until its link is ready, no address can be used.
+for i in sender 2 3; do link_local "$i" >/dev/null; done
 on sender ip address add fd78::200/64 dev eth0 nodad
 for i in 2 3; do on "$i" ip address add "fd78::$i/64" dev eth0 nodad; done
 serve --cast eth0 --cast-rate 100M
@@ -252,7 +257,7 @@ probe() { # CODE N
 	if [ "$code" = "$1" ]; then ok "$room: the sender ends with $1"; else not_ok "$room: the sender ends with $code, not $1"; fi
 }
 take_part() { # I OPTION...
-	on "$1" timeout 60 "$PLATTER" --json receive --probe --hello "machine-$1" "${@:2}" >"$WORK/receive-$1.log" 2>"$WORK/receive-$1.err" &
+	"$ROOM" in "$1" timeout 60 "$PLATTER" --json receive --probe --hello "machine-$1" "${@:2}" >"$WORK/receive-$1.log" 2>"$WORK/receive-$1.err" &
 	pids[$1]=$!
 }
 finds() { # I CODES
@@ -279,7 +284,7 @@ check_json "$room: everything arrives" "$WORK/probe.json" \
 		and .multicast_part > 0.99 and .packet_bytes_max == 1496 and .announced and .has_querier == null)'
 check "$room: the receiver names interface and address" grep -qE 'interface eth0, source address fe80::[0-9a-f:]+, hop limit 1' "$WORK/receive-1.err"
 text_of_probe() {
-	on 1 timeout 60 "$PLATTER" --quiet receive --probe >"$WORK/receive-1.log" 2>&1 &
+	"$ROOM" in 1 timeout 60 "$PLATTER" --quiet receive --probe >"$WORK/receive-1.log" 2>&1 &
 	local receiver=$!
 	on sender timeout 60 "$PLATTER" --quiet cast --probe --interface eth0 --receivers 1 --wait 20 --rate 5M
 	wait "$receiver"
