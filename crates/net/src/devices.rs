@@ -1,7 +1,7 @@
 //! The interfaces of this machine, and the address of each family from which it takes part in casts.
 //!
 //! The kernel is asked each time: interfaces appear, and addresses change. A link-local IPv6 address means nothing without its
-//! interface, so a [`Place`] knows the interface's index, and adds it to every such address that is used here.
+//! interface, so a [`CastPlace`] knows the interface's index, and adds it to every such address that is used here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -76,13 +76,13 @@ impl Device {
 
 /// Where this machine takes part in casts of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CastPlace {
     /// The name and the index of the interface. IPv6 needs it; with IPv4, `None` if the kernel does not say.
     device: Option<(String, u32)>,
     pub(crate) address: IpAddr,
 }
 
-impl Place {
+impl CastPlace {
     /// The name of the interface.
     pub(crate) fn name(&self) -> Option<&str> {
         self.device.as_ref().map(|(name, _)| &**name)
@@ -132,7 +132,7 @@ pub(crate) fn is_of_link(address: Ipv6Addr) -> bool {
 ///
 /// # Errors
 /// `Refused` when there is none, with what to do; `Transient` when the kernel is not sure of the only address yet.
-pub(crate) fn places(interface: Option<&str>) -> Result<Vec<Place>> {
+pub(crate) fn places(interface: Option<&str>) -> Result<Vec<CastPlace>> {
     let devices = devices();
     let (ipv4, ipv6) = match interface.map(Zone::split) {
         Some((address, _)) if address.parse::<Ipv4Addr>().is_ok() => {
@@ -148,7 +148,7 @@ pub(crate) fn places(interface: Option<&str>) -> Result<Vec<Place>> {
             if lacks_route && let Err(error) = ipv4 {
                 return Err(error);
             }
-            let same = ipv4.as_ref().ok().and_then(Place::name).map(str::to_owned);
+            let same = ipv4.as_ref().ok().and_then(CastPlace::name).map(str::to_owned);
             let ipv6 = match (&ipv4, same) {
                 // Another interface than that of IPv4 would be a surprise.
                 (Ok(_), None) => Err(Error::refused("the interface of the IPv4 address is not known")),
@@ -179,19 +179,19 @@ fn neither(interface: Option<&str>, devices: &[Device], ipv4: Error, ipv6: &Erro
 ///
 /// # Errors
 /// As [`places`].
-pub(crate) fn place_of(family: Family, interface: Option<&str>) -> Result<Place> {
+pub(crate) fn place_of(family: Family, interface: Option<&str>) -> Result<CastPlace> {
     let devices = devices();
     match family {
         Family::Ipv4 => ipv4(interface, &devices),
         Family::Ipv6 => {
             let same = interface.is_none().then(|| ipv4(None, &devices).ok()).flatten();
-            ipv6(interface, &devices, same.as_ref().and_then(Place::name))
+            ipv6(interface, &devices, same.as_ref().and_then(CastPlace::name))
         }
     }
 }
 
 /// The place over IPv4: at the named interface, or that to which the route for a group points.
-fn ipv4(interface: Option<&str>, devices: &[Device]) -> Result<Place> {
+fn ipv4(interface: Option<&str>, devices: &[Device]) -> Result<CastPlace> {
     let address = match interface.map(|text| (text, text.parse::<Ipv4Addr>())) {
         Some((_, Ok(address))) => address,
         Some((text, _)) if Zone::split(text).0.parse::<Ipv6Addr>().is_ok() => {
@@ -204,7 +204,7 @@ fn ipv4(interface: Option<&str>, devices: &[Device]) -> Result<Place> {
         _ => source_of_groups(interface)?,
     };
     let device = devices.iter().find(|device| device.addresses.contains(&address.into()));
-    Ok(Place { device: device.map(|it| (it.name.clone(), it.index)), address: address.into() })
+    Ok(CastPlace { device: device.map(|it| (it.name.clone(), it.index)), address: address.into() })
 }
 
 /// The address from which the kernel sends to IPv4 groups.
@@ -235,7 +235,7 @@ fn source_of_groups(interface: Option<&str>) -> Result<Ipv4Addr> {
 }
 
 /// The place over IPv6: at the named interface, or at the `same` one as over IPv4, or at the only one that is possible.
-fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Result<Place> {
+fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Result<CastPlace> {
     let named = interface.map(|text| (text, Zone::split(text)));
     if let Some((text, (address, zone))) = named
         && let Ok(address) = address.parse::<IpAddr>()
@@ -259,7 +259,7 @@ fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Resu
     addresses.sort_by_key(|address| !matches!(address, IpAddr::V6(ip) if is_of_link(*ip)));
     let mut places = addresses
         .iter()
-        .map(|address| Place { device: Some((device.name.clone(), device.index)), address: *address });
+        .map(|address| CastPlace { device: Some((device.name.clone(), device.index)), address: *address });
     match places.find(is_usable) {
         Some(place) => Ok(place),
         None if addresses.is_empty() => {
@@ -273,13 +273,13 @@ fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Resu
 }
 
 /// The place with an IPv6 address that the caller has named, possibly with its interface.
-fn at_address(text: &str, address: IpAddr, zone: Option<Zone<'_>>, devices: &[Device]) -> Result<Place> {
+fn at_address(text: &str, address: IpAddr, zone: Option<Zone<'_>>, devices: &[Device]) -> Result<CastPlace> {
     let owns = |device: &&Device| {
         device.addresses.contains(&address) && zone.is_none_or(|zone| zone.is_of(&device.name, device.index))
     };
     let mut owners = devices.iter().filter(owns);
     match (owners.next(), owners.next()) {
-        (Some(device), None) => Ok(Place { device: Some((device.name.clone(), device.index)), address }),
+        (Some(device), None) => Ok(CastPlace { device: Some((device.name.clone(), device.index)), address }),
         (Some(_), Some(_)) => Err(Error::refused(format!(
             "several interfaces have the address {text}: write it as {address}%INTERFACE"
         ))),
@@ -322,7 +322,7 @@ fn address_towards(other: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Whether the kernel lets the address be used: not while it looks for a duplicate of it, nor after it has found one.
-fn is_usable(place: &Place) -> bool {
+fn is_usable(place: &CastPlace) -> bool {
     let socket = Socket::new(Domain::for_address(place.at(0)), Type::DGRAM, Some(Protocol::UDP));
     socket.is_ok_and(|socket| socket.bind(&place.at(0).into()).is_ok())
 }
@@ -340,7 +340,7 @@ pub fn check_interface(interface: &str) -> Result<()> {
 
 /// The families in which this machine can take part in casts, the preferred one first.
 pub fn families(interface: Option<&str>) -> Vec<Family> {
-    places(interface).map_or_else(|_| Vec::new(), |places| places.iter().map(Place::family).collect())
+    places(interface).map_or_else(|_| Vec::new(), |places| places.iter().map(CastPlace::family).collect())
 }
 
 /// Whether an interface exists.
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn only_addresses_of_a_link_get_a_scope() {
-        let place = Place { device: Some(("eth0".into(), 7)), address: "fe80::1".parse().unwrap() };
+        let place = CastPlace { device: Some(("eth0".into(), 7)), address: "fe80::1".parse().unwrap() };
         let scoped = |text: &str| place.scoped(text.parse().unwrap()).to_string();
         assert_eq!(scoped("[fe80::2]:1"), "[fe80::2%7]:1");
         assert_eq!(scoped("[fe80::2%3]:1"), "[fe80::2%7]:1", "another machine's scope means nothing here");

@@ -11,7 +11,7 @@ use platter_cast::Family;
 use platter_image::{Error, Result};
 
 use crate::batch::BatchSocket;
-use crate::devices::{Place, discovery, places};
+use crate::devices::{CastPlace, discovery, places};
 use crate::multicast_socket::{feedback_socket, group_socket};
 use crate::options::ReceiveOptions;
 use crate::wake::Interest;
@@ -23,7 +23,7 @@ const ADDRESS_TIME: Duration = Duration::from_secs(30);
 
 /// The sockets of one family.
 pub(crate) struct Spot {
-    pub(crate) place: Place,
+    pub(crate) place: CastPlace,
     /// Receives announcements.
     pub(crate) discovery: BatchSocket,
     /// Sends requests and reports.

@@ -9,7 +9,7 @@ use platter_cast::Family;
 use platter_image::{Error, IoContext, Result};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::devices::Place;
+use crate::devices::CastPlace;
 
 /// The routers that a datagram may pass, and one: IPv4 calls it the time to live.
 const HOPS: u32 = 1;
@@ -28,7 +28,7 @@ const ANY_PORT_TRIES: usize = 8;
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn sender_ports(place: &Place, port: u16) -> Result<(TcpListener, UdpSocket)> {
+pub(crate) fn sender_ports(place: &CastPlace, port: u16) -> Result<(TcpListener, UdpSocket)> {
     let numbers = (0..SENDER_PORTS).filter_map(|more| port.checked_add(more)).filter(|_| port > 0);
     let mut numbers = numbers.chain(std::iter::repeat_n(0, ANY_PORT_TRIES));
     loop {
@@ -49,7 +49,7 @@ pub(crate) fn sender_ports(place: &Place, port: u16) -> Result<(TcpListener, Udp
     }
 }
 
-fn bound_socket(place: &Place, port: u16) -> std::io::Result<Socket> {
+fn bound_socket(place: &CastPlace, port: u16) -> std::io::Result<Socket> {
     let socket = udp_socket(place.family())?;
     socket.bind(&place.at(port).into())?;
     Ok(socket)
@@ -59,12 +59,12 @@ fn bound_socket(place: &Place, port: u16) -> std::io::Result<Socket> {
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn sender_socket(place: &Place) -> Result<UdpSocket> {
+pub(crate) fn sender_socket(place: &CastPlace) -> Result<UdpSocket> {
     let socket = bound_socket(place, 0).context(|| format!("binding a UDP socket to {}", place.address))?;
     set_up_sender(socket, place)
 }
 
-fn set_up_sender(socket: Socket, place: &Place) -> Result<UdpSocket> {
+fn set_up_sender(socket: Socket, place: &CastPlace) -> Result<UdpSocket> {
     match place.address {
         IpAddr::V4(address) => socket
             .set_multicast_if_v4(&address)
@@ -97,7 +97,7 @@ pub(crate) fn stay_on_link(socket: &UdpSocket, family: Family) -> Result<()> {
 ///
 /// # Errors
 /// `Io`; `Refused` when the address is not a group, or of another family.
-pub(crate) fn group_socket(place: &Place, group: SocketAddr) -> Result<UdpSocket> {
+pub(crate) fn group_socket(place: &CastPlace, group: SocketAddr) -> Result<UdpSocket> {
     if !group.ip().is_multicast() {
         return Err(Error::refused(format!("{group} is not a multicast group")));
     }
@@ -127,7 +127,7 @@ pub(crate) fn group_socket(place: &Place, group: SocketAddr) -> Result<UdpSocket
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn feedback_socket(place: &Place) -> Result<UdpSocket> {
+pub(crate) fn feedback_socket(place: &CastPlace) -> Result<UdpSocket> {
     let socket = bound_socket(place, 0).context(|| format!("binding a UDP socket to {}", place.address))?;
     socket.set_nonblocking(true).context(|| "setting a socket to non-blocking".into())?;
     Ok(socket.into())

@@ -12,7 +12,7 @@ use platter_cast::{Destination, Family, Sender, SenderOptions, SessionDescriptio
 use platter_image::{Error, ErrorKind, IoContext, Result};
 
 use crate::batch::BatchSocket;
-use crate::devices::{Place, discovery, place_of, places};
+use crate::devices::{CastPlace, discovery, place_of, places};
 use crate::group;
 use crate::joins::{Host, Joins};
 use crate::multicast_socket::sender_ports;
@@ -275,7 +275,7 @@ pub(crate) fn random_seed() -> Result<[u8; 32]> {
 
 /// Where a sender is, and where it sends to.
 pub(crate) struct Addresses {
-    pub(crate) place: Place,
+    pub(crate) place: CastPlace,
     pub(crate) group: SocketAddr,
     pub(crate) discovery: SocketAddr,
 }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use platter_cast::{Family, ProbeCounts, ProbeSent};
 
-use crate::devices::{Place, discovery};
+use crate::devices::{CastPlace, discovery};
 
 pub use receive::probe_receiver;
 pub use send::probe_sender;
@@ -36,7 +36,7 @@ pub struct ProbePlace {
 }
 
 impl ProbePlace {
-    fn new(place: &Place, port: u16) -> Self {
+    fn new(place: &CastPlace, port: u16) -> Self {
         let (interface, address) = (place.name().map(str::to_owned), place.address);
         Self { interface, address, discovery: discovery(place.family(), port) }
     }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::devices::Place;
+use crate::devices::CastPlace;
 use crate::multicast_socket::group_socket;
 
 /// The protocol number of IGMP.
@@ -34,7 +34,7 @@ pub(super) struct Querier {
 impl Querier {
     /// Listens, and joins the group, which must have no other use.
     /// `None` at a place of IPv6.
-    pub(super) fn new(place: &Place, group: SocketAddrV4) -> Option<Self> {
+    pub(super) fn new(place: &CastPlace, group: SocketAddrV4) -> Option<Self> {
         let IpAddr::V4(interface) = place.address else { return None };
         let member = group_socket(place, group.into()).ok();
         let socket = raw_socket(interface, place.name()).ok().filter(|_| member.is_some());

@@ -11,7 +11,7 @@ use super::querier::Querier;
 use super::{ProbeEvent, ProbePlace, ProbeReceived, link_local};
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
-use crate::devices::{Place, discovery};
+use crate::devices::{CastPlace, discovery};
 use crate::drive::random_seed;
 use crate::listening::{Listening, Spot};
 use crate::multicast_socket::{feedback_socket, group_socket};
@@ -124,7 +124,7 @@ fn join(sender: SocketAddr, start: Instant, until: Duration) -> Result<Connectio
 }
 
 struct Driver {
-    place: Place,
+    place: CastPlace,
     port: u16,
     /// What arrives here is counted: announcements, link-local multicast, unicast, and then the group.
     sockets: Vec<BatchSocket>,

@@ -10,7 +10,7 @@ use platter_image::{Error, Result};
 
 use super::{ProbeEvent, ProbePlace, link_local};
 use crate::batch::BatchSocket;
-use crate::devices::Place;
+use crate::devices::CastPlace;
 use crate::drive::{Addresses, addresses, random_seed};
 use crate::joins::{Host, Joins};
 use crate::multicast_socket::{sender_ports, sender_socket, stay_on_link};
@@ -61,7 +61,7 @@ struct Driver {
     joins: Joins,
     bell: Bell,
     start: Instant,
-    place: Place,
+    place: CastPlace,
     discovery: SocketAddr,
     group: SocketAddr,
     /// What is being sent, and how many bytes of it were.
