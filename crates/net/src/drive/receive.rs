@@ -325,7 +325,7 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Joined(announce) => {
                     match self.listen(announce.group) {
                         Err(error) if error.kind() == ErrorKind::Refused => {
-                            self.refuse(now, error)?;
+                            self.refuse(now, &error)?;
                             continue;
                         }
                         listens => listens?,
@@ -355,7 +355,7 @@ impl<'a> Driver<'a> {
                 ReceiverEvent::Ignored { name, join, reason } => {
                     on_event(ReceiveEvent::Ignored { name, join, reason });
                 }
-                ReceiverEvent::Refused(reason) => self.refuse(now, Error::refused(reason))?,
+                ReceiverEvent::Refused(reason) => self.refuse(now, &Error::refused(reason))?,
                 ReceiverEvent::Unusable(reason) => {
                     let error = Error::corrupt(format!("the sender's data cannot be used: {reason}"));
                     self.leave_sender(now, error);
@@ -375,7 +375,7 @@ impl<'a> Driver<'a> {
     ///
     /// # Errors
     /// `Refused`, or that of the network.
-    fn refuse(&mut self, now: Duration, reason: Error) -> Result<()> {
+    fn refuse(&mut self, now: Duration, reason: &Error) -> Result<()> {
         let Some(join) = self.connection_address() else { return Ok(()) };
         let refusal =
             format!("the sender at {} cannot be joined: {}", SenderAddress::from(join), reason.with_causes());

@@ -13,7 +13,7 @@ use platter_image::{Error, ErrorKind, IoContext, Result};
 
 use crate::batch::BatchSocket;
 use crate::devices::{CastPlace, discovery, place_of, places};
-use crate::group;
+use crate::group::{self, Group};
 use crate::joins::{Host, Joins};
 use crate::multicast_socket::sender_ports;
 use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
@@ -285,7 +285,7 @@ pub(crate) struct Addresses {
 /// # Errors
 /// `Refused` when there is no such interface, or no address of that family.
 pub(crate) fn addresses(options: &SendOptions, seed: &[u8; 32]) -> Result<Addresses> {
-    let chosen = options.group.map(|group| group.address());
+    let chosen = options.group.map(Group::address);
     if let Some(group) = chosen {
         group::check(group)?;
     }
