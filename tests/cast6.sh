@@ -185,6 +185,47 @@ check_exit "$EXIT_REFUSED" "$room: none is chosen at random" listen
 check_said "$room: they are named" 'several interfaces have IPv6 \(.*eth[01].*\): choose one with --interface'
 "$ROOM" down
 
+room="another interface with IPv4"
+"$ROOM" up 1 1gbit 0
+only_ipv6 sender 1
+for i in sender 1; do
+	link_local "$i" >/dev/null
+	on "$i" ip link add other1 type veth peer name other2
+	on "$i" ip address add 172.17.0.1/16 dev other1
+	on "$i" ip link set other1 up
+	on "$i" ip link set other2 up
+done
+cast 1 --interface eth0
+begin 1 --interface eth0
+right 1 '[ff12::efff:'
+cast_ended 0 "the named interface is used over IPv6"
+check_exit "$EXIT_REFUSED" "$room: a group of IPv4 over an interface without it" try --group 239.255.1.1 --interface eth0
+check_said "$room: what is missing is told" 'interface eth0 has no IPv4 address'
+check_exit "$EXIT_MISSING" "$room: IPv4 over the other one is possible" try --group 239.255.1.1 --interface other1
+room="a new IPv6 address, named"
+on sender ip address add fd78::200/64 dev eth0
+cast 1 --interface fd78::200
+on 1 ip address add fd78::1/64 dev eth0
+begin 1 --interface fd78::1
+right 1 '[ff12::efff:'
+cast_ended 0 "the sender waits until it can be used"
+room="a port that another program uses"
+on 1 ip address add 10.78.0.1/24 dev eth0
+on 1 ip route replace 224.0.0.0/4 dev eth0
+on 1 python3 -c 'import os, socket, sys, time
+print(os.getpid(), file=open(sys.argv[1], "w"))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 7580))
+time.sleep(30)' "$WORK/other.pid" &
+pids[other]=$!
+until_true 10 eval 'on 1 ss -Hlun | grep -q :7580'
+check_exit "$EXIT_FAILED" "$room: ends the receiver at once" timeout 10 "$ROOM" in 1 "$PLATTER" --quiet receive lab/disk "$WORK/nothing" --trust-any --yes --interface eth0
+check_said "$room: the reason is told" 'Address already in use'
+kill "$(cat "$WORK/other.pid")"
+wait "${pids[other]}" 2>/dev/null || true
+unset "pids[other]"
+"$ROOM" down
+
 room="one origin for all"
 "$ROOM" up 3 1gbit 0
 only_ipv4 1

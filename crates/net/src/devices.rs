@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::InterfaceFlags;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
 use platter_cast::Family;
 use platter_image::{Error, ErrorKind, Result};
@@ -58,6 +58,14 @@ pub(crate) fn devices() -> Vec<Device> {
         }
     }
     devices
+}
+
+/// The interface with this name, or with this alternative name, which only the kernel knows.
+fn named<'a>(name: &str, devices: &'a [Device]) -> Option<&'a Device> {
+    devices.iter().find(|device| device.name == name).or_else(|| {
+        let index = if_nametoindex(name).ok()?;
+        devices.iter().find(|device| device.index == index)
+    })
 }
 
 impl Device {
@@ -167,7 +175,7 @@ pub(crate) fn places(interface: Option<&str>) -> Result<Vec<CastPlace>> {
 fn neither(interface: Option<&str>, devices: &[Device], ipv4: Error, ipv6: &Error) -> Error {
     match interface {
         _ if ipv6.kind() == ErrorKind::Transient => Error::transient(format!("{ipv4}; {ipv6}")),
-        Some(name) if devices.iter().any(|device| device.name == name) => {
+        Some(name) if named(name, devices).is_some() => {
             Error::refused(format!("interface {name} has no IPv4 address, and over IPv6: {ipv6}"))
         }
         Some(_) => ipv4,
@@ -200,11 +208,25 @@ fn ipv4(interface: Option<&str>, devices: &[Device]) -> Result<CastPlace> {
             )));
         }
         // A probe over the loopback device would get the address of another interface, and send there.
-        Some((name, _)) if devices.iter().any(|it| it.name == name && it.is_loopback) => Ipv4Addr::LOCALHOST,
-        _ => source_of_groups(interface)?,
+        Some((name, _)) if named(name, devices).is_some_and(|it| it.is_loopback) => Ipv4Addr::LOCALHOST,
+        Some((name, _)) => return of_interface(name, source_of_groups(interface)?, devices),
+        None => source_of_groups(None)?,
     };
     let device = devices.iter().find(|device| device.addresses.contains(&address.into()));
     Ok(CastPlace { device: device.map(|it| (it.name.clone(), it.index)), address: address.into() })
+}
+
+/// The place at the named interface with the address that the kernel has chosen for it. If the interface has none, the kernel chooses one
+/// of any other interface.
+fn of_interface(name: &str, address: Ipv4Addr, devices: &[Device]) -> Result<CastPlace> {
+    let address = IpAddr::from(address);
+    let is_owner = |device: &&Device| device.addresses.contains(&address);
+    let device = named(name, devices);
+    if device.is_some_and(|it| !is_owner(&it)) && devices.iter().any(|it| is_owner(&it)) {
+        return Err(Error::refused(format!("interface {name} has no IPv4 address")));
+    }
+    let owner = device.filter(is_owner);
+    Ok(CastPlace { device: owner.map(|it| (it.name.clone(), it.index)), address })
 }
 
 /// The address from which the kernel sends to IPv4 groups.
@@ -236,8 +258,8 @@ fn source_of_groups(interface: Option<&str>) -> Result<Ipv4Addr> {
 
 /// The place over IPv6: at the named interface, or at the `same` one as over IPv4, or at the only one that is possible.
 fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Result<CastPlace> {
-    let named = interface.map(|text| (text, Zone::split(text)));
-    if let Some((text, (address, zone))) = named
+    let split = interface.map(|text| (text, Zone::split(text)));
+    if let Some((text, (address, zone))) = split
         && let Ok(address) = address.parse::<IpAddr>()
     {
         if address.is_ipv4() {
@@ -245,12 +267,17 @@ fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Resu
                 "{text} is an IPv4 address, and the cast uses IPv6: name the interface"
             )));
         }
-        return at_address(text, address, zone, devices);
+        let place = at_address(text, address, zone, devices)?;
+        return if is_usable(&place) {
+            Ok(place)
+        } else {
+            Err(Error::transient(format!(
+                "the address {text} cannot be used, or not yet (the kernel looks for duplicates of new ones)"
+            )))
+        };
     }
     let device = match interface.or(same) {
-        Some(name) => devices
-            .iter()
-            .find(|device| device.name == name)
+        Some(name) => named(name, devices)
             .ok_or_else(|| Error::refused(format!("interface {name} does not exist or cannot be used")))?,
         None => only(devices)?,
     };
@@ -272,7 +299,7 @@ fn ipv6(interface: Option<&str>, devices: &[Device], same: Option<&str>) -> Resu
     }
 }
 
-/// The place with an IPv6 address that the caller has named, possibly with its interface.
+/// The place with an IPv6 address that the caller has named, possibly with its interface. It may not be usable yet.
 fn at_address(text: &str, address: IpAddr, zone: Option<Zone<'_>>, devices: &[Device]) -> Result<CastPlace> {
     let owns = |device: &&Device| {
         device.addresses.contains(&address) && zone.is_none_or(|zone| zone.is_of(&device.name, device.index))
@@ -343,10 +370,19 @@ pub fn families(interface: Option<&str>) -> Vec<Family> {
     places(interface).map_or_else(|_| Vec::new(), |places| places.iter().map(CastPlace::family).collect())
 }
 
+/// The families in which this machine can cast: a sender waits for an address that the kernel still checks, which is one of IPv6.
+pub fn families_to_cast(interface: &str) -> Vec<Family> {
+    match places(Some(interface)) {
+        Ok(places) => places.iter().map(CastPlace::family).collect(),
+        Err(error) if error.kind() == ErrorKind::Transient => vec![Family::Ipv6],
+        Err(_) => Vec::new(),
+    }
+}
+
 /// Whether an interface exists.
 pub fn exists(interface: &str) -> bool {
     let (address, _) = Zone::split(interface);
-    address.parse::<IpAddr>().is_ok() || devices().iter().any(|device| device.name == address)
+    address.parse::<IpAddr>().is_ok() || named(address, &devices()).is_some()
 }
 
 /// Whether a route decides over which interface IPv4 groups are reached.
@@ -394,10 +430,30 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_does_not_get_the_ipv4_address_of_another_one() {
+        let devices = [device("eth0", 2, &["fe80::1"]), device("docker0", 3, &["172.17.0.1"])];
+        let docker = Ipv4Addr::new(172, 17, 0, 1);
+        let error = of_interface("eth0", docker, &devices).unwrap_err();
+        assert!(error.to_string().contains("eth0 has no IPv4 address"), "{error}");
+        assert_eq!(of_interface("docker0", docker, &devices).unwrap().name(), Some("docker0"));
+        // Two interfaces may have the same address.
+        let devices = [device("eth0", 2, &["172.17.0.1"]), device("docker0", 3, &["172.17.0.1"])];
+        assert_eq!(of_interface("docker0", docker, &devices).unwrap().index(), 3);
+        // The kernel may not say whose address it is.
+        assert_eq!(of_interface("eth0", docker, &[]).unwrap().name(), None);
+    }
+
+    #[test]
     fn an_interface_that_is_named_by_an_address_has_one_family() {
         let devices = [device("eth0", 2, &["10.0.0.1", "fe80::1", "fd78::1"])];
+        let at = |text, devices| {
+            let (address, zone) = Zone::split(text);
+            at_address(text, address.parse().unwrap(), zone, devices)
+        };
         for text in ["fe80::1", "fd78::1", "fe80::1%eth0", "fe80::1%2"] {
-            let place = ipv6(Some(text), &devices, None).unwrap();
+            let place = at(text, &devices).unwrap();
+            // The machine that runs this test cannot use it.
+            assert_eq!(ipv6(Some(text), &devices, None).unwrap_err().kind(), ErrorKind::Transient);
             assert_eq!((place.name(), place.index()), (Some("eth0"), 2), "{text}");
             assert!(ipv4(Some(text), &devices).unwrap_err().to_string().contains("name the interface"));
         }
@@ -405,12 +461,12 @@ mod tests {
             ipv6(Some("10.0.0.1"), &devices, None).unwrap_err().to_string().contains("name the interface")
         );
         for text in ["fe80::2", "fe80::1%eth1", "fe80::1%3", "none-such"] {
-            assert!(ipv6(Some(text), &devices, None).is_err(), "{text}");
+            assert_eq!(ipv6(Some(text), &devices, None).unwrap_err().kind(), ErrorKind::Refused, "{text}");
         }
         let twice = [device("eth0", 2, &["fe80::1"]), device("eth1", 3, &["fe80::1"])];
-        let error = ipv6(Some("fe80::1"), &twice, None).unwrap_err().to_string();
+        let error = at("fe80::1", &twice).unwrap_err().to_string();
         assert!(error.contains("fe80::1%INTERFACE"), "{error}");
-        assert_eq!(ipv6(Some("fe80::1%eth1"), &twice, None).unwrap().index(), 3);
+        assert_eq!(at("fe80::1%eth1", &twice).unwrap().index(), 3);
     }
 
     #[test]

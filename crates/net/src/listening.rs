@@ -7,8 +7,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use platter_cast::Family;
-use platter_image::{Error, Result};
+use platter_image::{Error, ErrorKind, Result};
 
 use crate::batch::BatchSocket;
 use crate::devices::{CastPlace, discovery, places};
@@ -18,7 +19,8 @@ use crate::wake::Interest;
 
 /// Time between two looks for an address.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a receiver that would wait for ever for a sender waits for an address: a server of addresses may be slow.
+/// How long a receiver that would wait for ever for a sender waits for an address, and each one for an address of a known sender's
+/// family: a server of addresses may be slow.
 const ADDRESS_TIME: Duration = Duration::from_secs(30);
 
 /// The sockets of one family.
@@ -30,50 +32,90 @@ pub(crate) struct Spot {
     pub(crate) feedback: UdpSocket,
 }
 
+impl Spot {
+    fn open(place: CastPlace, port: u16) -> Result<Self> {
+        let discovery = group_socket(&place, discovery(place.family(), port))?;
+        let feedback = feedback_socket(&place)?;
+        Ok(Self { discovery: BatchSocket::new(discovery)?, feedback, place })
+    }
+}
+
+/// Whether a new address or interface may mend this: there is none, or it has just gone.
+fn lacks_address(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    match error.kind() {
+        ErrorKind::Refused | ErrorKind::Transient => true,
+        _ => source
+            .and_then(std::io::Error::raw_os_error)
+            .is_some_and(|code| [Errno::EADDRNOTAVAIL, Errno::ENODEV].contains(&Errno::from_raw(code))),
+    }
+}
+
 /// The spots of a receiver.
 pub(crate) struct Listening {
     interface: Option<String>,
     port: u16,
     spots: Vec<Spot>,
     look_at: Duration,
-    give_up_at: Duration,
+    /// How long any address is waited for, and one of a known sender's family.
+    longest: Duration,
+    longest_family: Duration,
+    /// Since when the family of a known sender is missing.
+    lacking_since: Option<Duration>,
     /// Why a family is missing.
     reason: Option<Error>,
 }
 
 impl Listening {
     /// Opens what is possible now.
-    pub(crate) fn new(options: &ReceiveOptions) -> Self {
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(crate) fn new(options: &ReceiveOptions) -> Result<Self> {
         let mut listening = Self {
             interface: options.interface.clone(),
             port: options.port,
             spots: Vec::new(),
             look_at: Duration::ZERO,
-            give_up_at: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
+            longest: options.give_up.unwrap_or(ADDRESS_TIME),
+            longest_family: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
+            lacking_since: None,
             reason: None,
         };
-        listening.look(Duration::ZERO);
-        listening
+        listening.look(Duration::ZERO)?;
+        Ok(listening)
     }
 
     /// Opens what was missing, if it is possible now and was not looked for a moment ago. Returns what was opened.
-    pub(crate) fn look(&mut self, now: Duration) -> &[Spot] {
+    ///
+    /// # Errors
+    /// What no new address mends, such as a port that another program uses: of IPv4, and of IPv6 if nothing else is heard.
+    pub(crate) fn look(&mut self, now: Duration) -> Result<&[Spot]> {
         let before = self.spots.len();
         if before < Family::ALL.len() && now >= self.look_at {
             self.look_at = now + LOOK_INTERVAL;
-            self.reason = self.open().err();
+            self.reason = None;
+            match places(self.interface.as_deref()) {
+                Ok(places) => places.into_iter().try_for_each(|place| self.open(place))?,
+                Err(error) if lacks_address(&error) => self.reason = Some(error),
+                Err(error) => return Err(error),
+            }
         }
-        &self.spots[before..]
+        Ok(&self.spots[before..])
     }
 
-    fn open(&mut self) -> Result<()> {
-        for place in places(self.interface.as_deref())? {
-            if self.spots.iter().any(|spot| spot.place.family() == place.family()) {
-                continue;
-            }
-            let discovery = group_socket(&place, discovery(place.family(), self.port))?;
-            let feedback = feedback_socket(&place)?;
-            self.spots.push(Spot { discovery: BatchSocket::new(discovery)?, feedback, place });
+    /// Opens the sockets of a place, unless its family has some. IPv4 comes first.
+    fn open(&mut self, place: CastPlace) -> Result<()> {
+        if self.spots.iter().any(|spot| spot.place.family() == place.family()) {
+            return Ok(());
+        }
+        let family = place.family();
+        match Spot::open(place, self.port) {
+            Ok(spot) => self.spots.push(spot),
+            Err(error) if lacks_address(&error) => self.reason = Some(error),
+            // Casts over IPv4 are heard.
+            Err(_) if family == Family::Ipv6 && !self.spots.is_empty() => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -88,16 +130,17 @@ impl Listening {
     /// # Errors
     /// Why there is none.
     pub(crate) fn check(&mut self, now: Duration, sender: Option<SocketAddr>) -> Result<()> {
-        if now < self.give_up_at {
-            return Ok(());
-        }
-        if self.spots.is_empty() {
+        if self.spots.is_empty() && now >= self.longest {
             return Err(self.reason.take().unwrap_or_else(|| Error::refused("no interface has an address")));
         }
-        match sender.filter(|sender| self.of(*sender).is_none()) {
-            None => Ok(()),
-            Some(sender) => Err(self.lacks(sender)),
-        }
+        let missing = sender.filter(|sender| !self.spots.is_empty() && self.of(*sender).is_none());
+        let Some(sender) = missing else {
+            self.lacking_since = None;
+            return Ok(());
+        };
+        // The sender may have become known a moment ago, and the address may have come after the last look.
+        let since = *self.lacking_since.get_or_insert(now);
+        if now < since + self.longest_family { Ok(()) } else { Err(self.lacks(sender)) }
     }
 
     /// The error of a machine without an address of the family of this one.

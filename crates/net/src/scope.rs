@@ -49,7 +49,9 @@ impl std::str::FromStr for SenderAddress {
                 (format!("{before}]{after}"), Some(zone))
             }
         };
-        let address: SocketAddr = before.parse().map_err(|_| refused())?;
+        let mut address: SocketAddr = before.parse().map_err(|_| refused())?;
+        // An address of IPv4 may be written as one of IPv6; it is used over IPv4.
+        address.set_ip(address.ip().to_canonical());
         let interface = match (zone, address) {
             (None, _) => None,
             (Some(zone), SocketAddr::V6(v6)) if is_of_link(*v6.ip()) && !zone.is_empty() => {
@@ -111,6 +113,8 @@ mod tests {
         for text in ["10.0.0.1:7580", "[fd78::1]:7580", "[fe80::1%eth0]:7580", "[fe80::1]:7580"] {
             assert_eq!(text.parse::<SenderAddress>().unwrap().to_string(), text);
         }
+        let mapped = "[::ffff:10.0.0.5]:7580".parse::<SenderAddress>().unwrap();
+        assert_eq!(mapped.to_string(), "10.0.0.5:7580");
         let ours = SocketAddr::from(SocketAddrV6::new("fe80::1".parse().unwrap(), 5, 0, 1));
         assert_eq!(SenderAddress::from(ours).to_string(), "[fe80::1%lo]:5");
         assert_eq!("[fe80::1%1]:5".parse::<SenderAddress>().unwrap().interface.as_deref(), Some("lo"));

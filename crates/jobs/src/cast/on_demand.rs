@@ -218,7 +218,7 @@ impl CastDesk {
             CastFamily::Ipv4 => Family::Ipv4,
             CastFamily::Ipv6 => Family::Ipv6,
         });
-        let here = platter_net::families(Some(&self.options.interface));
+        let here = platter_net::families_to_cast(&self.options.interface);
         wanted.find(|family| here.is_empty() || here.contains(family))
     }
 

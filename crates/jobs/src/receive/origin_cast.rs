@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_api::{CastFamily, CastOfferState};
+use platter_api::{CastFamily, CastOffer, CastOfferState};
 use platter_client::{OriginStore, ServerOptions};
 use platter_disk::install::Phase;
 use platter_disk::refusal::CheckedTarget;
@@ -31,6 +31,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How long an address of the interface is waited for, before the disk is fetched without a cast; and the interface itself.
 const ADDRESS_TIME: Duration = Duration::from_secs(5);
 const INTERFACE_TIME: Duration = Duration::from_secs(30);
+
+const NO_ADDRESS: &str = "it has neither an IPv4 nor an IPv6 address that casts could use";
+const OTHER_FAMILY: &str =
+    "the origin has no address of its family, IPv4 or IPv6, on the interface of its casts";
 
 /// The request to receive a version that an origin casts.
 #[derive(Clone, Debug)]
@@ -70,9 +74,9 @@ impl OriginCastRequest {
             request.network.interface =
                 platter_net::interface_towards(&self.origin.address.socket_addresses());
         }
-        let join_key = match awaited_families(&request.network)?.is_empty() {
-            true => Err(Error::transient("it has neither an IPv4 nor an IPv6 address that casts could use")),
-            false => join_key(&store, &version, &request.network)?,
+        let join_key = match awaited_families(&request.network, progress)?.is_empty() {
+            true => Err(Error::transient(NO_ADDRESS)),
+            false => join_key(&store, &version, &request.network, progress)?,
         };
         request.network.join_key = match join_key {
             Ok(key) => Some(key),
@@ -91,6 +95,10 @@ impl OriginCastRequest {
             asking.has_ended.store(true, Ordering::Relaxed);
             result
         });
+        let result = match asking.unreached.lock().take() {
+            Some(reason) => result.map_err(|_| reason),
+            None => result,
+        };
         let failure = asking.failure.lock().take();
         let error = match (result, failure) {
             (Ok(report), _) => return Ok(ReceiveReport { version, ..report }),
@@ -194,8 +202,9 @@ fn of_install(report: InstallReport, version: &str) -> ReceiveReport {
 ///
 /// # Errors
 /// `Refused` when its interface does not exist.
-fn awaited_families(network: &ReceiveOptions) -> Result<Vec<CastFamily>> {
+fn awaited_families(network: &ReceiveOptions, progress: &dyn Progress) -> Result<Vec<CastFamily>> {
     let (interface, began) = (network.interface.as_deref(), Instant::now());
+    let mut note = Once::default();
     loop {
         let families = families(interface);
         let missing = interface.filter(|name| !platter_net::exists(name));
@@ -208,8 +217,10 @@ fn awaited_families(network: &ReceiveOptions) -> Result<Vec<CastFamily>> {
                 return Err(Error::refused(format!("interface {name} does not exist or cannot be used")));
             }
             None if is_over => return Ok(families),
-            _ => thread::sleep(PAUSE),
+            Some(name) => note.tell(progress, &format!("interface {name} does not exist; waiting for it")),
+            None => note.tell(progress, &format!("this machine waits for an address: {NO_ADDRESS}")),
         }
+        thread::sleep(PAUSE);
     }
 }
 
@@ -224,24 +235,52 @@ fn families(interface: Option<&str>) -> Vec<CastFamily> {
         .collect()
 }
 
+/// Asks the origin for a cast in the families that this machine has now.
+///
+/// # Errors
+/// `Transient` without any: an empty list means IPv4.
+fn ask(store: &OriginStore, version: &str, interface: Option<&str>) -> Result<CastOffer> {
+    match families(interface) {
+        none if none.is_empty() => Err(Error::transient(NO_ADDRESS)),
+        families => store.ask_for_cast(version, families),
+    }
+}
+
+/// A note that is told once.
+#[derive(Default)]
+struct Once(bool);
+
+impl Once {
+    fn tell(&mut self, progress: &dyn Progress, note: &str) {
+        if !std::mem::replace(&mut self.0, true) {
+            progress.note(note);
+        }
+    }
+}
+
 /// The key of the casts of a version, which is always the same; or why none reaches this machine.
 fn join_key(
     store: &OriginStore,
     version: &str,
     network: &ReceiveOptions,
+    progress: &dyn Progress,
 ) -> Result<std::result::Result<JoinKey, Error>> {
-    let asked = Instant::now();
+    let (asked, mut note) = (Instant::now(), Once::default());
     let offer = loop {
-        match store.ask_for_cast(version, families(network.interface.as_deref())) {
+        match ask(store, version, network.interface.as_deref()) {
             // This machine or the origin may get another address.
             Ok(offer) if offer.state == CastOfferState::OtherFamily => {
-                if asked.elapsed() >= ADDRESS_TIME {
-                    let why = "the origin has no address of its family, IPv4 or IPv6, on the interface of its casts";
-                    return Ok(Err(Error::transient(why)));
+                if asked.elapsed() >= ADDRESS_TIME || network.stop.load(Ordering::Relaxed) {
+                    return Ok(Err(Error::transient(OTHER_FAMILY)));
                 }
+                note.tell(progress, &format!("this machine waits for a cast: {OTHER_FAMILY}"));
                 thread::sleep(PAUSE);
             }
-            Err(error) if error.kind() == ErrorKind::Transient && asked.elapsed() < SILENCE_MAX => {
+            Err(error)
+                if error.kind() == ErrorKind::Transient
+                    && asked.elapsed() < SILENCE_MAX
+                    && !network.stop.load(Ordering::Relaxed) =>
+            {
                 thread::sleep(BUSY_PAUSE);
             }
             answer => break answer?,
@@ -260,6 +299,8 @@ struct Asking {
     stop: Arc<AtomicBool>,
     has_ended: AtomicBool,
     failure: Mutex<Option<Error>>,
+    /// Why the casts of the origin do not reach this machine any more.
+    unreached: Mutex<Option<Error>>,
 }
 
 impl Asking {
@@ -270,23 +311,38 @@ impl Asking {
         address: &str,
         progress: &dyn Progress,
     ) {
-        let (mut heard, mut was_queued) = (Instant::now(), false);
+        let (mut heard, mut was_joined) = (Instant::now(), false);
+        let (mut queued, mut waits) = (Once::default(), Once::default());
+        // Since when the origin casts in the other family.
+        let mut other: Option<Instant> = None;
         while !self.has_ended.load(Ordering::Relaxed) {
             if self.told.is_joined() {
-                heard = Instant::now();
+                (heard, was_joined, other) = (Instant::now(), true, None);
                 thread::sleep(PAUSE);
                 continue;
             }
+            let answer = ask(store, version, interface);
+            let is_other = matches!(&answer, Ok(offer) if offer.state == CastOfferState::OtherFamily);
+            if is_other {
+                waits.tell(progress, &format!("this machine waits for a cast: {OTHER_FAMILY}"));
+                // What was received is worth a longer wait.
+                let longest = if was_joined { SILENCE_MAX } else { ADDRESS_TIME };
+                if other.get_or_insert_with(Instant::now).elapsed() >= longest {
+                    return self.leave(Error::transient(OTHER_FAMILY));
+                }
+            } else {
+                other = None;
+            }
             let mut pause = PAUSE;
-            match store.ask_for_cast(version, families(interface)) {
+            match answer {
                 Ok(offer) => {
                     heard = Instant::now();
                     if offer.state == CastOfferState::Queued {
                         pause = BUSY_PAUSE;
-                        if !std::mem::replace(&mut was_queued, true) {
-                            progress
-                                .note(&format!("{address} casts as many other versions as it may; waiting"));
-                        }
+                        queued.tell(
+                            progress,
+                            &format!("{address} casts as many other versions as it may; waiting"),
+                        );
                     }
                     match offer.join.map(|join| join.parse()) {
                         Some(Ok(join)) => {
@@ -309,6 +365,12 @@ impl Asking {
             }
             thread::sleep(pause);
         }
+    }
+
+    /// Ends the receiver, because no cast of the origin reaches this machine.
+    fn leave(&self, reason: Error) {
+        *self.unreached.lock() = Some(reason);
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     fn fail(&self, error: Error) {

@@ -172,7 +172,7 @@ impl<'a> Driver<'a> {
         Ok(Self {
             options,
             machine,
-            listening: Listening::new(options),
+            listening: Listening::new(options)?,
             is_deafness_told: false,
             group: None,
             has_heard_group: false,
@@ -210,7 +210,7 @@ impl<'a> Driver<'a> {
         let mut datagram = Vec::new();
         loop {
             let now = self.start.elapsed();
-            self.look_for_addresses(now, on_event);
+            self.look_for_addresses(now, on_event)?;
             let busy = self.receive_datagrams(now)?;
             self.receive_messages(now);
             // Before the answers, so that answers for an old session are not applied to a new one.
@@ -254,16 +254,20 @@ impl<'a> Driver<'a> {
     }
 
     /// Listens in a family whose address has appeared, unless a sender is joined.
-    fn look_for_addresses(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) {
+    ///
+    /// # Errors
+    /// As [`Listening::look`].
+    fn look_for_addresses(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
         if self.is_joined {
-            return;
+            return Ok(());
         }
-        self.listening.look(now);
+        self.listening.look(now)?;
         if let Some(reason) = self.listening.deafness()
             && !std::mem::replace(&mut self.is_deafness_told, true)
         {
             on_event(ReceiveEvent::NoAddress(reason));
         }
+        Ok(())
     }
 
     /// Returns `true` if more datagrams may be waiting.

@@ -70,7 +70,7 @@ fn find(
     start: Instant,
     on_event: &mut dyn FnMut(ProbeEvent),
 ) -> Result<(SocketAddr, Spot)> {
-    let (mut listening, bell) = (Listening::new(options), Bell::new()?);
+    let (mut listening, bell) = (Listening::new(options)?, Bell::new()?);
     let ready = |spot: &Spot| ProbeEvent::Ready(ProbePlace::new(&spot.place, options.port));
     listening.spots().iter().for_each(|spot| on_event(ready(spot)));
     if let Some(reason) = listening.deafness() {
@@ -87,11 +87,17 @@ fn find(
             break;
         }
         wait(&bell, &listening.interests().collect::<Vec<_>>(), SLEEP)?;
-        listening.look(start.elapsed()).iter().for_each(|spot| on_event(ready(spot)));
-        listening.receive(|datagram| found = found.or_else(|| machine.announced(datagram)))?;
+        listening.look(start.elapsed())?.iter().for_each(|spot| on_event(ready(spot)));
+        let mut announced = Vec::new();
+        listening.receive(|datagram| announced.extend(machine.announced(datagram)))?;
+        // Anybody can announce an address of a family that this machine lacks.
+        found = found.or_else(|| announced.into_iter().find(|sender| listening.of(*sender).is_some()));
     }
     // Without an address, that is the reason.
-    listening.check(Duration::MAX, options.sender)?;
+    listening.check(Duration::MAX, None)?;
+    if let Some(sender) = options.sender.filter(|sender| listening.of(*sender).is_none()) {
+        return Err(listening.lacks(sender));
+    }
     Err(Error::missing(format!(
         "no probe was announced at {} within {} s. If `platter cast --probe` runs meanwhile, announcements do not arrive here: \
          give the address that it prints, `--sender ADDRESS:PORT`, to find out why. With a key file, both sides need it",
