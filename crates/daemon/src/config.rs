@@ -179,8 +179,8 @@ impl FromStr for ListenAddress {
 /// the processes that serve disks.
 pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync>;
 
-/// Casts a version of the store on demand in one of the families, and reports the state of the cast, by its id, to the function. Returns at once. The caller
-/// provides this function, because the origin knows neither the protocol nor its sockets.
+/// Casts a version of the store on demand in one of the families, and reports the state of the cast, by its id, to the function. Returns at
+/// once. The caller provides this function, because the origin knows neither the protocol nor its sockets.
 pub type CastOnDemand =
     Arc<dyn Fn(&Store, &Resolved, &[CastFamily], TellOfCast) -> Result<CastOffer> + Send + Sync>;
 

@@ -156,19 +156,19 @@ impl ProbeFinding {
                 "the connection ended before the counts arrived. Look at the output of `platter receive --probe` on that machine".into()
             }
             Self::Router => format!(
-"a router lies between: unicast arrives, but nothing with a {limit} of 1, which all casts have. Cast from a machine in \
+                "a router lies between: unicast arrives, but nothing with a {limit} of 1, which all casts have. Cast from a machine in \
                  the receivers' own network",
             ),
             Self::NoUdp => format!(
-"no UDP datagram arrives, while TCP does: a firewall drops UDP. Allow UDP to this machine, to port 7580 (or --port) of \
+                "no UDP datagram arrives, while TCP does: a firewall drops UDP. Allow UDP to this machine, to port 7580 (or --port) of \
                  {all_groups}",
             ),
             Self::NoMulticast => format!(
-"unicast arrives, but no multicast at all: a firewall of this machine drops it, or the network blocks it (wireless access \
+                "unicast arrives, but no multicast at all: a firewall of this machine drops it, or the network blocks it (wireless access \
                  points and virtual switches often do). Allow UDP to {groups} here, and multicast on the switch or access point",
             ),
             Self::GroupFiltered => format!(
-"the switch passes link-local multicast, but not the group of the cast: that is {protocol} snooping which has not learned who \
+                "the switch passes link-local multicast, but not the group of the cast: that is {protocol} snooping which has not learned who \
                  receives. Turn on an {protocol} querier in this VLAN, or turn off {protocol} snooping in it. Otherwise a firewall drops {groups}",
             ),
             Self::NoFeedback => {
@@ -205,11 +205,11 @@ impl ProbeFinding {
                 share * 100.0
             ),
             Self::NotAnnounced => format!(
-"announcements do not arrive, while the group of the cast does. Name the sender on this machine with --sender ADDRESS:PORT, \
+                "announcements do not arrive, while the group of the cast does. Name the sender on this machine with --sender ADDRESS:PORT, \
                  or allow multicast to {discovery}",
             ),
             Self::NoQuerier => format!(
-"no {protocol} querier answers in this network. If a switch does {protocol} snooping, it forgets its receivers after about four \
+                "no {protocol} querier answers in this network. If a switch does {protocol} snooping, it forgets its receivers after about four \
                  minutes, and the cast stops. Turn on an {protocol} querier in this VLAN, or turn off {protocol} snooping in it",
             ),
         }
