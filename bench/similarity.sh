@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# bench/similarity.sh CATALOG: what the disks of a catalog share: by blocks of many sizes (Squirrel, figures 2 to 4; Venti-Frisbee,
+# bench/similarity.sh CATALOG...: what the disks of catalogs share: by blocks of many sizes (Squirrel, figures 2 to 4; Venti-Frisbee,
 # tables 2 and 3), by cut, by compressor, and for every two disks (Liguori and Van Hensbergen, figures 1 to 5). Predictions by
 # `platter analyze`; the one for the defaults is compared with the store that is made here.
 . "$(dirname "$0")/lib.sh"
 
-CATALOG=${1:?usage: bench/similarity.sh CATALOG}
+: "${1:?usage: bench/similarity.sh CATALOG...}"
 MEMORY=${BENCH_MEMORY:-1024}
 
 new_store
-while read -r disk; do
-	platter capture "$disk" "catalog/$(basename "$disk" .raw)" >/dev/null
-done < <(images "$CATALOG")
-mapfile -t names < <(images "$CATALOG" | while read -r disk; do echo "catalog/$(basename "$disk" .raw)"; done)
+names=()
+for catalog in "$@"; do
+	while read -r disk; do
+		name=catalog/$(basename "$disk" .raw)
+		platter capture "$disk" "$name" >/dev/null
+		names+=("$name")
+	done < <(images "$catalog")
+done
 
 # predicted FILE: a line for each prediction
 predicted() {
