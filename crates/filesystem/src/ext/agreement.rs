@@ -11,9 +11,9 @@ use platter_image::{Error, Extent, Extents, Result};
 
 use super::allocation::Allocation;
 use super::claims::Claims;
-use super::directory;
 use super::groups::Group;
 use super::volume::Volume;
+use super::{checksums, directory};
 
 /// Directories are read in pieces of at most this many bytes.
 const READ_LENGTH: u64 = 1 << 20;
@@ -114,6 +114,10 @@ fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
     let has_unused = |group: &Group| group.inodes > 0 && group.inodes < per_group;
     for (number, group) in (0_u32..).zip(groups).filter(|(_, group)| has_unused(group)) {
         volume.read(group.inode_bitmap, &mut bitmap)?;
+        let used = &bitmap[..per_group as usize / 8];
+        if !checksums::is_bitmap_correct(&volume.superblock, used, group.inode_bitmap_checksum) {
+            return Err(Error::corrupt(format!("the inode bitmap of group {number} has a wrong checksum")));
+        }
         let is_set = |inode: &u32| bitmap[*inode as usize / 8] >> (inode % 8) & 1 == 1;
         if let Some(inode) = (group.inodes..per_group).find(is_set) {
             return Err(Error::corrupt(format!(

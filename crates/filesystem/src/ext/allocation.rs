@@ -2,10 +2,9 @@
 
 use platter_image::{Error, Extents, Result};
 
-use super::features;
+use super::checksums;
 use super::groups::{self, Group};
 use super::volume::Volume;
-use crate::checksum::crc32c;
 
 /// The blocks of a filesystem that are in use.
 pub(super) struct Allocation {
@@ -60,13 +59,8 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
 
 fn check(volume: &Volume<'_>, number: u64, group: &Group, bitmap: &[u8]) -> Result<()> {
     let superblock = &volume.superblock;
-    if !superblock.features.ro_compat(features::RO_COMPAT_METADATA_CSUM) {
-        return Ok(());
-    }
     let bits = (superblock.blocks_per_group / superblock.cluster_blocks) as usize;
-    let checksum = crc32c(superblock.seed, &[&bitmap[..bits / 8]]);
-    let mask = if superblock.descriptor_size >= 64 { u32::MAX } else { 0xffff };
-    if checksum & mask != group.bitmap_checksum {
+    if !checksums::is_bitmap_correct(superblock, &bitmap[..bits / 8], group.bitmap_checksum) {
         return Err(Error::corrupt(format!("the block bitmap of group {number} has a wrong checksum")));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The blocks that inodes claim, and the inodes that exist. The bitmaps must agree with both.
 
-use platter_image::{Error, Extent, Result};
+use platter_image::{Error, ErrorKind, Extent, Result};
 
 use super::features;
 use super::groups::Group;
@@ -66,6 +66,9 @@ impl Claims {
             match is_sound {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Error::corrupt(format!("inode {number} names invalid blocks"))),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    Err(Error::corrupt(format!("inode {number}: {error}")))
+                }
                 Err(error) => Err(error.within(format!("inode {number}"))),
             }
         })?;

@@ -36,6 +36,11 @@ const FLAG_HUGE_FILE: u32 = 0x4_0000;
 /// projinherit, casefold.
 const FLAGS_SEEN: u32 = 0x6213_c8ff;
 
+/// An inode as it is stored. Its number was checked when it was read.
+fn view(inode: &FileInode) -> Inode<'_> {
+    Inode::new(inode.number as u32, &inode.bytes)
+}
+
 /// The files of one filesystem.
 pub struct Files<'d> {
     volume: Volume<'d>,
@@ -95,10 +100,10 @@ impl<'d> Files<'d> {
     /// # Errors
     /// `Corrupt` if it does not exist or is not in use; errors of reading the disk.
     pub fn inode(&self, number: u64) -> Result<FileInode> {
-        let short = u32::try_from(number);
-        let bytes =
-            self.raw_inode(short.map_err(|_| Error::corrupt(format!("there is no inode {number}")))?)?;
-        let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(&bytes).is_in_use());
+        let short =
+            u32::try_from(number).map_err(|_| Error::corrupt(format!("there is no inode {number}")))?;
+        let bytes = self.raw_inode(short)?;
+        let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(short, &bytes).is_in_use());
         let metadata =
             metadata.ok_or_else(|| Error::corrupt(format!("inode {number} has a name but is not in use")))?;
         Ok(FileInode { number, metadata, is_encrypted: flags(&bytes) & FLAG_ENCRYPT != 0, bytes })
@@ -214,13 +219,13 @@ impl<'d> Files<'d> {
     fn walk(&mut self, inode: &FileInode, visit: &mut dyn FnMut(&Volume<'d>, Piece)) -> Result<bool> {
         let volume = &self.volume;
         let mut walker = Walker::with_budget(volume, self.budget);
-        let walked = walker.walk(Inode::new(&inode.bytes), &mut |piece| visit(volume, piece));
+        let walked = walker.walk(view(inode), &mut |piece| visit(volume, piece));
         self.budget = walker.budget();
         walked
     }
 
     fn inline_contents(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
-        let mut bytes = Inode::new(&inode.bytes).block_area().to_vec();
+        let mut bytes = view(inode).block_area().to_vec();
         let rest = self.all_attributes(inode)?.into_iter().find(Stored::is_inline_data);
         bytes.extend(rest.into_iter().flat_map(|rest| rest.value));
         if inode.metadata.size > bytes.len() as u64 {
@@ -244,7 +249,7 @@ impl<'d> Files<'d> {
         if size > LINK_LENGTH_MAX.min(u64::from(self.block_size())) {
             return Err(Error::corrupt(format!("a symbolic link of {size} bytes is too long")));
         }
-        let inode_view = Inode::new(&inode.bytes);
+        let inode_view = view(inode);
         if flags(&inode.bytes) & FLAG_INLINE_DATA == 0 && inode_view.mapping() == Mapping::None {
             let area = inode_view.block_area();
             return Ok(area[..area.len().min(size as usize)].to_vec());
@@ -270,7 +275,7 @@ impl<'d> Files<'d> {
 
     fn attribute_block(&self, inode: &FileInode) -> Option<u64> {
         let is_64bit = self.volume.superblock.features.incompat(features::INCOMPAT_64BIT);
-        Inode::new(&inode.bytes).attribute_block(is_64bit)
+        view(inode).attribute_block(is_64bit)
     }
 
     fn all_attributes(&mut self, inode: &FileInode) -> Result<Vec<Stored>> {

@@ -21,6 +21,8 @@ pub(super) struct Group {
     pub(super) free: u32,
     /// The checksum of the block bitmap; only its lower half in 32-byte descriptors.
     pub(super) bitmap_checksum: u32,
+    /// The same of the inode bitmap.
+    pub(super) inode_bitmap_checksum: u32,
     /// Inodes at the start of the table that were ever used; the rest was not even zeroed.
     pub(super) inodes: u32,
     /// Its bitmap was never written: only its metadata is in use.
@@ -65,6 +67,7 @@ fn parse(volume: &Volume<'_>, number: u32, bytes: &[u8]) -> Result<Group> {
         inode_table: wide(8, 0x28),
         free: half(0xc, 0x2c),
         bitmap_checksum: half(0x18, 0x38),
+        inode_bitmap_checksum: half(0x1a, 0x3a),
         inodes: if flags & FLAG_INODES_UNINITIALISED != 0 {
             0
         } else {

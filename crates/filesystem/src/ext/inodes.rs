@@ -25,7 +25,10 @@ const FAST_LINK_LENGTH: u32 = 60;
 
 /// An inode as stored in its table: at least 128 bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Inode<'b>(&'b [u8]);
+pub(super) struct Inode<'b> {
+    number: u32,
+    bytes: &'b [u8],
+}
 
 /// How an inode names its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +40,23 @@ pub(super) enum Mapping {
 }
 
 impl<'b> Inode<'b> {
-    pub(super) fn new(bytes: &'b [u8]) -> Self {
+    pub(super) fn new(number: u32, bytes: &'b [u8]) -> Self {
         debug_assert!(bytes.len() >= 128);
-        Self(bytes)
+        Self { number, bytes }
+    }
+
+    /// Its number, which starts at 1.
+    pub(super) fn number(self) -> u32 {
+        self.number
     }
 
     fn mode(self) -> u16 {
-        le16(self.0, 0) & MODE_TYPE
+        le16(self.bytes, 0) & MODE_TYPE
     }
 
     /// Whether a name refers to it.
     pub(super) fn is_in_use(self) -> bool {
-        le16(self.0, 0) != 0 && le16(self.0, 0x1a) != 0
+        le16(self.bytes, 0) != 0 && le16(self.bytes, 0x1a) != 0
     }
 
     pub(super) fn is_regular(self) -> bool {
@@ -60,27 +68,27 @@ impl<'b> Inode<'b> {
     }
 
     pub(super) fn has_inline_data(self) -> bool {
-        le32(self.0, 0x20) & FLAG_INLINE_DATA != 0
+        le32(self.bytes, 0x20) & FLAG_INLINE_DATA != 0
     }
 
     /// All its bytes.
     pub(super) fn bytes(self) -> &'b [u8] {
-        self.0
+        self.bytes
     }
 
     /// Size of its contents in bytes. The upper half counts only if `is_wide`.
     pub(super) fn size(self, is_wide: bool) -> u64 {
-        let high = if is_wide { u64::from(le32(self.0, 0x6c)) << 32 } else { 0 };
-        u64::from(le32(self.0, 4)) | high
+        let high = if is_wide { u64::from(le32(self.bytes, 0x6c)) << 32 } else { 0 };
+        u64::from(le32(self.bytes, 4)) | high
     }
 
     pub(super) fn mapping(self) -> Mapping {
-        let is_fast_link = self.mode() == MODE_SYMBOLIC_LINK && le32(self.0, 4) < FAST_LINK_LENGTH;
+        let is_fast_link = self.mode() == MODE_SYMBOLIC_LINK && le32(self.bytes, 4) < FAST_LINK_LENGTH;
         if self.has_inline_data()
             || !matches!(self.mode(), MODE_REGULAR | MODE_DIRECTORY | MODE_SYMBOLIC_LINK)
         {
             Mapping::None
-        } else if le32(self.0, 0x20) & FLAG_EXTENTS != 0 {
+        } else if le32(self.bytes, 0x20) & FLAG_EXTENTS != 0 {
             Mapping::Extents
         } else if is_fast_link {
             Mapping::None
@@ -91,14 +99,14 @@ impl<'b> Inode<'b> {
 
     /// The root of its extent tree, or its block numbers: 60 bytes.
     pub(super) fn block_area(self) -> &'b [u8] {
-        &self.0[0x28..0x64]
+        &self.bytes[0x28..0x64]
     }
 
     /// The block of its extended attributes, if it has one. Block numbers have more than 32 bits only if
     /// `is_64bit`.
     pub(super) fn attribute_block(self, is_64bit: bool) -> Option<u64> {
-        let high = if is_64bit { u64::from(le16(self.0, 0x76)) << 32 } else { 0 };
-        let block = u64::from(le32(self.0, 0x68)) | high;
+        let high = if is_64bit { u64::from(le16(self.bytes, 0x76)) << 32 } else { 0 };
+        let block = u64::from(le32(self.bytes, 0x68)) | high;
         (block != 0).then_some(block)
     }
 }
@@ -126,7 +134,7 @@ pub(super) fn for_each(
             volume.read(block, piece)?;
             let inodes = (piece.len() as u64 / inode_size).min(left);
             for bytes in piece.chunks_exact(inode_size as usize).take(inodes as usize) {
-                visit(inode_number, Inode::new(bytes))?;
+                visit(inode_number, Inode::new(inode_number, bytes))?;
                 inode_number += 1;
             }
             left -= inodes;

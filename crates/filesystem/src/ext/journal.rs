@@ -4,7 +4,7 @@
 //! 0xc03b3998, block type 3 or 4, from offset 12 block size, length, first log block and first sequence
 //! number, and at 28 the start of the log. The start is zero if and only if there is nothing to replay.
 
-use platter_image::{Error, Extent, Result};
+use platter_image::{Error, ErrorKind, Extent, Result};
 
 use super::groups::Group;
 use super::inodes::{self, Inode};
@@ -35,13 +35,17 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
     let bytes = inodes::read_one(volume, groups, number)?;
     let mut first = None;
     let mut body = Vec::new();
-    let is_sound = Walker::new(volume).walk(Inode::new(&bytes), &mut |piece| {
+    let is_sound = Walker::new(volume).walk(Inode::new(number, &bytes), &mut |piece| {
         let Piece::Run { file_block, block, blocks, .. } = piece else { return };
         let own = u64::from(file_block == 0);
         if own == 1 {
             first = Some(block);
         }
         body.push(volume.place(block + own, blocks - own));
+    });
+    let is_sound = is_sound.map_err(|error| match error.kind() {
+        ErrorKind::Corrupt => Error::corrupt(format!("its journal: {error}")),
+        _ => error,
     })?;
     let kept = |reason: &str| Journal {
         body: Vec::new(),

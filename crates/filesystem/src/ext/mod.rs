@@ -7,7 +7,8 @@
 //! inode.
 //!
 //! Bitmaps are trusted only if the superblock is clean, every feature is known, all checksums and free counts
-//! are correct, and everything that inodes claim agrees with them ([`agreement`]). Otherwise
+//! are correct, and everything that inodes claim agrees with them ([`agreement`]). No bitmap knows whether an
+//! extent was written, so its tree and its inode must have correct checksums ([`checksums`]). Otherwise
 //! [`crate::reader`] keeps the whole partition, with a note that says why, or refuses a filesystem that needs
 //! recovery.
 //!
@@ -19,6 +20,7 @@
 mod agreement;
 mod allocation;
 mod attributes;
+mod checksums;
 mod claims;
 mod directory;
 mod extent_tree;

@@ -46,6 +46,8 @@ pub(super) struct Superblock {
     pub(super) mmp_block: u64,
     pub(super) last_orphan: u32,
     pub(super) uuid_bytes: [u8; 16],
+    /// It was made by Linux, which is the only one whose inodes have checksums.
+    pub(super) is_of_linux: bool,
     /// The initial value of metadata checksums.
     pub(super) seed: u32,
     pub(super) state: u16,
@@ -111,6 +113,7 @@ impl Superblock {
             mmp_block: if features.incompat(features::INCOMPAT_MMP) { le64(bytes, 0x168) } else { 0 },
             last_orphan: le32(bytes, 0xe8),
             uuid_bytes,
+            is_of_linux: le32(bytes, 0x48) == 0,
             seed: if features.incompat(features::INCOMPAT_CSUM_SEED) {
                 le32(bytes, 0x270)
             } else {

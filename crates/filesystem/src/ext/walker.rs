@@ -5,6 +5,7 @@
 use platter_image::{Error, Result};
 
 use super::inodes::{Inode, Mapping};
+use super::superblock::Superblock;
 use super::volume::Volume;
 use super::{extent_tree, indirect};
 
@@ -41,6 +42,10 @@ impl<'v, 'd> Walker<'v, 'd> {
 
     pub(super) fn budget(&self) -> u64 {
         self.budget
+    }
+
+    pub(super) fn superblock(&self) -> &'v Superblock {
+        &self.volume.superblock
     }
 
     pub(super) fn block_size(&self) -> u32 {
@@ -104,7 +109,7 @@ impl<'v, 'd> Walker<'v, 'd> {
     ) -> Result<bool> {
         match mapping {
             Mapping::None => Ok(true),
-            Mapping::Extents => extent_tree::walk(self, inode.block_area(), visit),
+            Mapping::Extents => extent_tree::walk(self, inode, visit),
             Mapping::Indirect => indirect::walk(self, inode.block_area(), visit),
         }
     }
