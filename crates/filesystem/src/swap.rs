@@ -9,6 +9,9 @@ use platter_image::{Extent, Extents};
 use crate::Contents;
 use crate::fields::{has, le32, text, uuid};
 
+/// The header is in the first bytes of an area, at most so many.
+pub(crate) const HEADER_LENGTH_MAX: u64 = 65536;
+
 /// The header of a swap area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -52,6 +55,11 @@ impl Header {
             uuid: uuid(start, 1036),
             label: start.get(1052..1068).and_then(text),
         }
+    }
+
+    /// The magic's name if a hibernated system is stored.
+    pub(crate) fn hibernated(&self) -> Option<&'static str> {
+        self.hibernated
     }
 
     /// Its UUID, if it has one.

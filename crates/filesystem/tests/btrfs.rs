@@ -154,6 +154,50 @@ fn an_extent_tree_that_lies_is_found_out() {
     assert_whole(&disk, "which is free according to the extent tree");
 }
 
+/// The kernel hibernates into unwritten extents of a swap file and leaves them unwritten.
+#[test]
+fn a_hibernated_system_in_a_swap_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut disk) = make(directory.path(), &["-n", "4096", "-m", "single"]) else { return };
+    let number = |disk: &[u8], at: usize| u64::from_le_bytes(disk[at..at + 8].try_into().unwrap());
+    let large = fs::read(directory.path().join("tree/large")).unwrap();
+    let start = disk.windows(4096).position(|window| *window == large[..4096]).unwrap();
+    let mut flags_at = Vec::new();
+    for block in blocks(&disk, 5) {
+        let items = u32::from_le_bytes(disk[block + 96..block + 100].try_into().unwrap()) as usize;
+        let of_item = |disk: &[u8], item: usize| {
+            block + 101 + u32::from_le_bytes(disk[item + 17..item + 21].try_into().unwrap()) as usize
+        };
+        for item in (0..items).map(|index| block + 101 + index * 25) {
+            let at = of_item(&disk, item);
+            match disk[item + 8] {
+                // Its inode, and its extents but the first.
+                1 if number(&disk, at + 16) == large.len() as u64 => flags_at.push((block, at + 64)),
+                108 if number(&disk, item + 9) > 0 => disk[at + 20] = 2,
+                _ => {}
+            }
+        }
+        mend(&mut disk[block..block + 4096]);
+    }
+    let is_read = |disk: &Vec<u8>| read(disk, false).map(|contents| contents.notes);
+    assert!(is_read(&disk).unwrap().is_empty(), "unwritten extents are dropped");
+    for magic in ["SWAPSPACE2", "S1SUSPEND\0"] {
+        disk[start + 4086..start + 4096].copy_from_slice(magic.as_bytes());
+        assert!(is_read(&disk).unwrap().is_empty(), "{magic}, not written in place");
+    }
+    assert!(!flags_at.is_empty(), "there is an inode");
+    for (block, at) in flags_at {
+        disk[at] |= 2;
+        mend(&mut disk[block..block + 4096]);
+    }
+    let error = is_read(&disk).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("hibernated"), "{error}");
+    assert_eq!(read(&disk, true).unwrap().allocated.total(), disk.len() as u64, "forced");
+    disk[start + 4086..start + 4096].copy_from_slice(b"SWAPSPACE2");
+    assert!(is_read(&disk).unwrap().is_empty(), "a swap area of a system that was shut down");
+}
+
 /// Random damage in tree blocks (with a fixed seed, and mended checksums) never causes a panic or an invalid region.
 #[test]
 fn damage_never_panics() {

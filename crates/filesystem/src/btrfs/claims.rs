@@ -9,6 +9,7 @@ use super::chunks::Chunks;
 use super::extents::Allocated;
 use super::node::Key;
 use super::superblock::Root;
+use super::swap_files::SwapFiles;
 use super::volume::Volume;
 use super::walk::Walker;
 use crate::fields::le64;
@@ -16,6 +17,7 @@ use crate::file_runs::FileRuns;
 
 pub(super) const ROOT_ITEM: u8 = 132;
 pub(super) const EXTENT_DATA: u8 = 108;
+const INODE_ITEM: u8 = 1;
 
 /// The shortest root item: up to its level.
 const ROOT_ITEM_LENGTH: usize = 239;
@@ -141,6 +143,8 @@ pub(super) struct Files<'v> {
     /// The parts of them that a file reads, and those that a file knows as unwritten.
     written: Addresses,
     unwritten: Addresses,
+    /// The files that may be swap files.
+    pub(super) swap_files: SwapFiles,
     /// The current inode.
     inode: Option<u64>,
 }
@@ -149,7 +153,9 @@ impl<'v> Files<'v> {
     pub(super) fn new(volume: &Volume<'_>, chunks: &'v Chunks) -> Self {
         let runs = [FileRuns::default(), FileRuns::default()];
         let [named, written, unwritten] = Default::default();
-        Self { volume_offset: volume.extent.offset, chunks, runs, named, written, unwritten, inode: None }
+        let swap_files = SwapFiles::default();
+        let volume_offset = volume.extent.offset;
+        Self { volume_offset, chunks, runs, named, written, unwritten, swap_files, inode: None }
     }
 
     /// Adds an item of a tree; items of other kinds are ignored.
@@ -157,6 +163,9 @@ impl<'v> Files<'v> {
     /// # Errors
     /// `Corrupt` if it is impossible.
     pub(super) fn add(&mut self, key: Key, item: &[u8]) -> Result<()> {
+        if key.kind == INODE_ITEM {
+            self.swap_files.begin(item);
+        }
         if key.kind != EXTENT_DATA {
             return Ok(());
         }
@@ -193,6 +202,7 @@ impl<'v> Files<'v> {
             )));
         }
         let place = Extent::new(address + offset, used);
+        self.swap_files.add(key.offset, place, *kind == WRITTEN)?;
         match *kind {
             UNWRITTEN => self.unwritten.add(place),
             _ => self.run(place, key.offset).map_err(|error| wrong(&error.to_string())),

@@ -15,7 +15,8 @@
 //! - every block of every tree, subvolume and snapshot, and every extent that a file names, is in the extent tree
 //!   ([`claims`]).
 //!
-//! Unwritten extents are dropped where no file has written them: they read as zeros, and have no checksums.
+//! Unwritten extents are dropped where no file has written them: they read as zeros, and have no checksums. A hibernated
+//! system may be in those of a swap file; then the filesystem is refused ([`swap_files`]).
 //!
 //! Neither form of the cache of free space is used. Compressed extents are kept as they lie. Extents of which files use only a
 //! part are kept in full, because their checksums cover all of it.
@@ -31,6 +32,7 @@ mod node;
 mod reader;
 mod search;
 mod superblock;
+mod swap_files;
 mod unpack;
 mod volume;
 mod walk;

@@ -71,6 +71,7 @@ impl<'d> Reader<'d> for Btrfs<'d> {
             files.end()?;
         }
         check_blocks(&walker, &allocated, superblock.node_size)?;
+        files.swap_files.check(volume, &chunks)?;
         let (files, unwritten) = files.agreed(&allocated)?;
         let written = allocated.data.subtract(&unwritten);
         let places = [&written, &allocated.metadata].map(|extents| chunks.places(extents));

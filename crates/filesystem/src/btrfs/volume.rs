@@ -45,6 +45,17 @@ impl<'d> Volume<'d> {
         chunks.finish()
     }
 
+    /// Reads bytes at an offset in the filesystem.
+    ///
+    /// # Errors
+    /// Those of reading the disk.
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let at = self.extent.offset + offset;
+        self.disk
+            .read_exact_at(bytes, at)
+            .context(|| format!("reading contents of the filesystem at offset {at}"))
+    }
+
     /// Reads the tree block at an address, from the first of its copies that is intact.
     ///
     /// # Errors
