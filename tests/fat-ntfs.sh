@@ -427,6 +427,13 @@ cp "$WORK/ntfs" "$DISK"
 bitmap=$(ntfs_number 's/^\s*0x0\s*\(0x[0-9a-f]*\)\s*0x1$/\1/p' -v -i 6)
 head -c 512 /dev/zero | dd of="$DISK" bs=1 seek=$((bitmap * 4096 + 128)) conv=notrunc status=none
 whole ntfs-lying 'but its bitmap marks it as free'
+# The header of shadow copies, without a catalog, then with one.
+cp "$WORK/ntfs" "$DISK"
+patch 7680 '\x6b\x87\x08\x38\x76\xc1\x48\x4e\xb7\xae\x04\x04\x6e\x6c\xc7\x52'
+check "ntfs-shadow: no catalog" "$PLATTER" --store "$ASIDE" capture "$DISK" past/ntfs-no-shadow
+check "ntfs-shadow: and free clusters are dropped" eval '! grep -q "stored in full" "$LOG"'
+patch 7728 '\x00\x40'
+whole ntfs-shadow 'has shadow copies.*vssadmin'
 cp "$WORK/ntfs" "$DISK"
 truncate -s 16M "$DISK"
 whole ntfs-cut 'it claims to have 33553920 bytes, but its place has 16777216'

@@ -9,7 +9,7 @@ use super::master_table::MasterTable;
 use super::record::{Record, wrong};
 use super::stream::Stream;
 use super::volatile::{self, Kind};
-use super::{bitmap, log_file};
+use super::{bitmap, log_file, shadow_copies};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::label;
@@ -72,6 +72,12 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         let records = read_records(&table, &clusters)?;
         for (number, _) in records.volatile.iter().filter(|(_, kind)| *kind == Kind::Hibernation) {
             volatile::check_hibernation(&table, &clusters, *number)?;
+        }
+        if shadow_copies::exist(self.disk, volume)? {
+            return Err(Error::corrupt(
+                "it has shadow copies (restore points), which may need its free clusters; \
+                 `vssadmin delete shadows /all` deletes them",
+            ));
         }
         let map = table.attribute(BITMAP, attribute::DATA)?;
         let used = bitmap::used(&map.ok_or_else(|| wrong(BITMAP, "it has no contents"))?, &clusters)?;

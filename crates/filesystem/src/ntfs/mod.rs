@@ -11,7 +11,8 @@
 //! bitmap: every cluster must exist, be marked as used, and have one owner. If anything is different, the whole
 //! partition is kept. A volume is refused if its log contains changes that were not applied, if Windows is hibernated on
 //! it, or if it is marked for checking: then maps may be wrong. Clusters after the initialized part of a file read as
-//! zeros, so they are dropped.
+//! zeros, so they are dropped. A volume with shadow copies is kept in full: they may need its free clusters
+//! ([`shadow_copies`]).
 //!
 //! The contents of `pagefile.sys`, `swapfile.sys` and `hiberfil.sys` in the root directory mean nothing to the next boot
 //! of a system that was shut down. They are reported as volatile; the caller decides whether they are kept.
@@ -31,6 +32,7 @@ mod log_file;
 mod master_table;
 mod record;
 mod runs;
+mod shadow_copies;
 mod stream;
 mod volatile;
 
