@@ -73,6 +73,11 @@ fn every_layout_agrees_with_its_own_tools() {
         assert_eq!((contents.filesystem.as_str(), contents.label.as_deref()), ("xfs", Some("label")));
         let in_use = free(&image, &disk).complement(Extent::new(0, mib * MIB));
         assert_eq!(contents.allocated.subtract(&in_use), Extents::new(), "{name}: free space is kept");
+        let start = Extents::from_unsorted(vec![Extent::new(0, u64::from(contents.block_size).min(4096))]);
+        assert!(
+            start.subtract(&contents.allocated).is_empty(),
+            "{name}: a boot sector of Syslinux is dropped"
+        );
         // The blocks of the free list, and the rest of the block with headers.
         let groups = u64::from(u32::from_be_bytes(disk[88..92].try_into().unwrap()));
         let dropped = in_use.subtract(&contents.allocated).total() / u64::from(contents.block_size);

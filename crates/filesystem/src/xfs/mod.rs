@@ -15,8 +15,8 @@
 //!   ([`claims`]).
 //!
 //! Unwritten extents are dropped, because they read as zeros, and so is the unused rest of the block that holds a group's
-//! headers. The log is kept as it is, because the kernel compares the numbers in
-//! it with those in metadata.
+//! headers, except in the first group, where a boot loader may be. The log is kept as it is, because the kernel compares
+//! the numbers in it with those in metadata.
 //!
 //! Sources: the kernel's `fs/xfs`, and *XFS Algorithms & Data Structures*.
 

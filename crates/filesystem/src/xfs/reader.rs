@@ -52,14 +52,15 @@ impl<'d> Reader<'d> for Xfs<'d> {
         check_total(volume, &groups)?;
         let (files, unwritten) = Claims::gather(volume, &groups, &free)?.agreed()?;
         let whole = Extent::new(volume.extent.offset, superblock.length());
-        let padding = (0..superblock.groups).map(|number| header_padding(volume, number));
+        let padding = (1..superblock.groups).map(|number| header_padding(volume, number));
         let unused = Extents::from_unsorted(unwritten.iter().copied().chain(padding).collect());
         let allocated = free.complement(whole).subtract(&unused);
         Ok(Map { allocated, files: files.into_vec(), ..Map::default() })
     }
 }
 
-/// The rest of the last block with headers of a group, which no version of XFS writes or reads.
+/// The rest of the last block with headers of a group, which no version of XFS writes or reads. That of the first group is
+/// kept: Syslinux puts its boot sector there, at offset 2048.
 fn header_padding(volume: &Volume<'_>, group: u32) -> Extent {
     let headers = HEADERS * u64::from(volume.superblock.sector_size);
     let start = volume.sector(group, 0);
