@@ -73,6 +73,8 @@ fn found(bytes: &[(u64, &[u8])], name: &str) {
 fn marks_that_need_a_test_are_found() {
     let last = LENGTH - 512;
     found(&[(0, b"HM\x01\0")], "LVM1_member");
+    let metadata = [(0, &b"\xeb\x58\x90MSWIN4.1"[..]), (440, &[0, 2, 0x10]), (0x10_0200, b"-FVE-FS-")];
+    found(&metadata, "BitLocker");
     found(&[(8, b"\x01\0"), (88, b"CS"), (90, b"\x01\0\0\0")], "cs_fvault2");
     found(&[(1024, b"H+\0\x04")], "hfsplus");
     found(&[(1024, b"BD"), (1024 + 20, b"\0\0\x10\0")], "hfs");

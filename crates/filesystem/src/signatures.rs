@@ -154,6 +154,7 @@ const CONTAINERS: &[Signature] = &[
     magic("vdo", &[Start(0)], &[b"dmvdo001"]),
     magic("stratis", &[Start(S + 4), Start(9 * S + 4)], &[b"!Stra0tis\x86\xff\x02^\x41rh"]),
     magic("BitLocker", &[Start(3)], &[b"-FVE-FS-"]),
+    test("BitLocker", weak::bitlocker_to_go),
     test("cs_fvault2", weak::core_storage),
     test("zfs_member", weak::zfs),
     magic("oracleasm", &[Start(32)], &[b"ORCLDISK"]),

@@ -6,7 +6,7 @@
 use platter_image::Result;
 
 use crate::boot_record;
-use crate::fields::{be16, be32, has, le16, le32};
+use crate::fields::{be16, be32, has, le16, le32, le64};
 use crate::place::ProbedExtent;
 
 const SECTOR: u64 = 512;
@@ -77,6 +77,17 @@ pub(crate) fn zfs(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
         }
     }
     Ok(None)
+}
+
+/// BitLocker To Go: looks like FAT, and names the place of its metadata.
+pub(crate) fn bitlocker_to_go(place: &ProbedExtent<'_>) -> Result<Option<u64>> {
+    const MAGIC: &[u8] = b"-FVE-FS-";
+    let (head, length) = (place.head(), MAGIC.len() as u64);
+    let at = le64(head, 440);
+    if !has(head, 0, b"\xeb\x58\x90MSWIN4.1") || at == 0 || at > place.length().saturating_sub(length) {
+        return Ok(None);
+    }
+    Ok((place.bytes(at, MAGIC.len())? == MAGIC).then_some(0))
 }
 
 /// FAT without a name: valid parameters.
