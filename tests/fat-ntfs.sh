@@ -413,6 +413,9 @@ refused() {
 hibernate() { printf 'hibr' | dd of="$MNT/hiberfil.sys" bs=1 conv=notrunc status=none && sync "$MNT"; }
 check "ntfs-hibernated: hibernate" mounted ntfs "$DISK" hibernate
 refused ntfs-hibernated 'hibernated.*shut it down'
+second_name() { ln "$MNT/hiberfil.sys" "$MNT/folder/another" && sync "$MNT"; }
+check "ntfs-hibernated-links: another name" mounted ntfs "$DISK" second_name
+refused ntfs-hibernated-links 'hibernated.*shut it down'
 cp "$WORK/ntfs" "$DISK"
 # The flags of the volume in its record, and the bits of clusters with files.
 ntfs_number() { # SED-COMMAND NTFSINFO-ARGUMENT...

@@ -1,5 +1,7 @@
 //! Determines which bytes of an NTFS volume are kept: reads all records, and compares what they claim with the bitmap.
 
+use std::collections::BTreeSet;
+
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 
 use super::attribute::{self, Attribute};
@@ -8,8 +10,7 @@ use super::claims::Claims;
 use super::master_table::MasterTable;
 use super::record::{Record, wrong};
 use super::stream::Stream;
-use super::volatile::{self, Kind};
-use super::{bitmap, log_file, shadow_copies};
+use super::{bitmap, log_file, shadow_copies, volatile};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::label;
@@ -27,6 +28,9 @@ pub(super) const FIRST_FILE: u64 = 24;
 
 /// The boot code fills this many bytes, whatever the length of a cluster.
 const BOOT_LENGTH: u64 = 8192;
+
+/// A directory has one file of a name; more than these are not read.
+const HIBERNATION_FILES_MAX: usize = 64;
 
 /// The volume was not unmounted or has errors; a check has begun.
 const FLAGS_DIRTY: u16 = 0x4001;
@@ -70,7 +74,7 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         log_file::check(&log.ok_or_else(|| wrong(LOG_FILE, "it has no contents"))?, &clusters)?;
 
         let records = read_records(&table, &clusters)?;
-        for (number, _) in records.volatile.iter().filter(|(_, kind)| *kind == Kind::Hibernation) {
+        for number in &records.hibernation {
             volatile::check_hibernation(&table, &clusters, *number)?;
         }
         if shadow_copies::exist(self.disk, volume)? {
@@ -85,7 +89,7 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         let (mut files, unwritten) = records.claims.check(&used)?;
 
         let mut volatile = Vec::new();
-        for (number, _) in &records.volatile {
+        for number in &records.volatile {
             let stream = table.attribute(*number, attribute::DATA)?;
             let runs = stream.iter().flat_map(Stream::runs);
             volatile
@@ -111,7 +115,9 @@ impl Ntfs<'_> {
 struct Records<'c, 'd> {
     claims: Claims<'c, 'd>,
     /// The volatile files.
-    volatile: Vec<(u64, Kind)>,
+    volatile: Vec<u64>,
+    /// The files that are named as the image of a hibernated system.
+    hibernation: BTreeSet<u64>,
     /// A bit for each record: whether it is in use.
     in_use: Vec<u8>,
 }
@@ -144,6 +150,7 @@ fn read_records<'c, 'd>(table: &MasterTable<'_, '_>, clusters: &'c Clusters<'d>)
     let mut records = Records {
         claims: Claims::new(clusters),
         volatile: Vec::new(),
+        hibernation: BTreeSet::new(),
         in_use: vec![0; table.records().div_ceil(8) as usize],
     };
     table.for_each(|number, record| {
@@ -160,7 +167,14 @@ impl Records<'_, '_> {
     fn add(&mut self, clusters: &Clusters<'_>, number: u64, record: Record<'_>) -> Result<()> {
         let owner = record.base().unwrap_or(number);
         if owner == number && number >= FIRST_FILE {
-            self.volatile.extend(volatile::kind(record)?.map(|kind| (number, kind)));
+            self.volatile.extend(volatile::kind(record)?.map(|_| number));
+        }
+        // A name may be in another record than the file's own.
+        if volatile::has_hibernation_name(record)? {
+            self.hibernation.insert(owner);
+        }
+        if self.hibernation.len() > HIBERNATION_FILES_MAX {
+            return Err(Error::corrupt("too many files have the name hiberfil.sys"));
         }
         record.for_each(|attribute| self.add_attribute(clusters, owner, attribute))
     }

@@ -1,7 +1,7 @@
 //! Files whose contents mean nothing after a shutdown: page files, and the image of a hibernated system.
 //!
 //! A file counts only if all its names are the one that Windows gives it, in the root directory. So a file of a user
-//! elsewhere, or one with a second name, is like any other.
+//! elsewhere, or one with a second name, is like any other. A hibernated system is looked for in every file with its name.
 
 use platter_image::{Error, Result};
 
@@ -46,6 +46,21 @@ pub(super) fn kind(record: Record<'_>) -> Result<Option<Kind>> {
         Ok(())
     })?;
     Ok(found.filter(|_| is_only))
+}
+
+/// Whether a record names its file as the image of a hibernated system, whatever other names it has.
+///
+/// # Errors
+/// `Corrupt` if a name is invalid.
+pub(super) fn has_hibernation_name(record: Record<'_>) -> Result<bool> {
+    let mut found = false;
+    record.for_each(|attribute| {
+        if attribute.kind() == attribute::FILE_NAME {
+            found |= attribute.value()?.and_then(kind_of_name) == Some(Kind::Hibernation);
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 fn kind_of_name(value: &[u8]) -> Option<Kind> {
