@@ -113,6 +113,42 @@ mod tests {
         value
     }
 
+    /// A record of a file with these names.
+    fn record(names: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = vec![0; 1024];
+        bytes[..4].copy_from_slice(b"FILE");
+        (bytes[4], bytes[6], bytes[20], bytes[22]) = (48, 3, 56, 1);
+        let mut at = 56;
+        for value in names {
+            let length = (24 + value.len()).next_multiple_of(8);
+            bytes[at] = attribute::FILE_NAME as u8;
+            bytes[at + 4] = length as u8;
+            (bytes[at + 16], bytes[at + 20]) = (value.len() as u8, 24);
+            bytes[at + 24..][..value.len()].copy_from_slice(value);
+            at += length;
+        }
+        bytes[at..at + 4].fill(0xff);
+        bytes[24..26].copy_from_slice(&(at as u16 + 8).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_second_name_does_not_hide_a_hibernated_system() {
+        let own = name(ROOT, "hiberfil.sys");
+        for (names, is_volatile, is_hibernation) in [
+            (vec![own.clone()], Some(Kind::Hibernation), true),
+            (vec![own.clone(), name(64, "other")], None, true),
+            (vec![name(64, "other"), own], None, true),
+            (vec![name(ROOT, "pagefile.sys")], Some(Kind::Paging), false),
+            (vec![name(64, "hiberfil.sys")], None, false),
+        ] {
+            let mut bytes = record(&names);
+            let record = Record::parse(&mut bytes, 0).unwrap().unwrap();
+            assert_eq!(kind(record).unwrap(), is_volatile, "{names:?}");
+            assert_eq!(has_hibernation_name(record).unwrap(), is_hibernation, "{names:?}");
+        }
+    }
+
     #[test]
     fn only_names_in_the_root_directory_count() {
         assert_eq!(kind_of_name(&name(ROOT, "pagefile.sys")), Some(Kind::Paging));
