@@ -68,9 +68,6 @@ pub trait Reader<'d>: Sized {
     /// The filesystem's name as long as its superblock is not understood.
     const NAME: &'static str;
 
-    /// What the user can do about a filesystem that needs recovery: the start of a sentence.
-    const REMEDY: &'static str;
-
     /// Reads the superblock at the start of `extent`.
     ///
     /// # Errors
@@ -100,6 +97,23 @@ impl fmt::Display for CutOff {
 }
 
 impl std::error::Error for CutOff {}
+
+/// The cause of a refusal: what the user can do about it, as a sentence without its point.
+#[derive(Debug)]
+struct Remedy(&'static str);
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Remedy {}
+
+/// The error for a filesystem that needs recovery, for that reason.
+pub(crate) fn needs_recovery(reason: impl Into<String>, remedy: &'static str) -> Error {
+    Error::refused(reason).with_source(Remedy(remedy))
+}
 
 /// Checks that a filesystem of that length fits into `extent`.
 ///
@@ -161,7 +175,7 @@ pub(crate) fn read<'d, R: Reader<'d>>(
             distrusted(filesystem, extent, &error)
         }
         Err(error) if error.kind() == ErrorKind::Refused => {
-            return Err(refusal(&identity, extent, R::REMEDY, &error));
+            return Err(refusal(&identity, extent, &error));
         }
         Err(error) => return Err(error),
     };
@@ -198,10 +212,12 @@ pub(crate) fn distrusted(filesystem: &str, extent: Extent, reason: &Error) -> Co
     contents.with_note(format!("stored in full, including unused blocks: {reason}"))
 }
 
-fn refusal(identity: &Identity, extent: Extent, remedy: &str, reason: &Error) -> Error {
+fn refusal(identity: &Identity, extent: Extent, reason: &Error) -> Error {
     let label = identity.label.as_deref().unwrap_or("no label");
+    let cause = std::error::Error::source(reason).and_then(|cause| cause.downcast_ref());
+    let remedy = cause.map(|Remedy(remedy)| format!(". {remedy}")).unwrap_or_default();
     Error::refused(format!(
-        "the allocation maps of the {} filesystem at offset {} ({label}) cannot be trusted: {reason}. {remedy}; \
+        "the allocation maps of the {} filesystem at offset {} ({label}) cannot be trusted: {reason}{remedy}; \
          `platter capture --force` stores all of it, including unused blocks",
         identity.filesystem, extent.offset
     ))

@@ -105,9 +105,12 @@ fn what_cannot_be_trusted_is_kept_in_full_or_refused() {
     let mut unmended = good.clone();
     unmended[SUPERBLOCK + 700] ^= 1;
     assert_whole(&unmended, "superblock at offset 65536 has a wrong checksum");
-    for (offset, bytes) in [(96, 4096_u64), (56, 5)] {
+    for (offset, bytes, remedy) in
+        [(96, 4096_u64, ". Mount and unmount it;"), (56, 5, ". Run `btrfs check` on it;")]
+    {
         let error = read(&with(&good, offset, &bytes.to_le_bytes()), false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains(remedy), "{error}");
     }
     let mut damaged = good.clone();
     for block in blocks(&good, 5) {

@@ -96,3 +96,26 @@ fn extents_are_dropped_if_their_checksums_say_so() {
     }
     assert!(made >= LAYOUTS.len() / 2, "only {made} filesystems could be made");
 }
+
+/// A mount does not clear the mark of errors.
+#[test]
+fn a_refusal_says_what_helps() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    images::stale(&image, 8 * MIB);
+    if run("mkfs.ext4", &["-q", "-F", "-O", "^metadata_csum", image.to_str().unwrap()]).is_none() {
+        return;
+    }
+    let good = fs::read(&image).unwrap();
+    for (state, remedy) in
+        [(3, "having errors. Run e2fsck on it;"), (0, "unmounted. Mount and unmount it, or run e2fsck")]
+    {
+        let mut disk = good.clone();
+        disk[1024 + 0x3a] = state;
+        let error = read(&disk, false).unwrap_err();
+        assert_eq!(error.kind(), platter_image::ErrorKind::Refused);
+        assert!(error.to_string().contains(remedy), "{error}");
+        let forced = read(&disk, true).unwrap();
+        assert_eq!(forced.allocated.total(), disk.len() as u64);
+    }
+}

@@ -6,6 +6,7 @@ mod images;
 use std::fs;
 use std::path::Path;
 
+use crc::{CRC_32_ISCSI, Crc};
 use images::{MIB, assert_whole, random, read, run, stale};
 use platter_image::{ErrorKind, Extent, Extents};
 
@@ -151,6 +152,16 @@ fn damaged_filesystems_are_kept_in_full_or_refused() {
     short.truncate(48 << 20);
     assert_whole(&short, "its place has");
 
+    // Needs repair, with a correct checksum.
+    let mut broken = good.clone();
+    let features = get(&good, 216) | 0x10;
+    put(&mut broken, 216, features);
+    broken[224..228].fill(0);
+    let sum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&broken[..512]);
+    broken[224..228].copy_from_slice(&sum.to_le_bytes());
+    let error = read(&broken, false).unwrap_err().to_string();
+    assert!(error.contains("needing repair. Run xfs_repair on it;") && !error.contains("ount"), "{error}");
+
     // The unmount record of a new log is at its start.
     let log = u64::from_be_bytes(good[48..56].try_into().unwrap());
     let (bits, blocks) = (u32::from(good[124]), u64::from(get(&good, 84)));
@@ -159,6 +170,7 @@ fn damaged_filesystems_are_kept_in_full_or_refused() {
     dirty[log + 512 + 9] = 0;
     let error = read(&dirty, false).unwrap_err();
     assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("was not unmounted"), "{error}");
+    assert!(error.to_string().contains(". Mount and unmount it;"), "{error}");
     assert_eq!(read(&dirty, true).unwrap().allocated.total(), dirty.len() as u64);
     dirty[log..log + 512].fill(0);
     assert_eq!(read(&dirty, false).unwrap_err().kind(), ErrorKind::Refused, "there is no record");

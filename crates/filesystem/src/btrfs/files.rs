@@ -11,6 +11,7 @@ use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 use super::chunks::Chunks;
 use super::claims::{EXTENT_DATA, EXTENT_DATA_LENGTH, INLINE, ROOT_ITEM, UNWRITTEN, WRITTEN, root_of_item};
 use super::node::Key;
+use super::reader::unapplied_log;
 use super::search::Search;
 use super::superblock::Root;
 use super::unpack::{LENGTH_MAX, Method};
@@ -93,7 +94,7 @@ impl<'d> Files<'d> {
             return Err(Error::corrupt(reason.clone()));
         }
         if superblock.has_log {
-            return Err(Error::refused("its log contains changes that were not applied yet"));
+            return Err(unapplied_log());
         }
         let chunks = volume.chunks()?;
         let (search, subvolumes) = (Search::new(0), HashMap::new());

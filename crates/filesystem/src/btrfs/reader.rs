@@ -8,7 +8,7 @@ use super::extents::{self, Allocated, covers};
 use super::superblock::{LENGTH, PLACES};
 use super::volume::Volume;
 use super::walk::Walker;
-use crate::reader::{Identity, Map, Reader};
+use crate::reader::{Identity, Map, Reader, needs_recovery};
 
 /// The numbers of trees.
 const EXTENT_TREE: u64 = 2;
@@ -25,7 +25,6 @@ pub(crate) struct Btrfs<'d> {
 
 impl<'d> Reader<'d> for Btrfs<'d> {
     const NAME: &'static str = "btrfs";
-    const REMEDY: &'static str = "Mount and unmount it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         Ok(Self { volume: Volume::open(disk, extent)? })
@@ -49,10 +48,10 @@ impl<'d> Reader<'d> for Btrfs<'d> {
             return Err(Error::corrupt(reason.clone()));
         }
         if superblock.has_errors {
-            return Err(Error::refused("it is marked as having errors"));
+            return Err(needs_recovery("it is marked as having errors", "Run `btrfs check` on it"));
         }
         if superblock.has_log {
-            return Err(Error::refused("its log contains changes that were not applied yet"));
+            return Err(unapplied_log());
         }
         let chunks = volume.chunks()?;
         let mut walker = Walker::new(volume, &chunks);
@@ -82,6 +81,11 @@ impl<'d> Reader<'d> for Btrfs<'d> {
         let all: Extents = places.iter().flatten().copied().chain(kept).collect();
         Ok(Map { allocated: all.shift(volume.extent.offset), files, ..Map::default() })
     }
+}
+
+/// The error for a filesystem with a log.
+pub(super) fn unapplied_log() -> Error {
+    needs_recovery("its log contains changes that were not applied yet", "Mount and unmount it")
 }
 
 /// Checks that every tree block that was read is allocated.

@@ -11,6 +11,7 @@ use platter_image::{Error, Extent, Result};
 use super::chunks::Chunks;
 use super::volume::Volume;
 use crate::fields::le64;
+use crate::reader::needs_recovery;
 use crate::swap::{HEADER_LENGTH_MAX, Header};
 
 /// A filesystem with more files that may be swap files is not read: they would take more than 128 MiB of memory.
@@ -65,9 +66,10 @@ impl SwapFiles {
             bytes.resize(start.length as usize, 0);
             volume.read(Chunks::place(chunk, 0, start.offset, start.length).offset, &mut bytes)?;
             if let Some(magic) = Header::find(&bytes).and_then(|header| header.hibernated()) {
-                return Err(Error::refused(format!(
-                    "a hibernated system is in one of its swap files ({magic})"
-                )));
+                return Err(needs_recovery(
+                    format!("a hibernated system is in one of its swap files ({magic})"),
+                    "Start this system and shut it down",
+                ));
             }
         }
         Ok(())

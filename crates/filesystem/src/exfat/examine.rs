@@ -20,7 +20,6 @@ pub(crate) struct ExFat<'d> {
 
 impl<'d> Reader<'d> for ExFat<'d> {
     const NAME: &'static str = "exfat";
-    const REMEDY: &'static str = "Run fsck.exfat on it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let boot = BootRegion::read(disk, extent)?;

@@ -57,9 +57,7 @@ impl<'d> Files<'d> {
     /// files are then only in its journal; errors of reading the disk.
     pub fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let volume = Volume::open(disk, extent)?;
-        if let Some(reason) = volume.superblock.needs_recovery() {
-            return Err(Error::refused(reason));
-        }
+        volume.superblock.check_recovery()?;
         let groups = groups::read(&volume)?;
         let mut files = Self { volume, groups, budget: 0 };
         files.renew();

@@ -8,9 +8,11 @@ use platter_image::{Error, ErrorKind, Extent, Result};
 
 use super::groups::Group;
 use super::inodes::{self, Inode};
+use super::superblock::MOUNT_OR_CHECK;
 use super::volume::Volume;
 use super::walker::{Piece, Walker};
 use crate::fields::be32;
+use crate::reader::needs_recovery;
 
 const MAGIC: u32 = 0xc03b_3998;
 
@@ -60,7 +62,8 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
         return Ok(kept("it has no superblock"));
     }
     if be32(&superblock, 28) != 0 {
-        return Err(Error::refused("its journal contains changes that were not applied yet"));
+        let reason = "its journal contains changes that were not applied yet";
+        return Err(needs_recovery(reason, MOUNT_OR_CHECK));
     }
     if be32(&superblock, 12) != volume.superblock.block_size {
         return Ok(kept("its block size differs"));

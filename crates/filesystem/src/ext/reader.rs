@@ -1,6 +1,6 @@
 //! Determines which bytes of a filesystem are kept: combines allocation, claims and journal.
 
-use platter_image::{DiskRead, Error, Extent, Extents, Result};
+use platter_image::{DiskRead, Extent, Extents, Result};
 
 use super::claims::Claims;
 use super::volume::Volume;
@@ -14,7 +14,6 @@ pub(crate) struct Ext<'d> {
 
 impl<'d> Reader<'d> for Ext<'d> {
     const NAME: &'static str = "ext";
-    const REMEDY: &'static str = "Mount and unmount it, or run e2fsck on it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         Ok(Self { volume: Volume::open(disk, extent)? })
@@ -33,9 +32,7 @@ impl<'d> Reader<'d> for Ext<'d> {
 
     fn map(&self) -> Result<Map> {
         let volume = &self.volume;
-        if let Some(reason) = volume.superblock.needs_recovery() {
-            return Err(Error::refused(reason));
-        }
+        volume.superblock.check_recovery()?;
         let groups = groups::read(volume)?;
         let journal = journal::read(volume, &groups)?;
         let allocation = allocation::read(volume, &groups)?;

@@ -5,6 +5,7 @@ use platter_image::{Error, Result};
 use super::features::{self, Features};
 use crate::checksum::crc32c;
 use crate::fields::{has, le16, le32, le64, text, uuid};
+use crate::reader::needs_recovery;
 
 /// Its offset in the filesystem and its length, in bytes.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;
@@ -13,6 +14,9 @@ pub(super) const SUPERBLOCK_LENGTH: usize = 1024;
 /// A filesystem with more block groups is kept in full, because descriptors are held in memory. 128 TiB with
 /// 4 KiB blocks.
 const GROUPS_MAX: u64 = 1 << 20;
+
+/// What the user can do about a filesystem that was not unmounted.
+pub(super) const MOUNT_OR_CHECK: &str = "Mount and unmount it, or run e2fsck on it";
 
 const STATE_CLEAN: u16 = 1;
 const STATE_ERRORS: u16 = 2;
@@ -185,16 +189,22 @@ impl Superblock {
         (start, (start + self.blocks_per_group).min(self.blocks))
     }
 
-    /// Why the bitmaps cannot be trusted, if so.
-    pub(super) fn needs_recovery(&self) -> Option<&'static str> {
+    /// Checks that the bitmaps can be trusted.
+    ///
+    /// # Errors
+    /// `Refused` if they cannot.
+    pub(super) fn check_recovery(&self) -> Result<()> {
         if self.features.incompat(features::INCOMPAT_RECOVER) {
-            Some("it was not unmounted: its newest metadata is only in its journal")
-        } else if self.state & STATE_ERRORS != 0 {
-            Some("it is marked as having errors")
-        } else if self.state & STATE_CLEAN == 0 {
-            Some("it was not unmounted")
-        } else {
-            None
+            let reason = "it was not unmounted: its newest metadata is only in its journal";
+            return Err(needs_recovery(reason, MOUNT_OR_CHECK));
+        }
+        if self.state & STATE_ERRORS != 0 {
+            // A mount does not clear this mark.
+            return Err(needs_recovery("it is marked as having errors", "Run e2fsck on it"));
+        }
+        match self.state & STATE_CLEAN {
+            0 => Err(needs_recovery("it was not unmounted", MOUNT_OR_CHECK)),
+            _ => Ok(()),
         }
     }
 

@@ -21,7 +21,6 @@ pub(crate) struct Fat<'d> {
 
 impl<'d> Reader<'d> for Fat<'d> {
     const NAME: &'static str = "vfat";
-    const REMEDY: &'static str = "Run fsck.fat on it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let boot = BootSector::parse(&read_boot_sector(disk, extent)?)?;

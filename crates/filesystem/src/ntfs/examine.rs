@@ -14,7 +14,7 @@ use super::{bitmap, log_file, shadow_copies, volatile};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::label;
-use crate::reader::{Identity, Map, Reader, check_fits, read_boot_sector};
+use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot_sector};
 
 /// The numbers of records with a fixed meaning.
 pub(super) const LOG_FILE: u64 = 2;
@@ -32,6 +32,10 @@ const BOOT_LENGTH: u64 = 8192;
 /// A directory has one file of a name; more than these are not read.
 const HIBERNATION_FILES_MAX: usize = 64;
 
+/// What the user can do about a volume that Windows has not finished with.
+pub(super) const REMEDY: &str =
+    "Start Windows, let it check the volume (`chkdsk`), and shut it down completely (`shutdown /s /t 0`)";
+
 /// The volume was not unmounted or has errors; a check has begun.
 const FLAGS_DIRTY: u16 = 0x4001;
 
@@ -44,8 +48,6 @@ pub(crate) struct Ntfs<'d> {
 
 impl<'d> Reader<'d> for Ntfs<'d> {
     const NAME: &'static str = "ntfs";
-    const REMEDY: &'static str =
-        "Start Windows, let it check the volume (`chkdsk`), and shut it down completely (`shutdown /s /t 0`)";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let boot = BootSector::parse(&read_boot_sector(disk, extent)?)?;
@@ -141,7 +143,7 @@ pub(super) fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
     }
     match le16(value, 10) & FLAGS_DIRTY {
         0 => Ok(()),
-        _ => Err(Error::refused("it is marked as dirty: it was not unmounted, or has errors")),
+        _ => Err(needs_recovery("it is marked as dirty: it was not unmounted, or has errors", REMEDY)),
     }
 }
 

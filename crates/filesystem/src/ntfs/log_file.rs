@@ -6,10 +6,12 @@
 
 use platter_image::{Error, Result};
 
+use super::examine::REMEDY;
 use super::record::mend;
 use super::stream::Stream;
 use crate::clusters::Clusters;
 use crate::fields::{has, le16, le32, le64};
+use crate::reader::needs_recovery;
 
 /// An empty log is recognized by this many bytes.
 const EMPTY_LENGTH: u64 = 64 << 10;
@@ -32,7 +34,7 @@ pub(super) fn check(log: &Stream, clusters: &Clusters<'_>) -> Result<()> {
     let current = pages.into_iter().flatten().max_by_key(|page| page.sequence);
     match current {
         Some(page) if page.client == NO_CLIENT || page.flags & FLAG_CLEAN != 0 => Ok(()),
-        Some(_) => Err(Error::refused("its log contains changes that were not applied yet")),
+        Some(_) => Err(needs_recovery("its log contains changes that were not applied yet", REMEDY)),
         None => Err(Error::corrupt("its log has no valid restart page")),
     }
 }

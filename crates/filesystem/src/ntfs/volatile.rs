@@ -6,10 +6,12 @@
 use platter_image::{Error, Result};
 
 use super::attribute;
+use super::examine::REMEDY;
 use super::master_table::MasterTable;
 use super::record::{Record, reference};
 use crate::clusters::Clusters;
 use crate::fields::le16;
+use crate::reader::needs_recovery;
 
 /// The record of the root directory.
 const ROOT: u64 = 5;
@@ -95,8 +97,9 @@ pub(super) fn check_hibernation(
         header.iter().all(|byte| *byte == 0) || header.starts_with(b"wake") || header.starts_with(b"WAKE");
     match is_over {
         true => Ok(()),
-        false => Err(Error::refused(
+        false => Err(needs_recovery(
             "hiberfil.sys contains a hibernated or fast-started Windows: shut it down completely",
+            REMEDY,
         )),
     }
 }

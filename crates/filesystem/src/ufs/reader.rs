@@ -7,7 +7,7 @@ use super::group::Group;
 use super::superblock::Counters;
 use super::volume::Volume;
 use crate::clusters::ClusterSet;
-use crate::reader::{Identity, Map, Reader};
+use crate::reader::{Identity, Map, Reader, needs_recovery};
 
 /// A UFS filesystem.
 pub(crate) struct Ufs<'d> {
@@ -16,7 +16,6 @@ pub(crate) struct Ufs<'d> {
 
 impl<'d> Reader<'d> for Ufs<'d> {
     const NAME: &'static str = "ufs";
-    const REMEDY: &'static str = "Run fsck_ffs on it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         Ok(Self { volume: Volume::open(disk, extent)? })
@@ -40,7 +39,7 @@ impl<'d> Reader<'d> for Ufs<'d> {
             return Err(Error::corrupt(reason));
         }
         if let Some(reason) = superblock.dirty {
-            return Err(Error::refused(reason));
+            return Err(needs_recovery(reason, "Run fsck_ffs on it"));
         }
         let mut used = ClusterSet::new(superblock.fragments);
         let mut claims = Claims::new(volume);

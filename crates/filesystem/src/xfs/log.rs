@@ -10,6 +10,7 @@ use platter_image::{Error, Result};
 
 use super::volume::Volume;
 use crate::fields::be32;
+use crate::reader::needs_recovery;
 
 /// The unit of the log, in bytes.
 const BLOCK: usize = 512;
@@ -39,7 +40,8 @@ pub(super) fn check(volume: &Volume<'_>) -> Result<()> {
         return Err(Error::corrupt(format!("its log has the impossible length of {} bytes", place.length)));
     }
     let blocks = place.length / BLOCK as u64;
-    let unclean = |what: String| Err(Error::refused(format!("it was not unmounted: {what}")));
+    let unclean =
+        |what: String| Err(needs_recovery(format!("it was not unmounted: {what}"), "Mount and unmount it"));
     let Some(end) = find_end(volume, place.offset, place.length)? else {
         return unclean("the end of its log was not found".to_owned());
     };

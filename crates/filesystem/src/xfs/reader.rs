@@ -6,7 +6,7 @@ use super::claims::Claims;
 use super::group::{Group, HEADERS};
 use super::volume::Volume;
 use super::{free_space, log};
-use crate::reader::{Identity, Map, Reader};
+use crate::reader::{Identity, Map, Reader, needs_recovery};
 
 /// An XFS filesystem.
 pub(crate) struct Xfs<'d> {
@@ -15,7 +15,6 @@ pub(crate) struct Xfs<'d> {
 
 impl<'d> Reader<'d> for Xfs<'d> {
     const NAME: &'static str = "xfs";
-    const REMEDY: &'static str = "Mount and unmount it";
 
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         Ok(Self { volume: Volume::open(disk, extent)? })
@@ -39,7 +38,7 @@ impl<'d> Reader<'d> for Xfs<'d> {
             return Err(Error::corrupt(reason.clone()));
         }
         if superblock.needs_repair {
-            return Err(Error::refused("it is marked as needing repair"));
+            return Err(needs_recovery("it is marked as needing repair", "Run xfs_repair on it"));
         }
         log::check(volume)?;
         let mut groups = Vec::new();
