@@ -6,6 +6,7 @@ use super::boot_region::BootRegion;
 use super::directory;
 use super::entry_set::{Entry, Stream};
 use crate::clusters::{Claims, ClusterSet, Clusters, Run, Table, Width, length_of};
+use crate::label;
 use crate::reader::{Identity, Map, Reader, check_fits};
 
 /// The number of the first cluster.
@@ -30,7 +31,7 @@ impl<'d> Reader<'d> for ExFat<'d> {
     fn identity(&self) -> Identity {
         Identity {
             filesystem: Self::NAME.to_owned(),
-            label: None,
+            label: label(self.disk, self.extent, Self::NAME),
             uuid: Some(self.boot.serial.clone()),
             block_size: self.boot.cluster_size as u32,
             length: self.boot.length,

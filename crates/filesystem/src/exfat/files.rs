@@ -7,10 +7,11 @@ use platter_image::{DiskRead, Error, Extent, IoContext, Result};
 
 use super::boot_region::BootRegion;
 use super::directory::DIRECTORY_LENGTH_MAX;
-use super::entry_set::{ENTRY_LENGTH, FILE, FileSet, LABEL};
+use super::entry_set::{ENTRY_LENGTH, FILE, FileSet};
 use super::examine::{ExFat, FIRST_CLUSTER};
 use crate::clusters::{Chains, Clusters, Run, Table, Width, read_directory};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata};
+use crate::label;
 use crate::reader::Reader;
 
 /// The number of the root directory, which has no entries; the boot region is at this place.
@@ -48,21 +49,8 @@ impl<'d> Files<'d> {
         let entries = boot.clusters + FIRST_CLUSTER;
         let table = Table::read(disk, volume.offset + boot.table, Width::Bits32, entries)?;
         let chains = Chains::new(clusters, table);
-        let mut files = Self { disk, boot, chains, volume, label: None, pieces: Vec::new() };
-        files.label = files.read_label()?;
-        Ok(files)
-    }
-
-    /// The label, which is an entry of the root directory.
-    fn read_label(&mut self) -> Result<Option<String>> {
-        let (bytes, _) = self.directory(None)?;
-        let mut entries = bytes.chunks_exact(ENTRY_LENGTH).take_while(|entry| entry[0] != 0);
-        let label = entries.find(|entry| entry[0] == LABEL).map(|entry| {
-            let units = entry[2..].chunks_exact(2).take(usize::from(entry[1]).min(11));
-            let units: Vec<u16> = units.map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
-            String::from_utf16_lossy(&units)
-        });
-        Ok(label.filter(|label| !label.is_empty()))
+        let label = label(disk, extent, ExFat::NAME);
+        Ok(Self { disk, boot, chains, volume, label, pieces: Vec::new() })
     }
 
     /// The bytes of a directory, and its clusters; `None`: the root directory.

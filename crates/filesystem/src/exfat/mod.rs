@@ -19,6 +19,8 @@ mod directory;
 mod entry_set;
 mod examine;
 mod files;
+mod label;
 
 pub(crate) use examine::ExFat;
 pub(crate) use files::Files;
+pub(crate) use label::label;

@@ -13,6 +13,7 @@ use crate::fields::{le16, le32, le64};
 pub(super) const STANDARD_INFORMATION: u32 = 0x10;
 pub(super) const LIST: u32 = 0x20;
 pub(super) const FILE_NAME: u32 = 0x30;
+pub(super) const VOLUME_NAME: u32 = 0x60;
 pub(super) const VOLUME_INFORMATION: u32 = 0x70;
 pub(super) const DATA: u32 = 0x80;
 pub(super) const INDEX_ROOT: u32 = 0x90;

@@ -18,7 +18,7 @@ use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot
 
 /// The numbers of records with a fixed meaning.
 pub(super) const LOG_FILE: u64 = 2;
-const VOLUME: u64 = 3;
+pub(super) const VOLUME: u64 = 3;
 const BITMAP: u64 = 6;
 const MASTER_TABLE: u64 = 0;
 /// These records must be in use.

@@ -27,6 +27,7 @@ mod compressed;
 mod examine;
 mod files;
 mod index;
+mod label;
 mod links;
 mod log_file;
 mod master_table;
@@ -38,3 +39,4 @@ mod volatile;
 
 pub(crate) use examine::Ntfs;
 pub(crate) use files::Files;
+pub(crate) use label::label;
