@@ -21,7 +21,7 @@ const RESIZE: u32 = 7;
 pub(super) struct Claims {
     /// Contents of regular files, unordered; consecutive runs of a file are joined.
     pub(super) files: FileRuns,
-    /// Preallocated and never written.
+    /// Parts of regular files that were preallocated and never written.
     pub(super) unwritten: Vec<Extent>,
     /// Directories, links, trees and the filesystem's own files; each block has one owner.
     pub(super) others: Vec<Extent>,
@@ -87,7 +87,10 @@ impl Claims {
             return self.add_directory(volume, walker, inode);
         }
         let superblock = &volume.superblock;
-        let is_own = number < superblock.first_inode || number == superblock.journal_inode;
+        // The filesystem reads its own files without asking whether a part was ever written.
+        let is_own = number < superblock.first_inode
+            || superblock.own_inodes.contains(&number)
+            || inode.has_attribute_value();
         match (inode.is_regular(), is_own) {
             (true, true) if number == RESIZE => self.add_reserved(volume, walker, inode.mapping(), inode),
             (true, false) => self.add_file(volume, walker, inode),

@@ -18,6 +18,7 @@ const MODE_DIRECTORY: u16 = 0x4000;
 const MODE_SYMBOLIC_LINK: u16 = 0xa000;
 
 const FLAG_EXTENTS: u32 = 0x8_0000;
+const FLAG_ATTRIBUTE_VALUE: u32 = 0x20_0000;
 const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 
 /// A symbolic link shorter than this many bytes is stored in its inode.
@@ -65,6 +66,11 @@ impl<'b> Inode<'b> {
 
     pub(super) fn is_directory(self) -> bool {
         self.mode() == MODE_DIRECTORY
+    }
+
+    /// Whether its contents are the value of an extended attribute.
+    pub(super) fn has_attribute_value(self) -> bool {
+        le32(self.bytes, 0x20) & FLAG_ATTRIBUTE_VALUE != 0
     }
 
     pub(super) fn has_inline_data(self) -> bool {

@@ -1,8 +1,9 @@
 //! The journal inside a filesystem: whether it is clean, and which of its blocks need not be kept.
 //!
-//! The first block of the journal's inode (usually 8) is the journal's superblock, big-endian: magic
-//! 0xc03b3998, block type 3 or 4, from offset 12 block size, length, first log block and first sequence
-//! number, and at 28 the start of the log. The start is zero if and only if there is nothing to replay.
+//! The first block of the journal's inode is the journal's superblock, big-endian: magic 0xc03b3998, block type 3 or 4, from
+//! offset 12 block size, length, first log block and first sequence number, and at 28 the start of the log. The start is zero if
+//! and only if there is nothing to replay. The inode is number 8, which has no name. A journal that was added while the
+//! filesystem was mounted may be in a file with a name, whose contents can be read, so it is kept.
 
 use platter_image::{Error, ErrorKind, Extent, Result};
 
@@ -15,6 +16,8 @@ use crate::fields::be32;
 use crate::reader::needs_recovery;
 
 const MAGIC: u32 = 0xc03b_3998;
+/// The inode of a journal without a name.
+const HIDDEN: u32 = 8;
 
 /// The journal of a filesystem.
 #[derive(Debug, Default)]
@@ -64,6 +67,9 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
     if be32(&superblock, 28) != 0 {
         let reason = "its journal contains changes that were not applied yet";
         return Err(needs_recovery(reason, MOUNT_OR_CHECK));
+    }
+    if number != HIDDEN {
+        return Ok(kept("it is in a file"));
     }
     if be32(&superblock, 12) != volume.superblock.block_size {
         return Ok(kept("its block size differs"));

@@ -25,7 +25,7 @@ pub(super) struct Claims<'v, 'd> {
     free: &'v Extents,
     /// Contents of regular files.
     pub(super) files: FileRuns,
-    /// Extents that were never written.
+    /// Extents of regular files that were never written.
     unwritten: Vec<Extent>,
     /// Headers, trees, inodes, directories, attributes, the log: each block has one owner.
     others: Vec<Extent>,
@@ -130,19 +130,23 @@ impl<'v, 'd> Claims<'v, 'd> {
 
     fn add_inode(&mut self, number: u64, bytes: &[u8], mapper: &mut Mapper<'v, 'd>) -> Result<()> {
         let inode = Inode::parse(self.volume, number, bytes)?;
-        let is_regular = inode.is_regular;
+        // The filesystem reads its own files without asking whether a part was ever written.
+        let is_plain = inode.is_regular && !self.volume.superblock.own_inodes.contains(&number);
         walk(mapper, inode.data, &mut |piece| match piece {
-            Piece::Run { file_offset, place, is_written: true } if is_regular => {
+            Piece::Run { file_offset, place, is_written: true } if is_plain => {
                 self.check(place, "contents of a file")?;
                 self.files.add(place, file_offset);
                 Ok(())
             }
-            Piece::Run { place, is_written: false, .. } => {
+            Piece::Run { place, is_written: false, .. } if is_plain => {
                 self.check(place, "an unwritten extent")?;
                 push(&mut self.unwritten, place)
             }
+            Piece::Run { is_written: false, .. } if !inode.is_regular => {
+                Err(Error::corrupt("a directory or link has an extent that was never written"))
+            }
             Piece::Run { place, .. } | Piece::Node(place) => {
-                self.other(Some(place), "a directory, link or tree")
+                self.other(Some(place), "a directory, link, tree or own file")
             }
         })?;
         let fragments = &mut self.fragments;

@@ -58,6 +58,8 @@ pub(super) struct Superblock {
     pub(super) directory_block_size: u32,
     /// Entries of directories have a type.
     pub(super) has_file_types: bool,
+    /// The files of quotas and of realtime space; invalid numbers for missing ones.
+    pub(super) own_inodes: [u64; 5],
     /// The first block of the log.
     pub(super) log_start: u64,
     pub(super) log_blocks: u32,
@@ -105,6 +107,7 @@ impl Superblock {
             directory_block_size: be32(bytes, 4).checked_shl(bytes[192].into()).unwrap_or(0),
             has_file_types: incompat & INCOMPAT_FILE_TYPES != 0
                 || !has_checksums && version & VERSION_MORE != 0 && features2 & FEATURES2_FILE_TYPES != 0,
+            own_inodes: [64, 72, 160, 168, 232].map(|offset| be64(bytes, offset)),
             log_start: be64(bytes, 48),
             log_blocks: be32(bytes, 96),
             free_blocks: be64(bytes, 144),
