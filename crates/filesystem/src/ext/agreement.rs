@@ -14,6 +14,7 @@ use super::claims::Claims;
 use super::directory;
 use super::groups::Group;
 use super::volume::Volume;
+use crate::file_runs::ascending;
 
 /// Directories are read in pieces of at most this many bytes.
 const READ_LENGTH: u64 = 1 << 20;
@@ -59,7 +60,7 @@ fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claim
     };
     let (mut marked, mut metadata) = (allocation.marked.as_slice(), allocation.metadata.as_slice());
     let mut end = 0;
-    for claim in ascending(claims.files.as_slice(), &others) {
+    for claim in ascending(claims.files.as_slice().iter().map(FileRun::extent), others.iter().copied()) {
         if claim.offset < end {
             return Err(wrong(claim, " is claimed twice"));
         }
@@ -76,21 +77,10 @@ fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claim
         }
     }
     let reserved = Extents::from_unsorted(std::mem::take(&mut claims.reserved));
-    match reserved.subtract(&allocation.used).as_slice().first() {
+    match reserved.subtract(&allocation.marked).subtract(&allocation.metadata).as_slice().first() {
         Some(first) => Err(wrong(*first, " is reserved, but the block bitmaps mark it as free")),
         None => Ok(()),
     }
-}
-
-/// All claims in ascending order.
-fn ascending<'a>(files: &'a [FileRun], others: &'a [Extent]) -> impl Iterator<Item = Extent> + 'a {
-    let mut files = files.iter().map(FileRun::extent).peekable();
-    let mut others = others.iter().copied().peekable();
-    std::iter::from_fn(move || match (files.peek(), others.peek()) {
-        (Some(file), Some(other)) if file.offset <= other.offset => files.next(),
-        (Some(_), None) => files.next(),
-        _ => others.next(),
-    })
 }
 
 /// Skips extents that end before `claim` begins.

@@ -1,6 +1,6 @@
 //! The blocks that inodes claim, and the inodes that exist. The bitmaps must agree with both.
 
-use platter_image::{Error, Extent, Result};
+use platter_image::{Error, ErrorKind, Extent, Result};
 
 use super::features;
 use super::groups::Group;
@@ -15,6 +15,9 @@ use crate::file_runs::FileRuns;
 const BAD_BLOCKS: u32 = 1;
 /// The inode with blocks reserved for growing the group descriptors.
 const RESIZE: u32 = 7;
+
+/// A filesystem with more claims besides files is not checked: they would take more than 512 MiB of memory.
+const CLAIMS_MAX: usize = 1 << 25;
 
 /// The claims of all inodes.
 #[derive(Debug, Default)]
@@ -64,12 +67,27 @@ impl Claims {
                 Ok(true)
             };
             match is_sound {
-                Ok(true) => Ok(()),
+                Ok(true) => claims.check_count(),
                 Ok(false) => Err(Error::corrupt(format!("inode {number} names invalid blocks"))),
+                // The text of this error is all that a note shows.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    Err(Error::corrupt(format!("inode {number}: {error}")))
+                }
                 Err(error) => Err(error.within(format!("inode {number}"))),
             }
         })?;
         Ok(claims)
+    }
+
+    fn check_count(&self) -> Result<()> {
+        let lists = [&self.unwritten, &self.others, &self.attributes, &self.reserved, &self.directories];
+        let count = lists.iter().map(|list| list.len()).sum::<usize>() + self.named.len();
+        match count <= CLAIMS_MAX {
+            true => Ok(()),
+            false => {
+                Err(Error::corrupt(format!("it claims more than {CLAIMS_MAX} extents, too many to check")))
+            }
+        }
     }
 
     fn add_inode(
