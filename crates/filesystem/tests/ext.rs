@@ -20,6 +20,7 @@ const FREE_FOR_FILES: u64 = INODES + 4;
 const METADATA: u64 = 64;
 
 const EXTENTS: u32 = 0x40;
+const VALUES_IN_INODES: u32 = 0x400;
 
 /// A filesystem of which only some blocks are not holes.
 struct Disk {
@@ -160,4 +161,32 @@ fn a_tree_block_has_one_parent() {
             false => disk.assert_whole("inode 13: block 11 is claimed twice, as a block of a tree"),
         }
     }
+}
+
+/// Hundreds of files share a block of attributes, whose values are in an inode: it is read once.
+#[test]
+fn a_block_of_attributes_is_read_once() {
+    let attribute = |inode: u8| [[1, 1, 0, 0, inode, 0, 0, 0, 5, 0, 0, 0], [0; 12]].concat()[..16].to_vec();
+    let disk = |files: usize, value: u8| {
+        let mut disk = Disk::new(4, EXTENTS | VALUES_IN_INODES, 0xff);
+        let block = (FREE_FOR_FILES * BLOCK) as usize;
+        disk.put(block, &[0, 0, 2, 0xea, 1, 0, 0, 0, 1, 0, 0, 0]);
+        let mut entry = attribute(value);
+        entry.extend(b"a\0\0\0");
+        disk.put(block + 32, &entry.repeat(100));
+        for number in 11..11 + files {
+            let at = disk.inode(number, 0x81a4);
+            disk.put(at + 0x20, &0x8_0000_u32.to_le_bytes());
+            disk.put(at + 0x28, &node(0, &[]));
+            disk.put(at + 0x68, &(FREE_FOR_FILES as u32).to_le_bytes());
+        }
+        disk
+    };
+    let reads = |files| {
+        let disk = disk(files, 11);
+        assert_eq!(disk.examine().notes, Vec::<String>::new());
+        disk.reads.load(Ordering::Relaxed)
+    };
+    assert_eq!(reads(50), reads(1));
+    disk(50, 63).assert_whole("the attributes in block 11: a value is in inode 63, which is not in use");
 }

@@ -11,9 +11,9 @@ use platter_image::{Error, Extent, Extents, Result};
 
 use super::allocation::Allocation;
 use super::claims::Claims;
-use super::directory;
 use super::groups::Group;
 use super::volume::Volume;
+use super::{attributes, directory, features};
 use crate::file_runs::ascending;
 
 /// Directories are read in pieces of at most this many bytes.
@@ -32,8 +32,11 @@ pub(super) fn check(
     claims: &mut Claims,
 ) -> Result<()> {
     check_metadata(volume, allocation)?;
-    check_claims(volume, allocation, claims)?;
+    // Inodes may share a block of attributes.
+    let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
+    check_claims(volume, allocation, claims, &attributes)?;
     check_inode_bitmaps(volume, groups)?;
+    check_values(volume, claims, &attributes)?;
     check_names(volume, claims)
 }
 
@@ -48,12 +51,15 @@ fn check_metadata(volume: &Volume<'_>, allocation: &Allocation) -> Result<()> {
     }
 }
 
-fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claims) -> Result<()> {
+fn check_claims(
+    volume: &Volume<'_>,
+    allocation: &Allocation,
+    claims: &mut Claims,
+    attributes: &Extents,
+) -> Result<()> {
     claims.files.sort();
-    // Inodes may share a block of attributes.
-    let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
     let mut others = std::mem::take(&mut claims.others);
-    others.extend(claims.unwritten.iter().chain(&attributes));
+    others.extend(claims.unwritten.iter().chain(attributes));
     others.sort_unstable();
     let wrong = |extent: Extent, what: &str| {
         Error::corrupt(format!("block {}{what}", volume.block_at(extent.offset)))
@@ -111,6 +117,28 @@ fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
                 number * per_group + inode + 1
             )));
         }
+    }
+    Ok(())
+}
+
+/// Checks that every inode that holds the value of an attribute in one of these blocks is in use. Each block is read once, however many
+/// inodes share it.
+fn check_values(volume: &Volume<'_>, claims: &Claims, attributes: &Extents) -> Result<()> {
+    if !volume.superblock.features.incompat(features::INCOMPAT_EA_INODE) {
+        return Ok(());
+    }
+    let size = volume.superblock.block_size as usize;
+    let mut bytes = vec![0; size];
+    for at in attributes.iter().flat_map(|extent| (extent.offset..extent.end()).step_by(size)) {
+        let block = volume.block_at(at);
+        volume.read(block, &mut bytes)?;
+        attributes::in_block(&bytes, &mut |_, _, value| match value {
+            attributes::Value::Inode(number, _) if !claims.in_use.contains(number) => {
+                Err(Error::corrupt(format!("a value is in inode {number}, which is not in use")))
+            }
+            _ => Ok(()),
+        })
+        .map_err(|error| Error::corrupt(format!("the attributes in block {block}: {error}")))?;
     }
     Ok(())
 }
