@@ -93,7 +93,7 @@ dd if="$DISK" of="$DISK" bs=1024 skip="$journal" seek="$first" count=1 conv=notr
 printf '\0\0\5\170' | dd of="$DISK" bs=1 seek=$((first * 1024 + 16)) conv=notrunc status=none # 1,400 blocks
 echo "$inode" | awk '{ printf "%c", $1 }' | dd of="$DISK" bs=1 seek=$((1024 + 0xe0)) conv=notrunc status=none
 captured journal
-check "a journal in a file: capture again" platter capture "$DISK" lab/journal
+check "a journal in a file: capture again" "$PLATTER" --store "$STORE" capture "$DISK" lab/journal
 check_said "(it says that it is kept)" "journal is stored in full: it is in a file"
 same "a journal in a file" ro,noload sha256sum named
 

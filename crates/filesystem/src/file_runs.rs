@@ -115,6 +115,19 @@ impl FileRuns {
     }
 }
 
+/// The extents of both, each of which is in ascending order, in ascending order.
+pub(crate) fn ascending(
+    one: impl Iterator<Item = Extent>,
+    other: impl Iterator<Item = Extent>,
+) -> impl Iterator<Item = Extent> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first.offset <= second.offset => one.next(),
+        (Some(_), None) => one.next(),
+        _ => other.next(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -189,7 +189,7 @@ pub(crate) fn read<'d, R: Reader<'d>>(
 }
 
 fn proved(map: Map, tail: Extent, options: ExamineOptions) -> Contents {
-    let Map { allocated, mut zeroed, volatile, files, mut notes } = map;
+    let Map { mut allocated, mut zeroed, volatile, files, mut notes } = map;
     if !options.all && !volatile.is_empty() {
         notes.push(format!(
             "the contents of page files and hibernation files, {} bytes, are stored as zeros; --all stores them",
@@ -200,7 +200,11 @@ fn proved(map: Map, tail: Extent, options: ExamineOptions) -> Contents {
     if tail.length > TAIL_NOTED {
         notes.push(format!("{} bytes after its end are stored, too", tail.length));
     }
-    let allocated = allocated.iter().copied().chain([tail]).collect();
+    match allocated.as_slice().last() {
+        // There may be millions of them: do not copy them.
+        Some(last) if last.offset <= tail.offset => allocated.push(tail),
+        _ => allocated = allocated.iter().copied().chain([tail]).collect(),
+    }
     Contents { allocated, zeroed, files, notes, ..Contents::default() }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crc::{CRC_32_ISCSI, Crc};
 use images::{MIB, assert_whole, random, read, run, stale};
+use platter_filesystem::{Found, open_files};
 use platter_image::{ErrorKind, Extent};
 
 /// Name, options of mkfs.btrfs.
@@ -117,6 +118,52 @@ fn what_cannot_be_trusted_is_kept_in_full_or_refused() {
         damaged[block + 2000] ^= 1;
     }
     assert_whole(&damaged, "has a wrong checksum");
+}
+
+/// What is wrong with the root directory according to its files.
+fn fault(disk: &Vec<u8>) -> Option<String> {
+    let opened = open_files(&Found::Filesystem("btrfs"), disk, Extent::new(0, disk.len() as u64)).unwrap();
+    let mut files = opened.unwrap();
+    let root = files.root();
+    let listing = files.inode(root).and_then(|root| files.list(&root));
+    listing.err().map(|error| error.to_string())
+}
+
+/// A node with several parents would be visited for each of them: five levels of them make that endless. Items that overlap are more
+/// bytes than there are.
+#[test]
+fn nodes_and_items_are_in_one_place() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir_all(directory.path().join("tree")).unwrap();
+    for number in 0..300 {
+        fs::write(directory.path().join(format!("tree/file-{number}")), "text").unwrap();
+    }
+    let Some(good) = make(directory.path(), &["-n", "4096", "-m", "single"]) else { return };
+    assert_eq!(fault(&good), None);
+    let changed = |level: u8, change: &dyn Fn(&mut [u8])| {
+        let mut disk = good.clone();
+        let has_two = |at: &usize| good[at + 100] == level && good[at + 96] > 1;
+        for at in blocks(&good, 5).into_iter().filter(has_two) {
+            change(&mut disk[at..at + 4096]);
+            mend(&mut disk[at..at + 4096]);
+        }
+        fault(&disk).unwrap()
+    };
+    // Pointers begin at 101 and have 33 bytes: the key, then the address and the generation at 17.
+    let error = changed(1, &|node| {
+        for index in 1..usize::from(node[96]) {
+            node.copy_within(101 + 17..101 + 33, 101 + 33 * index + 17);
+        }
+    });
+    assert!(error.contains("has another first key than the pointer to it"), "{error}");
+    let error = changed(1, &|node| {
+        node.copy_within(101..101 + 17, 134);
+        node[134 + 9] += 1;
+    });
+    assert!(error.contains("has keys of the node after it"), "{error}");
+    // The second item is at 126: the key, then offset and length at 17.
+    let error = changed(0, &|leaf| leaf.copy_within(101 + 17..101 + 25, 126 + 17));
+    assert!(error.contains("items that overlap"), "{error}");
 }
 
 /// The extent tree misses an extent, and all counts agree with it.

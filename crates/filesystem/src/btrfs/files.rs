@@ -18,7 +18,8 @@ use super::unpack::{LENGTH_MAX, Method};
 use super::volume::Volume;
 use crate::fields::{le16, le32, le64};
 use crate::files::{
-    Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,
+    Attribute, AttributeList, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run,
+    Visit,
 };
 
 const INODE_ITEM: u8 = 1;
@@ -433,20 +434,19 @@ impl FileTree for Files<'_> {
     }
 
     fn attributes(&mut self, file: &FileInode) -> Result<Vec<Attribute>> {
-        let mut found = Vec::new();
+        let mut found = AttributeList::default();
         self.items(file.number, XATTR_ITEM, &mut |_, mut item| {
             // Attributes with the same hash share an item.
             while !item.is_empty() {
                 let (value, name) = (usize::from(le16(item, 25)), usize::from(le16(item, 27)));
                 let all = item.get(NAME..NAME + name).zip(item.get(NAME + name..NAME + name + value));
                 let (text, contents) = all.ok_or_else(|| Error::corrupt("an attribute is cut off"))?;
-                found.push(Attribute { name: text.to_vec(), value: contents.to_vec() });
+                found.add(Attribute { name: text.to_vec(), value: contents.to_vec() })?;
                 item = &item[NAME + name + value..];
             }
             Ok(true)
         })?;
-        found.sort_unstable();
-        Ok(found)
+        Ok(found.sorted())
     }
 }
 

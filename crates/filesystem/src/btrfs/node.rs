@@ -62,9 +62,28 @@ impl Node {
 
     /// The bytes of an item of a leaf; `None` if they are outside of the leaf.
     pub(super) fn item(&self, index: usize) -> Option<&[u8]> {
-        let at = HEADER_LENGTH + index * ITEM_LENGTH + Key::LENGTH;
-        let (offset, length) = (le32(&self.bytes, at) as usize, le32(&self.bytes, at + 4) as usize);
+        let (offset, length) = self.item_place(index);
         self.bytes.get(HEADER_LENGTH..)?.get(offset..)?.get(..length)
+    }
+
+    /// Whether the items of a leaf lie in it and do not overlap: each lies before that of the key before, as the kernel requires. So
+    /// they have no more bytes than the leaf.
+    pub(super) fn has_separate_items(&self) -> bool {
+        let mut end = self.bytes.len() - HEADER_LENGTH;
+        self.len().is_some_and(|count| {
+            (0..count).all(|index| {
+                let (offset, length) = self.item_place(index);
+                let fits = offset + length <= end;
+                end = offset;
+                fits
+            })
+        })
+    }
+
+    /// Where an item is, from the end of the header on, and its length.
+    fn item_place(&self, index: usize) -> (usize, usize) {
+        let at = HEADER_LENGTH + index * ITEM_LENGTH + Key::LENGTH;
+        (le32(&self.bytes, at) as usize, le32(&self.bytes, at + 4) as usize)
     }
 
     /// The address and generation of the node to which a pointer leads.

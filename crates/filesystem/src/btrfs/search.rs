@@ -1,5 +1,8 @@
 //! Finds items in a tree without reading all of it: follows the pointers to a key, and goes on from leaf to leaf.
 //!
+//! The keys of each child must lie between those of the pointers to it and to the next one. So no node is in two places, and a search
+//! visits none twice.
+//!
 //! The nodes that were read last are remembered, because the next search usually needs the same ones.
 
 use std::collections::HashMap;
@@ -22,6 +25,16 @@ pub(super) struct Search {
     nodes: HashMap<u64, Arc<Node>>,
     /// Nodes that may still be read from the disk.
     budget: u64,
+}
+
+/// A node, and which keys it may have according to its parents.
+#[derive(Clone, Copy)]
+struct Child {
+    root: Root,
+    /// Its first key; `None` if it is the root.
+    first: Option<Key>,
+    /// All its keys are lower; `None` if there is no limit.
+    end: Option<Key>,
 }
 
 /// Called with the key and the bytes of each item; ends the search with `false`.
@@ -52,18 +65,20 @@ impl Search {
         if root.level > LEVEL_MAX {
             return Err(Error::corrupt(format!("a tree has {} levels", root.level)));
         }
-        self.node_range((volume, chunks), root, (first, last), visit).map(|_| ())
+        let child = Child { root, first: None, end: None };
+        self.node_range((volume, chunks), child, (first, last), visit).map(|_| ())
     }
 
     /// Returns whether the search goes on after this node.
     fn node_range(
         &mut self,
         place: (&Volume<'_>, &Chunks),
-        root: Root,
+        child: Child,
         (first, last): (Key, Key),
         visit: Visit<'_>,
     ) -> Result<bool> {
-        let node = self.node(place, root)?;
+        let root = child.root;
+        let node = self.node(place, child)?;
         let count = node.len().unwrap_or(0);
         if root.level == 0 {
             let start = partition(count, |index| node.key(index) < first);
@@ -90,42 +105,63 @@ impl Search {
                 return Ok(false);
             }
             let (address, generation) = node.pointer(index);
-            let child = Root { address, level: root.level - 1, generation };
-            if !self.node_range(place, child, (first, last), visit)? {
+            let below = Child {
+                root: Root { address, level: root.level - 1, generation },
+                first: Some(node.key(index)),
+                end: if index + 1 < count { Some(node.key(index + 1)) } else { child.end },
+            };
+            if !self.node_range(place, below, (first, last), visit)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn node(&mut self, (volume, chunks): (&Volume<'_>, &Chunks), root: Root) -> Result<Arc<Node>> {
+    /// The node that a pointer names, checked against it.
+    fn node(&mut self, place: (&Volume<'_>, &Chunks), child: Child) -> Result<Arc<Node>> {
+        let Child { root, first, end } = child;
         let node = match self.nodes.get(&root.address) {
             Some(node) => node.clone(),
-            None => {
-                self.budget = self.budget.checked_sub(1).ok_or_else(|| {
-                    Error::corrupt("its trees have more nodes than the filesystem has room for")
-                })?;
-                let node = Arc::new(volume.node(chunks, root.address)?);
-                if self.nodes.len() >= NODES_MAX {
-                    self.nodes.clear();
-                }
-                self.nodes.insert(root.address, node.clone());
-                node
-            }
+            None => self.load(place, root.address)?,
         };
-        let is_expected = node.address() == root.address
-            && node.level() == root.level
-            && node.generation() == root.generation;
-        let count = node.len().filter(|_| is_expected);
-        let is_ascending =
-            count.is_some_and(|count| (1..count).all(|index| node.key(index - 1) < node.key(index)));
-        match is_ascending {
-            true => Ok(node),
-            false => Err(Error::corrupt(format!(
-                "the node at address {} has a wrong address, level or generation, or keys that are not in order",
-                root.address
-            ))),
+        let wrong = |what: &str| Error::corrupt(format!("the node at address {} {what}", root.address));
+        if node.address() != root.address
+            || node.level() != root.level
+            || node.generation() != root.generation
+        {
+            return Err(wrong("has a wrong address, level or generation"));
         }
+        match node.len().unwrap_or(0).checked_sub(1) {
+            None if root.level > 0 || first.is_some() => Err(wrong("is empty")),
+            Some(_) if first.is_some_and(|first| node.key(0) != first) => {
+                Err(wrong("has another first key than the pointer to it"))
+            }
+            Some(last) if end.is_some_and(|end| node.key(last) >= end) => {
+                Err(wrong("has keys of the node after it"))
+            }
+            _ => Ok(node),
+        }
+    }
+
+    /// Reads a node, checks its keys and items, and remembers it.
+    fn load(&mut self, (volume, chunks): (&Volume<'_>, &Chunks), address: u64) -> Result<Arc<Node>> {
+        self.budget = self
+            .budget
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt("its trees have more nodes than the filesystem has room for"))?;
+        let node = Arc::new(volume.node(chunks, address)?);
+        let is_ascending =
+            node.len().is_some_and(|count| (1..count).all(|index| node.key(index - 1) < node.key(index)));
+        if !is_ascending || node.level() == 0 && !node.has_separate_items() {
+            return Err(Error::corrupt(format!(
+                "the node at address {address} has keys that are not in order, or items that overlap"
+            )));
+        }
+        if self.nodes.len() >= NODES_MAX {
+            self.nodes.clear();
+        }
+        self.nodes.insert(address, node.clone());
+        Ok(node)
     }
 }
 

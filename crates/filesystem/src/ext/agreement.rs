@@ -13,7 +13,8 @@ use super::allocation::Allocation;
 use super::claims::Claims;
 use super::groups::Group;
 use super::volume::Volume;
-use super::{checksums, directory};
+use super::{attributes, checksums, directory, features};
+use crate::file_runs::ascending;
 
 /// Directories are read in pieces of at most this many bytes.
 const READ_LENGTH: u64 = 1 << 20;
@@ -31,8 +32,11 @@ pub(super) fn check(
     claims: &mut Claims,
 ) -> Result<()> {
     check_metadata(volume, allocation)?;
-    check_claims(volume, allocation, claims)?;
+    // Inodes may share a block of attributes.
+    let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
+    check_claims(volume, allocation, claims, &attributes)?;
     check_inode_bitmaps(volume, groups)?;
+    check_values(volume, claims, &attributes)?;
     check_names(volume, claims)
 }
 
@@ -47,19 +51,22 @@ fn check_metadata(volume: &Volume<'_>, allocation: &Allocation) -> Result<()> {
     }
 }
 
-fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claims) -> Result<()> {
+fn check_claims(
+    volume: &Volume<'_>,
+    allocation: &Allocation,
+    claims: &mut Claims,
+    attributes: &Extents,
+) -> Result<()> {
     claims.files.sort();
-    // Inodes may share a block of attributes.
-    let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
     let mut others = std::mem::take(&mut claims.others);
-    others.extend(claims.unwritten.iter().chain(&attributes));
+    others.extend(claims.unwritten.iter().chain(attributes));
     others.sort_unstable();
     let wrong = |extent: Extent, what: &str| {
         Error::corrupt(format!("block {}{what}", volume.block_at(extent.offset)))
     };
     let (mut marked, mut metadata) = (allocation.marked.as_slice(), allocation.metadata.as_slice());
     let mut end = 0;
-    for claim in ascending(claims.files.as_slice(), &others) {
+    for claim in ascending(claims.files.as_slice().iter().map(FileRun::extent), others.iter().copied()) {
         if claim.offset < end {
             return Err(wrong(claim, " is claimed twice"));
         }
@@ -76,21 +83,10 @@ fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claim
         }
     }
     let reserved = Extents::from_unsorted(std::mem::take(&mut claims.reserved));
-    match reserved.subtract(&allocation.used).as_slice().first() {
+    match reserved.subtract(&allocation.marked).subtract(&allocation.metadata).as_slice().first() {
         Some(first) => Err(wrong(*first, " is reserved, but the block bitmaps mark it as free")),
         None => Ok(()),
     }
-}
-
-/// All claims in ascending order.
-fn ascending<'a>(files: &'a [FileRun], others: &'a [Extent]) -> impl Iterator<Item = Extent> + 'a {
-    let mut files = files.iter().map(FileRun::extent).peekable();
-    let mut others = others.iter().copied().peekable();
-    std::iter::from_fn(move || match (files.peek(), others.peek()) {
-        (Some(file), Some(other)) if file.offset <= other.offset => files.next(),
-        (Some(_), None) => files.next(),
-        _ => others.next(),
-    })
 }
 
 /// Skips extents that end before `claim` begins.
@@ -125,6 +121,28 @@ fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
                 number * per_group + inode + 1
             )));
         }
+    }
+    Ok(())
+}
+
+/// Checks that every inode that holds the value of an attribute in one of these blocks is in use. Each block is read once, however many
+/// inodes share it.
+fn check_values(volume: &Volume<'_>, claims: &Claims, attributes: &Extents) -> Result<()> {
+    if !volume.superblock.features.incompat(features::INCOMPAT_EA_INODE) {
+        return Ok(());
+    }
+    let size = volume.superblock.block_size as usize;
+    let mut bytes = vec![0; size];
+    for at in attributes.iter().flat_map(|extent| (extent.offset..extent.end()).step_by(size)) {
+        let block = volume.block_at(at);
+        volume.read(block, &mut bytes)?;
+        attributes::in_block(&bytes, &mut |_, _, value| match value {
+            attributes::Value::Inode(number, _) if !claims.in_use.contains(number) => {
+                Err(Error::corrupt(format!("a value is in inode {number}, which is not in use")))
+            }
+            _ => Ok(()),
+        })
+        .map_err(|error| Error::corrupt(format!("the attributes in block {block}: {error}")))?;
     }
     Ok(())
 }

@@ -5,11 +5,18 @@ use platter_image::{Error, Extents, Result};
 use super::checksums;
 use super::groups::{self, Group};
 use super::volume::Volume;
+use crate::file_runs::ascending;
 
-/// The blocks of a filesystem that are in use.
+/// So many pieces of marked space are read from any filesystem; they take 64 MiB of memory.
+const RUNS_MIN: usize = 1 << 22;
+/// More are read only from bitmaps with this many bytes for each of them, so that they take no more memory than the bitmaps. Few bytes
+/// of a hostile bitmap can name many more.
+const BITMAP_BYTES_PER_RUN: u64 = 16;
+/// A filesystem with more pieces is not checked: they would take more than 256 MiB of memory.
+const RUNS_MAX: usize = 1 << 24;
+
+/// The blocks of a filesystem that are in use: those that are marked, and metadata.
 pub(super) struct Allocation {
-    /// All blocks in use: those marked in the bitmaps, and metadata.
-    pub(super) used: Extents,
     /// Blocks marked in the bitmaps.
     pub(super) marked: Extents,
     /// Blocks without a bitmap: groups whose bitmap was never written, and the space before the first group.
@@ -28,6 +35,7 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
     let mut marked = Extents::new();
     let mut bitmap = vec![0; superblock.block_size as usize];
     let mut blank = vec![volume.place(0, superblock.first_data_block)];
+    let mut bitmap_bytes = 0;
     for (number, group) in (0..).zip(groups) {
         if group.is_blank {
             let (start, end) = superblock.group_blocks(number);
@@ -40,6 +48,9 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
         let clusters = (end - start).div_ceil(superblock.cluster_blocks);
         let mut in_use = 0;
         for_each_run(&bitmap, clusters, |first, count| {
+            if in_use == 0 {
+                bitmap_bytes += bitmap.len() as u64;
+            }
             in_use += count;
             let first = start + first * superblock.cluster_blocks;
             let last = (first + count * superblock.cluster_blocks).min(end);
@@ -52,9 +63,30 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
                 group.free
             )));
         }
+        let runs_max = runs_max(bitmap_bytes);
+        if marked.as_slice().len() > runs_max {
+            return Err(Error::corrupt(format!(
+                "up to group {number}, its used space is in more than {runs_max} pieces, too many to check"
+            )));
+        }
     }
-    let used = marked.iter().chain(&metadata).copied().collect();
-    Ok(Allocation { used, marked, blank: Extents::from_unsorted(blank), metadata })
+    Ok(Allocation { marked, blank: Extents::from_unsorted(blank), metadata })
+}
+
+/// How many pieces may be in this many bytes of bitmaps.
+fn runs_max(bitmap_bytes: u64) -> usize {
+    ((bitmap_bytes / BITMAP_BYTES_PER_RUN) as usize).clamp(RUNS_MIN, RUNS_MAX)
+}
+
+impl Allocation {
+    /// All blocks in use.
+    pub(super) fn into_used(self) -> Extents {
+        let mut used = Extents::new();
+        for extent in ascending(self.marked.iter().copied(), self.metadata.iter().copied()) {
+            used.push(extent);
+        }
+        used
+    }
 }
 
 fn check(volume: &Volume<'_>, number: u64, group: &Group, bitmap: &[u8]) -> Result<()> {
@@ -119,6 +151,14 @@ fn for_each_run(bitmap: &[u8], bits: u64, mut run: impl FnMut(u64, u64)) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn large_filesystems_may_have_more_pieces() {
+        let groups = |tib: u64| tib << 13;
+        assert_eq!(runs_max(groups(1) * 4096), RUNS_MIN);
+        assert_eq!(runs_max(groups(4) * 4096), 1 << 23);
+        assert_eq!(runs_max(groups(16) * 4096), RUNS_MAX);
+    }
 
     proptest! {
         #[test]

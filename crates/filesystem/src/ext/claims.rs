@@ -16,6 +16,9 @@ const BAD_BLOCKS: u32 = 1;
 /// The inode with blocks reserved for growing the group descriptors.
 const RESIZE: u32 = 7;
 
+/// A filesystem with more claims besides files is not checked: they would take more than 512 MiB of memory.
+const CLAIMS_MAX: usize = 1 << 25;
+
 /// The claims of all inodes.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
@@ -33,7 +36,7 @@ pub(super) struct Claims {
     pub(super) directories: Vec<Extent>,
     /// The inodes in use.
     pub(super) in_use: InodeSet,
-    /// Inodes that are named outside of directory blocks.
+    /// Inodes that are named in others, and by the superblock.
     pub(super) named: Vec<u32>,
 }
 
@@ -64,8 +67,9 @@ impl Claims {
                 Ok(true)
             };
             match is_sound {
-                Ok(true) => Ok(()),
+                Ok(true) => claims.check_count(),
                 Ok(false) => Err(Error::corrupt(format!("inode {number} names invalid blocks"))),
+                // The text of this error is all that a note shows.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     Err(Error::corrupt(format!("inode {number}: {error}")))
                 }
@@ -73,6 +77,17 @@ impl Claims {
             }
         })?;
         Ok(claims)
+    }
+
+    fn check_count(&self) -> Result<()> {
+        let lists = [&self.unwritten, &self.others, &self.attributes, &self.reserved, &self.directories];
+        let count = lists.iter().map(|list| list.len()).sum::<usize>() + self.named.len();
+        match count <= CLAIMS_MAX {
+            true => Ok(()),
+            false => {
+                Err(Error::corrupt(format!("it claims more than {CLAIMS_MAX} extents, too many to check")))
+            }
+        }
     }
 
     fn add_inode(
@@ -98,11 +113,10 @@ impl Claims {
         }
     }
 
-    /// The block of an inode's attributes, and the inodes that hold attribute values.
+    /// The block of an inode's attributes, and the inodes that hold values of those inside it.
     fn add_attributes(&mut self, volume: &Volume<'_>, inode: Inode<'_>) -> Result<()> {
         let features = volume.superblock.features;
-        let block = inode.attribute_block(features.incompat(features::INCOMPAT_64BIT));
-        if let Some(block) = block {
+        if let Some(block) = inode.attribute_block(features.incompat(features::INCOMPAT_64BIT)) {
             if !volume.holds(block, 1) {
                 return Err(Error::corrupt(format!(
                     "its attributes are in block {block}, which does not exist"
@@ -110,23 +124,17 @@ impl Claims {
             }
             push(&mut self.attributes, volume.place(block, 1));
         }
+        // The attributes in that block are checked once for all inodes that share it.
         if !features.incompat(features::INCOMPAT_EA_INODE) {
             return Ok(());
         }
         let named = &mut self.named;
-        let mut visit = |_: u8, _: &[u8], value: attributes::Value<'_>| {
+        attributes::in_inode(inode.bytes(), &mut |_, _, value| {
             if let attributes::Value::Inode(number, _) = value {
                 named.push(number);
             }
             Ok(())
-        };
-        attributes::in_inode(inode.bytes(), &mut visit)?;
-        if let Some(block) = block {
-            let mut bytes = vec![0; volume.superblock.block_size as usize];
-            volume.read(block, &mut bytes)?;
-            attributes::in_block(&bytes, &mut visit)?;
-        }
-        Ok(())
+        })
     }
 
     fn add_directory(

@@ -49,6 +49,25 @@ pub(super) fn read(volume: &Volume<'_>) -> Result<Vec<Group>> {
     Ok(groups)
 }
 
+/// Checks that no two groups share bitmaps or inode tables. So each of them is read once, however many groups there are.
+///
+/// # Errors
+/// `Corrupt` if two groups name the same block.
+pub(super) fn check_disjoint(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
+    let table = volume.superblock.inode_table_blocks();
+    let named =
+        |group: &Group| [(group.block_bitmap, 1), (group.inode_bitmap, 1), (group.inode_table, table)];
+    let mut places: Vec<(u64, u64)> = groups.iter().flat_map(named).collect();
+    places.sort_unstable();
+    match places.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        Some(pair) => Err(Error::corrupt(format!(
+            "block {} is a bitmap or in an inode table of two groups, or twice of one",
+            pair[1].0
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn parse(volume: &Volume<'_>, number: u32, bytes: &[u8]) -> Result<Group> {
     let superblock = &volume.superblock;
     check(superblock, number, bytes)?;

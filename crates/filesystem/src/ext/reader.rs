@@ -34,6 +34,7 @@ impl<'d> Reader<'d> for Ext<'d> {
         let volume = &self.volume;
         volume.superblock.check_recovery()?;
         let groups = groups::read(volume)?;
+        groups::check_disjoint(volume, &groups)?;
         let journal = journal::read(volume, &groups)?;
         let allocation = allocation::read(volume, &groups)?;
         let mut claims = Claims::gather(volume, &groups)?;
@@ -43,7 +44,8 @@ impl<'d> Reader<'d> for Ext<'d> {
         notes.extend(journal.note);
         // Each block has one owner, so unwritten extents and the journal contain nothing else.
         let unwritten = Extents::from_unsorted(claims.unwritten);
-        let allocated = allocation.used.subtract(&unwritten);
+        let used = allocation.into_used();
+        let allocated = if unwritten.is_empty() { used } else { used.subtract(&unwritten) };
         let zeroed = Extents::from_unsorted(journal.body);
         Ok(Map { allocated, zeroed, files: claims.files.into_vec(), notes, ..Map::default() })
     }

@@ -1,6 +1,9 @@
 //! Walks everything that an inode claims: runs of contents, and the tree blocks that name them.
 //!
-//! It limits the work: a filesystem cannot claim more blocks than it has, so the walk stops when it does.
+//! It limits the work: a filesystem cannot claim more blocks than it has, and a tree block has one parent, so the walk stops when that is
+//! not so. Hence it passes no more pieces than there are entries in all inodes and tree blocks.
+
+use std::collections::HashSet;
 
 use platter_image::{Error, Result};
 
@@ -26,6 +29,8 @@ pub(super) struct Walker<'v, 'd> {
     volume: &'v Volume<'d>,
     /// Blocks that may still be claimed.
     budget: u64,
+    /// The tree blocks that were read.
+    nodes: HashSet<u64>,
     /// One buffer per level, while it is not in use.
     buffers: [Vec<u8>; LEVELS_MAX + 1],
 }
@@ -37,7 +42,7 @@ impl<'v, 'd> Walker<'v, 'd> {
 
     /// For walking inode by inode: `budget` is what the last walk left ([`Walker::budget`]).
     pub(super) fn with_budget(volume: &'v Volume<'d>, budget: u64) -> Self {
-        Self { volume, budget, buffers: Default::default() }
+        Self { volume, budget, nodes: HashSet::new(), buffers: Default::default() }
     }
 
     pub(super) fn budget(&self) -> u64 {
@@ -81,6 +86,9 @@ impl<'v, 'd> Walker<'v, 'd> {
         self.spend(1)?;
         if !self.volume.holds(block, 1) {
             return Ok(None);
+        }
+        if !self.nodes.insert(block) {
+            return Err(Error::corrupt(format!("block {block} is claimed twice, as a block of a tree")));
         }
         visit(Piece::Node(block));
         let mut buffer = std::mem::take(&mut self.buffers[level]);

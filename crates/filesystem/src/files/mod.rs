@@ -6,6 +6,7 @@
 //!
 //! Must never return bytes that a mounted filesystem would not show: what cannot be understood is an error.
 
+mod attributes;
 mod listing;
 mod pieces;
 
@@ -13,6 +14,7 @@ use std::ops::Range;
 
 use platter_image::{DiskRead, Error, Extent, Result};
 
+pub(crate) use attributes::AttributeList;
 pub use listing::Listing;
 pub use pieces::{FileContents, Piece, Run, Visit};
 use pieces::{visit_inline, visit_runs};

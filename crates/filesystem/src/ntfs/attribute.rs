@@ -120,6 +120,11 @@ impl<'b> Attribute<'b> {
         self.bytes[8] != 0
     }
 
+    /// The first cluster of the attribute that this part has, if it has runs.
+    pub(super) fn first(self) -> Option<u64> {
+        self.is_extended().then(|| le64(self.bytes, 16))
+    }
+
     /// Whether its contents are compressed or encrypted.
     pub(super) fn is_coded(self) -> bool {
         le16(self.bytes, 12) & FLAGS_CODED != 0

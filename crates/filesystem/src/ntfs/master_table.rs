@@ -1,7 +1,8 @@
 //! The master file table: reads records, and finds the parts of an attribute that is spread over several.
 //!
 //! The table is a file itself, described by its record 0. If it has many runs, then record 0 names other records of the
-//! table that have the rest; each of them must lie in the runs that are known before it is needed.
+//! table that have the rest; each of them must lie in the runs that are known before it is needed. It has no holes, and not more
+//! clusters than the volume, so it has no more records than there is room for.
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use platter_image::{Error, Result};
 use super::attribute::{self, Attribute, UNNAMED};
 use super::boot_sector::BootSector;
 use super::record::{Record, reference, wrong};
+use super::runs::Run;
 use super::stream::Stream;
 use crate::clusters::Clusters;
 use crate::fields::{le16, le32, le64};
@@ -20,6 +22,9 @@ const OWN: u64 = 0;
 const READ_LENGTH: u64 = 1 << 20;
 /// A longer list of attributes is invalid; in bytes. Windows allows 256 KiB.
 const LIST_LENGTH_MAX: u64 = 1 << 20;
+
+/// A table with more runs is not read; so many take 32 MiB of memory. Tables of Windows have far less.
+const OWN_RUNS_MAX: usize = 1 << 20;
 
 /// The kind and the name of an attribute.
 pub(super) type Id = (u32, &'static [u8]);
@@ -43,16 +48,37 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         let mut table = Self::with_runs(clusters, boot, Arc::new(Stream::Resident(Vec::new())));
         let first = table.first_part(OWN, record, (attribute::DATA, UNNAMED))?;
         table.stream = Arc::new(first.ok_or_else(|| wrong(OWN, "it has no contents"))?);
-        let Some(list) = table.list(OWN, record)? else { return Ok(table) };
-        let id = (attribute::DATA, UNNAMED);
-        for (number, first) in parts(&list, id).filter(|(number, _)| *number != OWN) {
-            let mut stream = Stream::clone(&table.stream);
-            table.push_part(OWN, (number, first), id, &mut stream)?;
-            table.stream = Arc::new(stream);
+        table.check(0)?;
+        let (list, id) = (table.list(OWN, record)?, (attribute::DATA, UNNAMED));
+        for (number, first) in
+            list.iter().flat_map(|list| parts(list, id)).filter(|(number, _)| *number != OWN)
+        {
+            let known = table.stream.run_count();
+            let runs = table.part_runs(OWN, (number, first), id)?;
+            let stream = Arc::make_mut(&mut table.stream);
+            stream.push(first, &runs).map_err(|error| wrong(number, &error.to_string()))?;
+            table.check(known)?;
         }
         match table.stream.clusters().saturating_mul(clusters.size()) < table.stream.written() {
             true => Err(wrong(OWN, "it lacks runs")),
             false => Ok(table),
+        }
+    }
+
+    /// Checks the runs of the table from one on.
+    fn check(&self, first: usize) -> Result<()> {
+        let Stream::Extended { runs, .. } = &*self.stream else { return Ok(()) };
+        if let Some((at, _)) = runs[first..].iter().find(|(_, run)| run.cluster.is_none()) {
+            return Err(wrong(OWN, &format!("it has a hole at its cluster {at}")));
+        }
+        match (self.stream.clusters(), self.clusters.count()) {
+            (own, all) if own > all => {
+                Err(wrong(OWN, &format!("it has {own} clusters, the volume only {all}")))
+            }
+            _ if runs.len() > OWN_RUNS_MAX => {
+                Err(wrong(OWN, &format!("it has more than {OWN_RUNS_MAX} runs")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -128,7 +154,10 @@ impl<'c, 'd> MasterTable<'c, 'd> {
             match &mut stream {
                 // The first part is in the file's own record.
                 Some(_) if part == number => {}
-                Some(stream) => self.push_part(number, (part, first), id, stream)?,
+                Some(stream) => {
+                    let runs = self.part_runs(number, (part, first), id)?;
+                    stream.push(first, &runs).map_err(|error| wrong(part, &error.to_string()))?;
+                }
                 None => stream = self.other_part(number, part, id)?,
             }
         }
@@ -165,22 +194,22 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         self.first_part(part, record, id)
     }
 
-    fn push_part(&self, number: u64, (part, first): (u64, u64), id: Id, stream: &mut Stream) -> Result<()> {
+    /// The runs of the part of an attribute that begins at its cluster `first`.
+    fn part_runs(&self, number: u64, (part, first): (u64, u64), id: Id) -> Result<Vec<Run>> {
         let mut buffer = Vec::new();
         let record = self.part(number, part, &mut buffer)?;
         let of_record = |error: Error| wrong(part, &error.to_string());
         let mut found = None;
         record
             .for_each(|attribute| {
-                if attribute.kind() == id.0 && attribute.name() == Some(id.1) {
-                    let extended = attribute.extended(self.clusters.count(), self.clusters.size())?;
-                    found = found.take().or(extended.filter(|extended| extended.first == first));
+                let is_it = attribute.kind() == id.0 && attribute.name() == Some(id.1);
+                if is_it && attribute.first() == Some(first) && found.is_none() {
+                    found = attribute.extended(self.clusters.count(), self.clusters.size())?;
                 }
                 Ok(())
             })
             .map_err(of_record)?;
-        let found = found.ok_or_else(|| wrong(part, "it lacks a part of an attribute"))?;
-        stream.push(first, &found.runs).map_err(of_record)
+        found.map(|found| found.runs).ok_or_else(|| wrong(part, "it lacks a part of an attribute"))
     }
 
     /// A record that belongs to the file `number`.
@@ -220,4 +249,110 @@ fn parts(list: &[u8], id: Id) -> impl Iterator<Item = (u64, u64)> + '_ {
         le32(entry, 0) == id.0 && name == Some(id.1)
     });
     wanted.map(|entry| (reference(entry, 16).unwrap_or(0), le64(entry, 8)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::Extent;
+
+    const RECORD: usize = 1024;
+    const CLUSTER: u64 = 4096;
+
+    /// An attribute of that kind with runs, or with this value.
+    fn attribute(kind: u32, first: u64, clusters: u64, runs: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; (64 + runs.len()).next_multiple_of(8)];
+        let length = bytes.len() as u32;
+        let size = if first == 0 { clusters * CLUSTER } else { 0 };
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        (bytes[8], bytes[32]) = (1, 64);
+        for (at, value) in
+            [(16, first), (24, (first + clusters).wrapping_sub(1)), (40, size), (48, size), (56, size)]
+        {
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes[64..64 + runs.len()].copy_from_slice(runs);
+        bytes
+    }
+
+    /// A list of the parts of contents: the record, and the first cluster.
+    fn list(parts: &[(u8, u8)]) -> Vec<u8> {
+        let mut bytes = vec![0; 24 + 32 * parts.len()];
+        let length = bytes.len() as u8;
+        (bytes[0], bytes[4], bytes[16], bytes[20]) = (0x20, length, length - 24, 24);
+        for (entry, (record, first)) in bytes[24..].chunks_exact_mut(32).zip(parts) {
+            (entry[0], entry[4], entry[8], entry[16]) = (0x80, 32, *first, *record);
+        }
+        bytes
+    }
+
+    fn record(number: u8, base: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+        let attributes = attributes.concat();
+        let used = 56 + attributes.len() as u16;
+        let mut bytes = vec![0; RECORD];
+        bytes[..4].copy_from_slice(b"FILE");
+        (bytes[4], bytes[6], bytes[20], bytes[22], bytes[32], bytes[44]) = (48, 3, 56, 1, base, number);
+        // The upper part of a reference counts how often a record was used.
+        bytes[38] = 1;
+        bytes[24..26].copy_from_slice(&used.to_le_bytes());
+        bytes[56..usize::from(used)].copy_from_slice(&attributes);
+        bytes
+    }
+
+    /// Opens the table of a volume of 64 clusters with these records from cluster 1 on; the number of its records.
+    fn open(records: &[Vec<u8>]) -> std::result::Result<u64, String> {
+        let mut disk = vec![0; CLUSTER as usize];
+        disk.extend(records.concat());
+        disk.resize(64 * CLUSTER as usize, 0);
+        let clusters = Clusters::new(&disk, Extent::new(0, 64 * CLUSTER), 0, (CLUSTER, 64), 0).unwrap();
+        let boot = BootSector {
+            cluster_size: CLUSTER,
+            clusters: 64,
+            record_size: RECORD as u64,
+            master_table: 1,
+            length: 64 * CLUSTER,
+            serial: String::new(),
+        };
+        let table = MasterTable::open(&clusters, &boot).map_err(|error| error.to_string())?;
+        Ok(table.records())
+    }
+
+    #[test]
+    fn parts_of_the_table_are_found() {
+        let first = attribute(attribute::DATA, 0, 2, b"\x11\x02\x01\0");
+        let mut own = record(0, 0, &[list(&[(0, 0), (4, 2)]), first]);
+        // The lengths are those of the whole table.
+        for at in [40, 48, 56] {
+            let attribute = 56 + 24 + 64;
+            own[attribute + at..attribute + at + 8].copy_from_slice(&(3 * CLUSTER).to_le_bytes());
+        }
+        let part = record(4, 0, &[attribute(attribute::DATA, 2, 1, b"\x11\x01\x20\0")]);
+        let empty = vec![0; RECORD];
+        let records = [own, empty.clone(), empty.clone(), empty, part];
+        assert_eq!(open(&records), Ok(12));
+        let error = open(&records[..4]).unwrap_err();
+        assert!(error.contains("record 4"), "{error}");
+    }
+
+    /// Few bytes can state a table of many records, all of which would be read.
+    #[test]
+    fn a_table_is_not_larger_than_the_volume() {
+        let data = |clusters, runs: &[u8]| record(0, 0, &[attribute(attribute::DATA, 0, clusters, runs)]);
+        assert_eq!(open(&[data(4, b"\x11\x04\x01\0")]), Ok(16));
+        let hole = data(4 + (1 << 40), b"\x11\x04\x01\x06\0\0\0\0\0\x01\0");
+        let twice = data(80, b"\x11\x28\x01\x11\x28\0\0");
+        let mut longer = data(4, b"\x11\x04\x01\0");
+        for at in [40, 48, 56] {
+            longer[56 + at + 5] = 1;
+        }
+        for (own, reason) in [
+            (hole, "it has a hole at its cluster 4"),
+            (twice, "it has 80 clusters, the volume only 64"),
+            (longer, "it lacks runs"),
+        ] {
+            let error = open(&[own]).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
 }

@@ -6,6 +6,9 @@ use super::attribute::Coding;
 use super::runs::Run;
 use crate::clusters::Clusters;
 
+/// An attribute with more runs is not read; so many take 128 MiB of memory.
+const RUNS_MAX: usize = 1 << 22;
+
 /// The contents of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
@@ -24,7 +27,7 @@ impl Stream {
     /// Adds the next part: its first cluster, and its runs.
     ///
     /// # Errors
-    /// `Corrupt` if it does not follow the part before.
+    /// `Corrupt` if it does not follow the part before, or there are too many runs.
     pub(super) fn push(&mut self, first: u64, part: &[Run]) -> Result<()> {
         let end = self.clusters();
         let Self::Extended { runs, .. } = self else {
@@ -35,12 +38,23 @@ impl Stream {
                 "a part of an attribute begins at cluster {first}, not at {end}"
             )));
         }
+        if part.len() > RUNS_MAX - runs.len() {
+            return Err(Error::corrupt(format!("an attribute has more than {RUNS_MAX} runs")));
+        }
         let mut at = first;
         for run in part {
             runs.push((at, *run));
             at = at.saturating_add(run.count);
         }
         Ok(())
+    }
+
+    /// The number of runs of all parts.
+    pub(super) fn run_count(&self) -> usize {
+        match self {
+            Self::Resident(_) => 0,
+            Self::Extended { runs, .. } => runs.len(),
+        }
     }
 
     /// The number of clusters of all parts.
@@ -107,6 +121,17 @@ fn read_runs(runs: &[(u64, Run)], clusters: &Clusters<'_>, offset: u64, buffer: 
 mod tests {
     use super::*;
     use platter_image::Extent;
+
+    #[test]
+    fn the_runs_of_all_parts_are_limited() {
+        let part = vec![Run { cluster: Some(5), count: 1 }; RUNS_MAX / 4];
+        let mut stream = Stream::extended(0, 0, Coding::Plain);
+        for number in 0..4 {
+            stream.push(number * part.len() as u64, &part).unwrap();
+        }
+        let error = stream.push(4 * part.len() as u64, &part[..1]).unwrap_err();
+        assert_eq!(error.to_string(), "an attribute has more than 4194304 runs");
+    }
 
     #[test]
     fn reads_cross_runs_and_holes() {

@@ -1,12 +1,14 @@
 //! Extended attributes: inside the inode, or in the leaves of a tree in the attribute fork, with long values in blocks of their
 //! own.
 
+use std::collections::HashSet;
+
 use platter_image::{Error, Result};
 
 use super::superblock::Superblock;
 use super::volume::is_checksum_correct;
 use crate::fields::{be16, be32, be64, has};
-use crate::files::Attribute;
+use crate::files::{Attribute, AttributeList};
 
 /// The most bytes of a value, as in the kernel.
 const VALUE_LENGTH_MAX: u32 = 65536;
@@ -51,25 +53,27 @@ pub(super) fn inside(bytes: &[u8]) -> Result<Vec<Attribute>> {
     Ok(found)
 }
 
-/// The attributes in the blocks of the attribute fork.
+/// The attributes in the blocks of the attribute fork, sorted by name.
 ///
 /// # Errors
 /// `Corrupt` if a block is not what it must be; errors of reading the disk.
-pub(super) fn in_blocks(superblock: &Superblock, blocks: &mut dyn Blocks) -> Result<Vec<Attribute>> {
-    let mut found = Vec::new();
+pub(super) fn in_blocks(has_checksums: bool, blocks: &mut dyn Blocks) -> Result<Vec<Attribute>> {
+    let mut found = AttributeList::default();
     let mut numbers = vec![0];
-    let mut nodes = 0;
+    let mut seen = HashSet::new();
     while let Some(number) = numbers.pop() {
-        nodes += 1;
-        if nodes > NODES_MAX {
+        let wrong = |what: &str| Error::corrupt(format!("block {number} of its attributes {what}"));
+        if !seen.insert(number) {
+            return Err(wrong("has two parents"));
+        }
+        if seen.len() > NODES_MAX {
             return Err(Error::corrupt("the tree of its attributes has too many nodes"));
         }
         let block = blocks.read(number)?;
-        let wrong = |what: &str| Error::corrupt(format!("block {number} of its attributes {what}"));
-        if superblock.has_checksums && !is_checksum_correct(&block, 12) {
+        if has_checksums && !is_checksum_correct(&block, 12) {
             return Err(wrong("has a wrong checksum"));
         }
-        let place = usize::from(superblock.has_checksums);
+        let place = usize::from(has_checksums);
         let magic = be16(&block, 8);
         let count = usize::from(be16(&block, [12, 56][place]));
         let start = [[32, 80], [16, 64]][usize::from(magic == NODE[place])][place];
@@ -87,12 +91,13 @@ pub(super) fn in_blocks(superblock: &Superblock, blocks: &mut dyn Blocks) -> Res
             let rest = block.get(at..).unwrap_or_default();
             let attribute = match flags & FLAG_LOCAL != 0 {
                 true => local(flags, rest),
-                false => remote(superblock, flags, rest, blocks)?,
+                false => remote(has_checksums, flags, rest, blocks)?,
             };
-            found.extend(attribute.ok_or_else(|| wrong("has an attribute past its end"))?);
+            let attribute = attribute.ok_or_else(|| wrong("has an attribute past its end"))?;
+            attribute.map_or(Ok(()), |attribute| found.add(attribute))?;
         }
     }
-    Ok(found)
+    Ok(found.sorted())
 }
 
 /// An attribute with its value in the leaf; `None` if it does not fit.
@@ -103,7 +108,7 @@ fn local(flags: u8, rest: &[u8]) -> Option<Option<Attribute>> {
 
 /// An attribute with its value in blocks of its own.
 fn remote(
-    superblock: &Superblock,
+    has_checksums: bool,
     flags: u8,
     rest: &[u8],
     blocks: &mut dyn Blocks,
@@ -120,7 +125,7 @@ fn remote(
             break;
         }
         let block = blocks.read(number)?;
-        let bytes = match superblock.has_checksums {
+        let bytes = match has_checksums {
             true if !has(&block, 0, b"XARM") || !is_checksum_correct(&block, 12) => {
                 return Err(Error::corrupt(format!(
                     "block {number} of its attributes is no part of a value"
@@ -206,6 +211,62 @@ mod tests {
         assert_eq!(found, expected);
         assert!(inside(&bytes[..bytes.len() - 1]).is_err());
         assert!(inside(b"").unwrap().is_empty());
+    }
+
+    /// The blocks of a fork without checksums; counts how many are read.
+    struct Fork(Vec<Vec<u8>>, usize);
+
+    impl Blocks for Fork {
+        fn read(&mut self, number: u32) -> Result<Vec<u8>> {
+            self.1 += 1;
+            self.0.get(number as usize).cloned().ok_or_else(|| Error::corrupt("there is no such block"))
+        }
+    }
+
+    const BLOCK: usize = 65536;
+
+    fn node(children: &[u32]) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        block[8..10].copy_from_slice(&NODE[0].to_be_bytes());
+        block[12..14].copy_from_slice(&(children.len() as u16).to_be_bytes());
+        for (entry, child) in block[16..].chunks_exact_mut(8).zip(children) {
+            entry[4..].copy_from_slice(&child.to_be_bytes());
+        }
+        block
+    }
+
+    /// A leaf whose entries all name one attribute with a value of 64 KiB, in block 1.
+    fn leaf(count: u16) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        let at = BLOCK - 10;
+        block[8..10].copy_from_slice(&LEAF[0].to_be_bytes());
+        block[12..14].copy_from_slice(&count.to_be_bytes());
+        for entry in block[32..at].chunks_exact_mut(8).take(count.into()) {
+            entry[4..6].copy_from_slice(&(at as u16).to_be_bytes());
+        }
+        block[at..].copy_from_slice(b"\0\0\0\x01\0\x01\0\0\x01a");
+        block
+    }
+
+    /// A small fork that names a node or a value again and again must not be read again and again.
+    #[test]
+    fn nodes_have_one_parent_and_values_are_limited() {
+        let value = vec![7; BLOCK];
+        let mut sound = Fork(vec![node(&[2, 3]), value.clone(), leaf(1), leaf(2)], 0);
+        let found = in_blocks(false, &mut sound).unwrap();
+        let expected = Attribute { name: b"user.a".to_vec(), value: value.clone() };
+        assert_eq!(found, [expected.clone(), expected.clone(), expected]);
+        for (fork, reason, most) in [
+            (vec![node(&[2; 8000]), value.clone(), leaf(1)], "block 2 of its attributes has two parents", 3),
+            (vec![node(&[2, 0]), value.clone(), leaf(1)], "block 0 of its attributes has two parents", 3),
+            (vec![leaf(8000), value], "its 1023 first attributes take more than 67108864 bytes", 1025),
+        ] {
+            let mut fork = Fork(fork, 0);
+            let found = in_blocks(false, &mut fork).map(|found| found.len());
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+            assert!(fork.1 <= most, "{reason}: {} blocks are read", fork.1);
+        }
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl FileTree for Files<'_> {
                     return Ok(Vec::new());
                 }
                 let blocks = &mut ForkBlocks { volume: &self.volume, runs: &runs };
-                attributes::in_blocks(&self.volume.superblock, blocks)
+                attributes::in_blocks(self.volume.superblock.has_checksums, blocks)
                     .map_err(|error| error.within(format!("inode {}", file.number)))?
             }
         };

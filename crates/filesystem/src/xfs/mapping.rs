@@ -122,10 +122,10 @@ impl<'v, 'd> Mapper<'v, 'd> {
         let (high, low) = (be64(record, 0), be64(record, 8));
         let file_block = high << 1 >> 10;
         let (block, count) = ((high & 0x1ff) << 43 | low >> 21, low & 0x1f_ffff);
-        let place = self.volume.place(block, count).filter(|_| file_block >= *end);
+        let place = self.volume.place(block, count).filter(|_| count > 0 && file_block >= *end);
         let place = place.ok_or_else(|| {
             Error::corrupt(format!(
-                "its extent of {count} blocks at block {block} is outside of the filesystem or out of order"
+                "its extent of {count} blocks at block {block} is empty, outside of the filesystem or out of order"
             ))
         })?;
         *end = file_block + count;
