@@ -5,8 +5,8 @@ use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 use super::boot_region::BootRegion;
 use super::directory;
 use super::entry_set::{Entry, Stream};
+use super::label::label;
 use crate::clusters::{Claims, ClusterSet, Clusters, Run, Table, Width, length_of};
-use crate::label;
 use crate::reader::{Identity, Map, Reader, check_fits};
 
 /// The number of the first cluster.
@@ -31,7 +31,7 @@ impl<'d> Reader<'d> for ExFat<'d> {
     fn identity(&self) -> Identity {
         Identity {
             filesystem: Self::NAME.to_owned(),
-            label: label(self.disk, self.extent, Self::NAME),
+            label: label(self.disk, self.extent),
             uuid: Some(self.boot.serial.clone()),
             block_size: self.boot.cluster_size as u32,
             length: self.boot.length,

@@ -9,9 +9,9 @@ use super::boot_region::BootRegion;
 use super::directory::DIRECTORY_LENGTH_MAX;
 use super::entry_set::{ENTRY_LENGTH, FILE, FileSet};
 use super::examine::{ExFat, FIRST_CLUSTER};
+use super::label::label;
 use crate::clusters::{Chains, Clusters, Run, Table, Width, read_directory};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata};
-use crate::label;
 use crate::reader::Reader;
 
 /// The number of the root directory, which has no entries; the boot region is at this place.
@@ -49,7 +49,7 @@ impl<'d> Files<'d> {
         let entries = boot.clusters + FIRST_CLUSTER;
         let table = Table::read(disk, volume.offset + boot.table, Width::Bits32, entries)?;
         let chains = Chains::new(clusters, table);
-        let label = label(disk, extent, ExFat::NAME);
+        let label = label(disk, extent);
         Ok(Self { disk, boot, chains, volume, label, pieces: Vec::new() })
     }
 

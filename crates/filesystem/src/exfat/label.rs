@@ -27,7 +27,7 @@ pub(crate) fn label(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
         for entry in piece.chunks_exact(ENTRY_LENGTH) {
             match entry[0] {
                 0 => return None,
-                LABEL => return Some(decode(entry)),
+                LABEL => return decode(entry),
                 _ => {}
             }
         }
@@ -44,7 +44,8 @@ pub(crate) fn label(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
     None
 }
 
-fn decode(entry: &[u8]) -> String {
+fn decode(entry: &[u8]) -> Option<String> {
     let units = entry[2..].chunks_exact(2).take(usize::from(entry[1]).min(CHARACTERS_MAX));
-    String::from_utf16_lossy(&units.map(|unit| le16(unit, 0)).collect::<Vec<_>>())
+    let text = String::from_utf16_lossy(&units.map(|unit| le16(unit, 0)).collect::<Vec<_>>());
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }

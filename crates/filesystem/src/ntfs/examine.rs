@@ -7,13 +7,13 @@ use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 use super::attribute::{self, Attribute};
 use super::boot_sector::BootSector;
 use super::claims::Claims;
+use super::label::label;
 use super::master_table::MasterTable;
 use super::record::{Record, wrong};
 use super::stream::Stream;
 use super::{bitmap, log_file, shadow_copies, volatile};
 use crate::clusters::Clusters;
 use crate::fields::le16;
-use crate::label;
 use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot_sector};
 
 /// The numbers of records with a fixed meaning.
@@ -58,7 +58,7 @@ impl<'d> Reader<'d> for Ntfs<'d> {
     fn identity(&self) -> Identity {
         Identity {
             filesystem: Self::NAME.to_owned(),
-            label: label(self.disk, self.extent, Self::NAME),
+            label: label(self.disk, self.extent),
             uuid: Some(self.boot.serial.clone()),
             block_size: self.boot.cluster_size as u32,
             length: self.boot.length,

@@ -8,6 +8,7 @@ use platter_image::{DiskRead, Error, Extent, Result};
 use super::attribute::{self, BY_NAME, Coding};
 use super::compressed::visit_units;
 use super::examine::{FIRST_FILE, LOG_FILE, Ntfs, check_volume};
+use super::label::label;
 use super::links::{self, MARKED_LENGTH_MAX, Reparse};
 use super::master_table::MasterTable;
 use super::record::{Record, wrong};
@@ -16,7 +17,6 @@ use super::{index, log_file};
 use crate::clusters::Clusters;
 use crate::fields::{le32, le64};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run, Visit};
-use crate::label;
 use crate::reader::Reader;
 
 /// The record of the root directory.
@@ -63,7 +63,7 @@ impl<'d> Files<'d> {
             log_file::check(&log.ok_or_else(|| wrong(LOG_FILE, "it has no contents"))?, &clusters)?;
             table.runs()
         };
-        let label = label(disk, extent, Ntfs::NAME);
+        let label = label(disk, extent);
         Ok(Self { disk, ntfs, clusters, runs, label, last: None })
     }
 

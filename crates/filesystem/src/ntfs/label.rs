@@ -20,5 +20,6 @@ pub(crate) fn label(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
     let record = table.record(VOLUME, &mut buffer).ok()??;
     let name = record.find(VOLUME_NAME).ok()??.value().ok()??;
     let units = name.chunks_exact(2).map(|unit| le16(unit, 0)).take_while(|unit| *unit != 0);
-    Some(String::from_utf16_lossy(&units.collect::<Vec<_>>()))
+    let text = String::from_utf16_lossy(&units.collect::<Vec<_>>());
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
