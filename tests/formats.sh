@@ -251,6 +251,11 @@ refused "--disk for another format" "names a disk in a folder" "$DISK" --disk sd
 check "its first disk" platter capture "$folder.two" lab/sda --format clonezilla --disk sda
 if [ "$(score lab/sda)" != "$WANTED" ]; then ok "which has its own contents"; else not_ok "which has its own contents"; fi
 same clonezilla-second "$folder.two" --format clonezilla --disk sdb
+head -c 1000000 /dev/zero | gzip >"$folder.two/sda2.dd-img.aa"
+refused "a copy of a partition that is cut off" 'partition sda2.*only 1000000 of the partition.s 52428800 bytes' \
+	"$folder.two" --format clonezilla --disk sda
+sed '1i sector-size: 4096' "$folder/sda-pt.sf" >"$folder.two/sda-pt.sf"
+refused "a disk with other sectors" "sectors of 4096 bytes" "$folder.two" --format clonezilla --disk sda
 # A swap area, of which Clonezilla keeps UUID and label. The body, which is full of what was swapped out, is not stored either way.
 SWAPPED=$WORK/swapped.raw
 cp "$DISK" "$SWAPPED"
@@ -282,6 +287,9 @@ echo "Disk /dev/sda: $((96 * 2048))s" >"$folder.mbr/sda-pt.parted"
 printf 'boot code' | dd of="$folder.mbr/sda-mbr" conv=notrunc status=none
 check "a disk with an MBR" platter capture "$folder.mbr" lab/mbr --format clonezilla --raw
 check "has its boot code" [ "$(platter export lab/mbr - | head -c 9)" = 'boot code' ]
+printf 'Disk /dev/sda: %ds\nSector size (logical/physical): 4096B/4096B\n' $((96 * 2048)) >"$folder.mbr/sda-pt.parted"
+refused "another length of sectors" "sectors of 4096 bytes" "$folder.mbr" --format clonezilla --raw
+echo "Disk /dev/sda: $((96 * 2048))s" >"$folder.mbr/sda-pt.parted"
 mv "$folder.mbr/sda-mbr" "$WORK/sda-mbr"
 refused "without it" "sda-mbr is missing" "$folder.mbr" --format clonezilla --raw
 head -c 100 "$WORK/sda-mbr" >"$folder.mbr/sda-mbr"

@@ -123,8 +123,11 @@ impl Copy<'_> {
         while let Some(level) = stack.last_mut() {
             let Some((name, number)) = level.listing.get(level.next) else {
                 let Some(level) = stack.pop() else { break };
+                match self.finish(level.directory.as_fd(), &level.inode) {
+                    Err(error) if is_of_one_file(&error) => self.failed(&path, &error),
+                    finished => finished?,
+                }
                 path.truncate(level.path_length);
-                self.finish(level.directory.as_fd(), &level.inode)?;
                 continue;
             };
             level.next += 1;
@@ -214,19 +217,18 @@ impl Copy<'_> {
         Ok(Level { directory, inode, listing, next: 0, path_length })
     }
 
-    /// Sets what an open file or directory has besides its contents.
+    /// Sets what an open file or directory has besides its contents. Damaged attributes do not keep it from the rest.
     fn finish(&mut self, file: BorrowedFd<'_>, inode: &FileInode) -> Result<()> {
         let metadata = inode.metadata();
         if self.is_root {
             let done = sys::fchown(file, Some(uid(metadata.owner.0)), Some(gid(metadata.owner.1)));
             self.set("the owner", done);
         }
-        for attribute in self.files.attributes(inode)? {
-            if is_of_the_system(&attribute) {
-                let Attribute { name, value } = attribute;
-                let done = sys::fsetxattr(file, name.as_slice(), &value, XattrFlags::empty());
-                self.set(&escaped(&name), done);
-            }
+        let attributes = self.files.attributes(inode);
+        for attribute in attributes.iter().flatten().filter(|attribute| is_of_the_system(attribute)) {
+            let Attribute { name, value } = attribute;
+            let done = sys::fsetxattr(file, name.as_slice(), value, XattrFlags::empty());
+            self.set(&escaped(name), done);
         }
         // After the owner, whose change clears these bits. Nobody but root gives away who runs a program.
         let mode = if self.is_root { metadata.mode } else { metadata.mode & 0o1777 };
@@ -234,7 +236,7 @@ impl Copy<'_> {
         self.set("the mode", done);
         let done = sys::futimens(file, &times(inode));
         self.set("the time", done);
-        Ok(())
+        attributes.map(drop)
     }
 
     fn set(&mut self, what: &str, done: rustix::io::Result<()>) {

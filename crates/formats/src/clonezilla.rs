@@ -57,6 +57,7 @@ pub fn read_clonezilla(folder: &dyn Folder, wanted: Option<&str>, spool: &mut dy
     let disks = files.text("disk")?;
     let disk = choose_disk(&disks, wanted)?;
     let table = files.text(&format!("{disk}-pt.sf"))?;
+    check_sectors(&table)?;
     let is_gpt = table.lines().any(|line| line.trim() == "label: gpt");
     let length = match is_gpt {
         true => length_of_gpt(&files.bytes(&format!("{disk}-gpt-1st"))?)?,
@@ -157,6 +158,17 @@ fn partitions(table: &str, length: u64) -> Result<Vec<Partition>> {
     Ok(partitions)
 }
 
+/// All numbers of the folder count sectors of the disk's own length, and only one length is read.
+fn check_sectors(table: &str) -> Result<()> {
+    let stated = table.lines().find_map(|line| line.trim().strip_prefix("sector-size:"));
+    match stated.map(str::trim) {
+        None | Some("512") => Ok(()),
+        Some(other) => Err(Error::refused(format!(
+            "the disk has sectors of {other} bytes, and only folders of disks with 512 are read: restore it with Clonezilla"
+        ))),
+    }
+}
+
 /// The length of the disk, after the place of the second GPT that the header of the first one names.
 fn length_of_gpt(first: &[u8]) -> Result<u64> {
     let header = first.get(512..1024).filter(|header| header.starts_with(b"EFI PART"));
@@ -167,8 +179,14 @@ fn length_of_gpt(first: &[u8]) -> Result<u64> {
     })
 }
 
-/// The length of the disk in a line such as `Disk /dev/sda: 16777216s`.
+/// The length of the disk in a line such as `Disk /dev/sda: 16777216s`. Older versions of `sfdisk` do not state the length of
+/// sectors, but parted does.
 fn length_of_parted(text: &str) -> Result<u64> {
+    let stated = text.lines().find_map(|line| line.strip_prefix("Sector size (logical/physical):"));
+    if let Some(logical) = stated.and_then(|sizes| sizes.trim().split_once("B/")).map(|(logical, _)| logical)
+    {
+        check_sectors(&format!("sector-size: {logical}"))?;
+    }
     let line = text.lines().find(|line| line.starts_with("Disk /"));
     let sectors =
         line.and_then(|line| line.rsplit(':').next()?.trim().strip_suffix('s')?.parse::<u64>().ok());
@@ -249,10 +267,10 @@ impl<'f> Files<'f> {
             joined = compression.decompress(joined);
         }
         let restored = match kind.is_partclone {
-            true => read_partclone(&mut joined, &mut part),
-            false => copy(&mut joined, &mut part, partition.extent.length),
+            true => read_partclone(&mut joined, &mut part).map(drop),
+            false => copy_whole(&mut joined, &mut part),
         };
-        restored.map(drop).map_err(|error| error.within(files[0].to_owned()))
+        restored.map_err(|error| error.within(files[0].to_owned()))
     }
 
     /// A swap area is made anew with its UUID and its label, as by `mkswap`.
@@ -342,6 +360,18 @@ fn check_pieces(images: &[(&String, ImageKind)]) -> Result<()> {
         if number != index || (kind.piece.is_empty() && images.len() > 1) {
             return Err(Error::missing(format!("a piece of the image before {name} is missing")));
         }
+    }
+    Ok(())
+}
+
+/// Copies a partition that was saved byte by byte. What the image lacks would be zeros, and nothing else would show it.
+fn copy_whole(image: &mut dyn Read, part: &mut PartSpool<'_>) -> Result<()> {
+    let length = part.extent.length;
+    let copied = copy(image, part, length)?;
+    if copied < length {
+        return Err(Error::corrupt(format!(
+            "it has only {copied} of the partition's {length} bytes: the image is incomplete"
+        )));
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Disks in the formats of other programs: virtual machine images, and streams that hold a disk.
 //!
 //! The format of a file is what the user says, or what its suffix says; contents never decide it. Images of
-//! virtual machines are read in place ([`open()`]); streams are unpacked first ([`Spool`]). Whatever a file contains, reading it must neither panic nor
-//! take more time and memory than its length justifies. Nothing here opens a file: a reader sees
-//! the one that it was given, and a name in it is never followed. So a hostile image cannot make Platter read
-//! other files. docs/sources.md says what is read.
+//! virtual machines are read in place ([`open()`]); streams are unpacked first ([`Spool`]). Whatever a file contains, reading it
+//! must not panic, nor take more memory than its length justifies, nor more time than the length of the disk that it states: a
+//! short image of a long disk may refer to the same data at every offset. Nothing here opens a file: a reader sees the one that
+//! it was given, and a name in it is never followed. So a hostile image cannot make Platter read other files. docs/sources.md
+//! says what is read.
 
 mod clonezilla;
 mod compression;

@@ -173,7 +173,7 @@ impl<'d> Mapped<'d> {
         })?;
         let decoded = Arc::new(decoded);
         let mut kept = self.decoded.lock();
-        kept.truncate((DECODED_MAX / unit).max(2) as usize - 1);
+        kept.truncate((DECODED_MAX / unit).max(1) as usize - 1);
         kept.push_front((number, decoded.clone()));
         Ok(decoded)
     }

@@ -1,9 +1,9 @@
 //! Disklabels: the partitions in a BSD slice of an MBR, or of a disk without an MBR.
 //!
 //! Labels are parsed by [`platter_filesystem::disklabel`]. Partitions have numbers as in Linux: those in slices follow the logical
-//! ones. A slice is not looked through if its label is not valid, names nothing in use, or names the slice beside others: its type is
-//! a doubt. Partitions of a slice
-//! may begin where it begins, because UFS leaves room for the label.
+//! ones. A slice is not looked through if its label is not valid, if the label names nothing in use, or if it names the whole slice
+//! beside other partitions. The reason is then the partition's doubt. Partitions of a slice may begin where it begins, because UFS
+//! leaves room for the label.
 
 use platter_filesystem::boot_record::Record;
 use platter_filesystem::disklabel::{LABEL_LENGTH, LABEL_OFFSET, LabelEntry, LabelSystem, read_label};

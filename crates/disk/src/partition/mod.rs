@@ -81,7 +81,7 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The mark that must be there if the partition is what its type says: for types of volumes that are looked through.
+    /// The mark that a volume has at its start, if the partition's type says that it is one of LVM or RAID; `None` for other types.
     pub fn announced_owner(&self) -> Option<&'static str> {
         match self.type_id.as_str() {
             "0x8e" | "e6d6d379-f507-44c2-a23c-238f2a3df928" => Some("LVM2_member"),

@@ -2,8 +2,8 @@
 //!
 //! A volume of this family has a range of equally long clusters with consecutive numbers ([`Clusters`]). FAT and exFAT
 //! chain the clusters of a file in a table ([`Table`]); everything that the directories of such a volume name is
-//! collected in [`Claims`], in which each cluster has one owner. [`Chains`] finds the clusters of single files. Nothing here decides what is kept when a check fails:
-//! every failure is an error of kind `Corrupt`.
+//! collected in [`Claims`], in which each cluster has one owner. [`Chains`] finds the clusters of single files. Nothing here
+//! decides what is kept when a check fails: every failure is an error of kind `Corrupt`.
 
 mod chains;
 mod claims;

@@ -78,6 +78,8 @@ pub(super) struct Relocation {
 /// A decoded header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    /// Its place among the chunks, from 0.
+    pub(super) number: u32,
     /// Bytes of the zlib stream.
     pub(super) compressed: usize,
     /// The ranges of the disk whose contents the stream has, ascending.
@@ -144,5 +146,5 @@ pub(super) fn decode(bytes: &[u8; HEADER_LENGTH], offset: u64) -> Result<Header>
         }
     });
     let relocations = relocations.collect::<Result<Vec<_>>>()?;
-    Ok(Header { compressed, end: reached.max(last) * SECTOR, ranges, relocations })
+    Ok(Header { number: u32_at(8), compressed, end: reached.max(last) * SECTOR, ranges, relocations })
 }

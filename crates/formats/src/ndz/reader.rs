@@ -41,6 +41,13 @@ pub fn read_ndz(image: &mut dyn Read, spool: &mut dyn Spool) -> Result<u64> {
             return Err(Error::bug("a chunk without a header"));
         };
         let header = chunk::decode(head, offset)?;
+        let number = offset / LENGTH as u64;
+        if u64::from(header.number) != number {
+            return Err(Error::corrupt(format!(
+                "the chunk at offset {offset} is number {} of the image, not {number}: a part of the image is missing",
+                header.number
+            )));
+        }
         unpack(&header, &stream[..header.compressed], offset, &mut piece, spool)?;
         for relocation in &header.relocations {
             relocate(relocation, spool)

@@ -63,6 +63,22 @@ fn noise_fills_several_chunks_and_zeros_one() {
 }
 
 #[test]
+fn a_missing_chunk_is_noticed() {
+    let disk = noise(5 << 20);
+    let mut image = Vec::new();
+    let all = Extents::from_unsorted(vec![Extent::new(0, 5 << 20)]);
+    write_ndz(&disk, &all, &mut image, &|_| {}).unwrap();
+    for missing in [0, 2] {
+        let mut rest = image.clone();
+        rest.drain(missing << 20..(missing + 1) << 20);
+        let error = read_ndz(&mut &rest[..], &mut Memory(Vec::new())).unwrap_err();
+        let is_told =
+            error.to_string().contains(&format!("is number {} of the image, not {missing}", missing + 1));
+        assert!(error.kind() == ErrorKind::Corrupt && is_told, "{error}");
+    }
+}
+
+#[test]
 fn more_ranges_than_a_chunk_can_have() {
     let ranges: Extents = (0..2000).map(|index| Extent::new(index * 1024, 512)).collect();
     assert_eq!(round_trip(&noise(2000 << 10), &ranges), 4);
