@@ -296,6 +296,14 @@ head -c 100 "$WORK/sda-mbr" >"$folder.mbr/sda-mbr"
 refused "with a part of it" "sda-mbr is only 100 bytes" "$folder.mbr" --format clonezilla --raw
 ln -sf "$WORK/sda-mbr" "$folder.mbr/sda-mbr"
 refused "with a link to it" "sda-mbr is a symbolic link" "$folder.mbr" --format clonezilla --raw
+cp -r "$folder" "$folder.dd"
+rm "$folder.dd"/sda2.*
+check "a partition by partclone.dd" partclone.dd -q -L "$WORK/partclone.log" -s "$WORK/part2" -O "$WORK/part2.dd"
+xz -0 -c "$WORK/part2.dd" | split -a 2 -b 1M - "$folder.dd/sda2.dd-ptcl-img.xz."
+same clonezilla-dd "$folder.dd" --format clonezilla
+head -c 1000000 "$WORK/part2.dd" | xz -0 >"$folder.dd/sda2.dd-ptcl-img.xz.aa"
+find "$folder.dd" -name 'sda2.*.a[b-z]' -delete
+refused "a cut copy by partclone.dd" "only 1000000 of" "$folder.dd" --format clonezilla
 cp -r "$folder" "$folder.broken"
 rm "$folder.broken/sda1.ext4-ptcl-img.zst.ab"
 refused "a folder without a piece" "sda1.*piece.*missing" "$folder.broken" --format clonezilla

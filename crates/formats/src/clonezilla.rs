@@ -9,7 +9,8 @@
 //! | `sda-mbr`, `sda-hidden-data-after-mbr` | sector 0; the sectors before the first partition |
 //! | `sda-gpt-1st`, `sda-gpt-2nd` | first 34 and last 33 sectors of a disk with a GPT |
 //! | `sda1.ext4-ptcl-img.zst.aa`, `…ab` | partition 1 by partclone, compressed and split |
-//! | `sda1.dd-img.aa` | partition 1 byte by byte, possibly compressed |
+//! | `sda1.dd-img.aa` | partition 1 byte by byte by `dd`, possibly compressed |
+//! | `sda1.dd-ptcl-img.xz.aa` | partition 1 byte by byte by `partclone.dd`, which writes no header |
 //! | `swappt-sda2.info` | UUID and label of a swap area |
 
 use std::io::{self, Read};
@@ -266,9 +267,9 @@ impl<'f> Files<'f> {
         if let Some(compression) = compression {
             joined = compression.decompress(joined);
         }
-        let restored = match kind.is_partclone {
-            true => read_partclone(&mut joined, &mut part).map(drop),
-            false => copy_whole(&mut joined, &mut part),
+        let restored = match kind.is_copy {
+            true => copy_whole(&mut joined, &mut part),
+            false => read_partclone(&mut joined, &mut part).map(drop),
         };
         restored.map_err(|error| error.within(files[0].to_owned()))
     }
@@ -313,7 +314,8 @@ impl<'f> Files<'f> {
 struct ImageKind {
     /// The name without the partition and without the number of the piece.
     stem: String,
-    is_partclone: bool,
+    /// The partition byte by byte; otherwise an image of partclone.
+    is_copy: bool,
     compression: Known,
     /// Such as `aa`; empty if it is in one piece.
     piece: String,
@@ -330,11 +332,11 @@ enum Known {
 /// `ext4-ptcl-img.zst.aa` or `dd-img.aa`; `None` for other files.
 fn image_kind(rest: &str) -> Option<ImageKind> {
     let (name, end) = rest.split_once('.').unwrap_or((rest, ""));
-    let is_partclone = name.ends_with("-ptcl-img");
-    if !is_partclone && name != "dd-img" {
+    let says_compression = name.ends_with("-ptcl-img");
+    if !says_compression && name != "dd-img" {
         return None;
     }
-    let (suffix, piece) = match (is_partclone, end.split_once('.')) {
+    let (suffix, piece) = match (says_compression, end.split_once('.')) {
         (true, Some((suffix, piece))) => (suffix, piece),
         (true, None) => (end, ""),
         (false, None) => ("", end),
@@ -342,15 +344,16 @@ fn image_kind(rest: &str) -> Option<ImageKind> {
     };
     let is_piece =
         piece.is_empty() || (piece.len() >= 2 && piece.bytes().all(|byte| byte.is_ascii_lowercase()));
-    if !is_piece || (!is_partclone && piece == "info") {
+    if !is_piece || (!says_compression && piece == "info") {
         return None;
     }
     let compression = match suffix {
-        _ if !is_partclone => Known::Unsaid,
+        _ if !says_compression => Known::Unsaid,
         "" | "uncomp" => Known::None,
         suffix => Compression::of_suffix(suffix).map_or(Known::Other, Known::Read),
     };
-    Some(ImageKind { stem: format!("{name}.{suffix}"), is_partclone, compression, piece: piece.to_owned() })
+    let is_copy = name.starts_with("dd-");
+    Some(ImageKind { stem: format!("{name}.{suffix}"), is_copy, compression, piece: piece.to_owned() })
 }
 
 /// The pieces must follow one another from `aa` on.
@@ -427,13 +430,14 @@ mod tests {
 
     #[test]
     fn names_of_images_say_how_they_are_made() {
-        let kind = |name| image_kind(name).map(|kind| (kind.is_partclone, kind.compression, kind.piece));
+        let kind = |name| image_kind(name).map(|kind| (kind.is_copy, kind.compression, kind.piece));
         let zstd = Known::Read(Compression::Zstd);
-        assert_eq!(kind("ext4-ptcl-img.zst.aa"), Some((true, zstd, "aa".into())));
-        assert_eq!(kind("ext4-ptcl-img.zst"), Some((true, zstd, String::new())));
-        assert_eq!(kind("vfat-ptcl-img.uncomp.aab"), Some((true, Known::None, "aab".into())));
-        assert_eq!(kind("ntfs-ptcl-img.lzo.aa"), Some((true, Known::Other, "aa".into())));
-        assert_eq!(kind("dd-img.aa"), Some((false, Known::Unsaid, "aa".into())));
+        assert_eq!(kind("ext4-ptcl-img.zst.aa"), Some((false, zstd, "aa".into())));
+        assert_eq!(kind("ext4-ptcl-img.zst"), Some((false, zstd, String::new())));
+        assert_eq!(kind("vfat-ptcl-img.uncomp.aab"), Some((false, Known::None, "aab".into())));
+        assert_eq!(kind("ntfs-ptcl-img.lzo.aa"), Some((false, Known::Other, "aa".into())));
+        assert_eq!(kind("dd-ptcl-img.zst.aa"), Some((true, zstd, "aa".into())));
+        assert_eq!(kind("dd-img.aa"), Some((true, Known::Unsaid, "aa".into())));
         for other in ["dd-img.info", "info", "ext4-img.gz", "files-md5sum.info.gz", "dd-img.000"] {
             assert_eq!(kind(other), None, "{other}");
         }
