@@ -234,5 +234,7 @@ if [ "$DERIVED" -gt 0 ]; then
 		"$(jq -r '[.boot_sets[] | select(.version | startswith("derived")) | .new_bytes / 1e6] | sort | "\(.[length / 2 | floor] * 10 | round / 10), \(last * 10 | round / 10) MB"' "$WORK/status")"
 	result "index in memory, bytes; hoard.json" "$(figure .replica.index_bytes), $(stat -c %s "$WORK/node/hoard/hoard.json")"
 	"$PLATTER" --store "$STORE" --quiet hoard status --cache "$WORK/node" | sed -n '/^one more/,/^$/p'
+	echo "Growth of the hoard before compression, by the curves that Squirrel compares (figures 14 to 18)"
+	jq -r '.boot_sets[].new_bytes' "$WORK/status" | "$ROOT/bench/fits.py" "$((${#booted[@]} + DERIVED))" 607 3000
 	memory
 fi

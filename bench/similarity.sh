@@ -59,6 +59,9 @@ predicted=$(jq '.what_if[0].total | .stored_bytes + .recipe_bytes' "$WORK/files-
 result "packs of the store" "$(calculate "$packs / 1e6") MB"
 result "predicted, as a ratio to it" "$(calculate "$predicted / $packs")" "0.99 to 1.01"
 
+heading "growth of the store with each image, by the curves that Squirrel compares"
+jq -r '.what_if[0].images[].added_bytes' "$WORK/files-64KiB.json" | "$ROOT/bench/fits.py" "${#names[@]}" 100 607
+
 heading "how much of the row the column has, in percent"
 # matrix FILTER FILE
 matrix() { jq -r "$1"' as $m | [range($m | length)] as $all | $all[] | . as $a | [.+1] + [$all[] | $m[$a][.] / ([$m[$a][$a], 1] | max) * 100 | round] | @tsv' "$2" | column -t; }
