@@ -213,6 +213,9 @@ for image in "${images[@]}"; do
 done
 nothing_free() { python3 "$TESTS/decoded.py" "$STORE" >"$WORK/decoded" && ! grep -qaF "$MARKER" "$WORK/decoded"; }
 check "nothing of a free block is in the store" nothing_free
+for image in "${images[@]}"; do
+	[[ $image != *bigalloc* ]] || check "$image: nor of blocks that only share a cluster" eval '! platter export "samples/$image" - | grep -qaF PLATTER-STALE-DATA'
+done
 rm -f "$WORK/decoded"
 for image in "${images[@]}"; do
 	case $image in

@@ -163,7 +163,7 @@ ext() {
 		facts "$MNT" >"$facts"
 	fi
 	release
-	mark_free "$file" "$offset"
+	[ -n "${UNMARKED:-}" ] || mark_free "$file" "$offset"
 	row "$image" "$part" "$offset" "$length" ext "$*"
 }
 
@@ -242,7 +242,8 @@ make_ext4-quota() { EXTENDED=quotatype=usrquota:grpquota whole ext4-quota 64 tre
 make_ext4-verity() { whole ext4-verity 64 tree -t ext4 -O verity; }
 make_ext4-resized() { # grown after it was made: descriptors in the reserved blocks
 	truncate -s 64M "$OUT/.ext4-resized.part"
-	ext ext4-resized 0 0 $((40 << 20)) live -t ext4 -b 1024 -E resize=65536
+	# A mark in what becomes an inode table would stay: resize2fs does not clear it.
+	UNMARKED=1 ext ext4-resized 0 0 $((40 << 20)) live -t ext4 -b 1024 -E resize=65536
 	resize2fs -f "$OUT/.ext4-resized.part" 64M
 	mark_free "$OUT/.ext4-resized.part" 0
 	rm "$WORK/rows"

@@ -21,7 +21,8 @@ const READ_LENGTH: u64 = 1 << 20;
 /// Gaps of at most this many bytes between directories are read along with them.
 const GAP_READ_THROUGH: u64 = 64 << 10;
 
-/// Makes all checks; sorts the claims.
+/// Makes all checks; sorts the claims. Returns the blocks that are in use only because they share a cluster with others: nothing
+/// refers to them, and a system writes all of such a block before it reads any of it.
 ///
 /// # Errors
 /// `Corrupt` with the contradiction; errors of reading the disk.
@@ -30,14 +31,15 @@ pub(super) fn check(
     groups: &[Group],
     allocation: &Allocation,
     claims: &mut Claims,
-) -> Result<()> {
+) -> Result<Extents> {
     check_metadata(volume, allocation)?;
     // Inodes may share a block of attributes.
     let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
-    check_claims(volume, allocation, claims, &attributes)?;
+    let rests = check_claims(volume, allocation, claims, &attributes)?;
     check_inode_bitmaps(volume, groups)?;
     check_values(volume, claims, &attributes)?;
-    check_names(volume, claims)
+    check_names(volume, claims)?;
+    Ok(rests)
 }
 
 fn check_metadata(volume: &Volume<'_>, allocation: &Allocation) -> Result<()> {
@@ -56,7 +58,7 @@ fn check_claims(
     allocation: &Allocation,
     claims: &mut Claims,
     attributes: &Extents,
-) -> Result<()> {
+) -> Result<Extents> {
     claims.files.sort();
     let mut others = std::mem::take(&mut claims.others);
     others.extend(claims.unwritten.iter().chain(attributes));
@@ -83,10 +85,28 @@ fn check_claims(
         }
     }
     let reserved = Extents::from_unsorted(std::mem::take(&mut claims.reserved));
-    match reserved.subtract(&allocation.marked).subtract(&allocation.metadata).as_slice().first() {
-        Some(first) => Err(wrong(*first, " is reserved, but the block bitmaps mark it as free")),
-        None => Ok(()),
+    if let Some(first) =
+        reserved.subtract(&allocation.marked).subtract(&allocation.metadata).as_slice().first()
+    {
+        return Err(wrong(*first, " is reserved, but the block bitmaps mark it as free"));
     }
+    let claimed = || claims.files.as_slice().iter().map(FileRun::extent).chain(others.iter().copied());
+    Ok(rests_of_clusters(volume, claimed).subtract(&allocation.metadata).subtract(&reserved))
+}
+
+/// The blocks of clusters with claimed blocks that are not claimed themselves.
+fn rests_of_clusters<I: Iterator<Item = Extent>>(volume: &Volume<'_>, claimed: impl Fn() -> I) -> Extents {
+    let superblock = &volume.superblock;
+    let (start, cluster) =
+        (volume.place(0, 0).offset, superblock.cluster_blocks * u64::from(superblock.block_size));
+    if superblock.cluster_blocks == 1 {
+        return Extents::new();
+    }
+    let whole = claimed().map(|claim| {
+        let first = (claim.offset - start) / cluster * cluster;
+        Extent::between(start + first, start + (claim.end() - start).next_multiple_of(cluster))
+    });
+    Extents::from_unsorted(whole.collect()).subtract(&Extents::from_unsorted(claimed().collect()))
 }
 
 /// Skips extents that end before `claim` begins.

@@ -38,14 +38,16 @@ impl<'d> Reader<'d> for Ext<'d> {
         let journal = journal::read(volume, &groups)?;
         let allocation = allocation::read(volume, &groups)?;
         let mut claims = Claims::gather(volume, &groups)?;
-        agreement::check(volume, &groups, &allocation, &mut claims)?;
+        let rests = agreement::check(volume, &groups, &allocation, &mut claims)?;
 
         let mut notes = volume.superblock.notes();
         notes.extend(journal.note);
         // Each block has one owner, so unwritten extents and the journal contain nothing else.
-        let unwritten = Extents::from_unsorted(claims.unwritten);
+        let mut unread = claims.unwritten;
+        unread.extend(&rests);
+        let unread = Extents::from_unsorted(unread);
         let used = allocation.into_used();
-        let allocated = if unwritten.is_empty() { used } else { used.subtract(&unwritten) };
+        let allocated = if unread.is_empty() { used } else { used.subtract(&unread) };
         let zeroed = Extents::from_unsorted(journal.body);
         Ok(Map { allocated, zeroed, files: claims.files.into_vec(), notes, ..Map::default() })
     }

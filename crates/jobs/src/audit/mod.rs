@@ -1,7 +1,7 @@
 //! Compares the kept data of a capture with what other programs consider used.
 //!
 //! Owns the rules of the comparison. Everything must be kept, except free blocks of an ext file system in which
-//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, and swap after its header. FAT, exFAT, NTFS, XFS, UFS
+//! `e2fsck` finds no errors, extents that `debugfs` reports as unwritten, blocks of clusters that it finds in no inode, and swap after its header. FAT, exFAT, NTFS, XFS, UFS
 //! and btrfs are not compared, and neither are volumes of LVM and members of RAID. Data that no program knows must be kept in full. Uses neither this project's partition tables
 //! nor its file system readers; the recipe alone shows what was kept.
 
@@ -204,6 +204,12 @@ impl Comparison {
         };
         let used = whole.subtract(&blocks.free);
         let dropped = used.subtract(&self.kept);
+        // Only where bitmaps count clusters, a block may be in use because of its neighbours.
+        let unowned = match blocks.has_clusters {
+            true => self.tools.unowned(place, &dropped, blocks.block_size)?,
+            false => Extents::new(),
+        };
+        let dropped = dropped.subtract(&unowned);
         let unwritten = match dropped.is_empty() {
             true => Extents::new(),
             false => self.tools.unwritten(place, &dropped, blocks.block_size)?,
@@ -211,7 +217,7 @@ impl Comparison {
         self.compare(
             place,
             kind,
-            &used.subtract(&unwritten),
+            &used.subtract(&unowned).subtract(&unwritten),
             "dumpe2fs reports it as used, and debugfs not as unwritten",
         )
     }

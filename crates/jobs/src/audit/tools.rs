@@ -31,6 +31,8 @@ pub(super) enum Superblock {
 /// The result of e2fsprogs for a filesystem.
 pub(super) struct ExtBlocks {
     pub(super) block_size: u64,
+    /// Its bitmaps count clusters of several blocks.
+    pub(super) has_clusters: bool,
     /// Free space according to the bitmaps.
     pub(super) free: Extents,
 }
@@ -95,6 +97,23 @@ impl Tools {
         let text = String::from_utf8_lossy(&dumped.stdout);
         let blocks = parse_free(&text, place.offset);
         Ok(Some(blocks.ok_or_else(|| "dumpe2fs does not print its free blocks".to_owned())))
+    }
+
+    /// Returns which blocks of these parts of an ext filesystem are in no inode, according to `debugfs`.
+    pub(super) fn unowned(&mut self, place: Extent, parts: &Extents, block_size: u64) -> Result<Extents> {
+        let disk = format!("{}?offset={}", self.disk(), place.offset);
+        let starts = parts.iter().flat_map(|part| (part.offset..part.end()).step_by(block_size as usize));
+        let blocks: Vec<String> =
+            starts.map(|start| ((start - place.offset) / block_size).to_string()).collect();
+        let mut unowned = Vec::new();
+        for blocks in blocks.chunks(BLOCKS_AT_ONCE) {
+            let question = format!("icheck {}", blocks.join(" "));
+            let Some(answer) = self.run("debugfs", &["-R", &question, &disk])? else { break };
+            let found = parse_unowned(&String::from_utf8_lossy(&answer.stdout));
+            unowned
+                .extend(found.iter().map(|block| Extent::new(place.offset + block * block_size, block_size)));
+        }
+        Ok(Extents::from_unsorted(unowned))
     }
 
     /// Returns which of these parts of an ext filesystem are preallocated and unwritten, according to `debugfs`.
@@ -165,12 +184,21 @@ fn parse_free(text: &str, offset: u64) -> Option<ExtBlocks> {
             free.push(Extent::between(offset + first * block_size, offset + end));
         }
     }
-    Some(ExtBlocks { block_size, free: Extents::from_unsorted(free) })
+    Some(ExtBlocks { block_size, has_clusters: cluster_blocks > 1, free: Extents::from_unsorted(free) })
 }
 
 /// Parses lines of block and inode, after a header.
 fn parse_inodes(text: &str) -> Vec<u64> {
     text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect()
+}
+
+/// Parses lines of block and `<block not found>`.
+fn parse_unowned(text: &str) -> Vec<u64> {
+    let lines = text.lines().filter_map(|line| line.split_once('\t'));
+    lines
+        .filter(|(_, inode)| inode.contains("not found"))
+        .filter_map(|(block, _)| block.parse().ok())
+        .collect()
 }
 
 /// Returns the first and last blocks of the extents that `debugfs` marks as unwritten: level, entry, logical range,
@@ -205,5 +233,7 @@ mod tests {
         assert_eq!(parse_inodes("Block\tInode number\n1000\t12\n1001\t<block not found>\n"), [12]);
         let tree = "Level Entries       Logical      Physical Length Flags\n 0/ 0   1/  2     0 -     4  9000 -  9004      5 \n 0/ 0   2/  2     5 -   304  9005 -  9304    300 Uninit\n";
         assert_eq!(parse_unwritten(tree), [(9005, 9304)]);
+        let inodes = "Block\tInode number\n3256\t<block not found>\n3300\t12\n";
+        assert_eq!((parse_unowned(inodes), parse_inodes(inodes)), (vec![3256], vec![12]));
     }
 }
