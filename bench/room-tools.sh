@@ -79,8 +79,8 @@ one_run() {
 	for pid in "${pids[@]}"; do
 		wait "$pid" || { echo "room-tools: a receiver of $program failed:" >&2; tail -qn 3 "$WORK"/on-*.log >&2; exit 1; }
 	done
-	calculate "$EPOCHREALTIME - $began" >>"$WORK/times/wall-$program"
-	calculate "($("$ROOM" sent sender) - $sent) / 1e6" >>"$WORK/times/sent-$program"
+	printf '%s\n' "$(calculate "$EPOCHREALTIME - $began")" >>"$WORK/times/wall-$program"
+	printf '%s\n' "$(calculate "($("$ROOM" sent sender) - $sent) / 1e6")" >>"$WORK/times/sent-$program"
 	[ "$program" != unicast ] || pkill -P "$(pgrep -P "$sender" | head -n 1)" 2>/dev/null || true
 	kill "$sender" 2>/dev/null || true
 	wait "$sender" 2>/dev/null || true
