@@ -255,6 +255,15 @@ check_exit "$EXIT_CORRUPT" "find names what it cannot read, and goes on" platter
 check_said "both" '/bad: '
 check_said "are printed" '^/good$'
 
+# A directory with two names is entered once, and the other name is an error.
+mkdir "$WORK/empty"
+ext4_image "$WORK/twice" 16 "$WORK/empty"
+debugfs -w -R "mkdir one" "$WORK/twice" >/dev/null 2>&1
+debugfs -w -R "link one two" "$WORK/twice" >/dev/null 2>&1
+check "a directory with two names is captured" platter capture "$WORK/twice" twice
+check_exit "$EXIT_CORRUPT" "find tells of the second name" platter find twice:/
+check_said "with its path" '/two: the directory has several names'
+
 # Damaged contents: an error for the file, with the exit code for damage, and the others are copied.
 STORE=$WORK/damaged
 mkdir "$WORK/tree"

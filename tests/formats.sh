@@ -208,6 +208,28 @@ with open(sys.argv[1], "r+b") as image:
     image.seek(place)
     image.write(changed)
 LOG
+# Data that is damaged or missing, while the tables are sound.
+check "an image to cut" convert cut.qcow2 qcow2
+truncate -s 3M "$WORK/cut.qcow2"
+check_exit "$EXIT_CORRUPT" "a qcow2 image without its end is damaged" platter capture "$WORK/cut.qcow2" lab/refused
+check_said "which is said" 'incomplete'
+
+# The sector size that was given, and that of the table.
+python3 - "$WORK/sectors" <<'END'
+import struct, sys
+with open(sys.argv[1], 'wb') as disk:
+    disk.write(bytes(450) + bytes([0x83]) + bytes(3) + struct.pack('<II', 256, 2048) + bytes(48) + b'\x55\xaa')
+    disk.truncate(16 << 20)
+END
+mke2fs -q -t ext4 -b 4096 -E offset=$((256 * 4096)) "$WORK/sectors" 8M
+check_exit "$EXIT_REFUSED" "a wrong sector size is refused" platter capture "$WORK/sectors" lab/refused --sector-size 512
+check_said "with the right one" 'write --sector-size 4096'
+check "without one, it is captured" "$PLATTER" --store "$STORE" capture "$WORK/sectors" lab/sectors
+check_said "with a note that names the option" '--sector-size 4096'
+check "and with the right one" platter capture "$WORK/sectors" lab/sectors --sector-size 4096
+check "a version with large sectors is exported" "$PLATTER" --store "$STORE" export lab/sectors "$WORK/sectors.qcow2"
+check_said "with a note that the format does not state them" 'note: .*4096'
+
 refused "a VHDX image with a log" "was not closed properly.*log must be applied.*qemu-img convert" "$WORK/log.vhdx"
 
 # ---------------------------------------------------------------------- Clonezilla

@@ -99,6 +99,9 @@ pub struct PartitionEntry {
     pub label: Option<String>,
     /// Whether the files in it can be read.
     pub is_readable: bool,
+    /// If files of this kind of filesystem can be read, but not these: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
     /// If the store damaged or lost data that is needed to recognize the filesystem: what, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,

@@ -20,7 +20,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec
 use serde::Serialize;
 
 use crate::location::FileLocation;
-use crate::opened::{open_directory, with_files};
+use crate::opened::{SEVERAL_NAMES, open_directory, with_files};
 
 /// Deeper directories are not copied: each level keeps a directory open.
 const DEPTH_MAX: usize = 400;
@@ -80,12 +80,13 @@ pub fn copy_out(
 
 /// Returns the path to create.
 fn named_target(path: &[u8], target: &Path) -> Result<PathBuf> {
-    let exists = std::fs::symlink_metadata(target).is_ok();
-    let name = Path::new(OsStr::from_bytes(path)).file_name();
-    match name {
-        Some(name) if target.is_dir() => Ok(target.join(name)),
-        _ if exists => Err(Error::refused(format!("{} exists: nothing is overwritten", target.display()))),
-        _ => Ok(target.to_owned()),
+    let target = match Path::new(OsStr::from_bytes(path)).file_name() {
+        Some(name) if target.is_dir() => target.join(name),
+        _ => target.to_owned(),
+    };
+    match std::fs::symlink_metadata(&target) {
+        Ok(_) => Err(Error::refused(format!("{} exists: nothing is overwritten", target.display()))),
+        Err(_) => Ok(target),
     }
 }
 
@@ -165,7 +166,7 @@ impl Copy<'_> {
         let inode = self.files.inode(number)?;
         if inode.metadata().kind == FileKind::Directory {
             if !self.seen.insert(number) {
-                return Err(Error::corrupt("the directory has several names"));
+                return Err(Error::corrupt(SEVERAL_NAMES));
             }
             if depth >= DEPTH_MAX {
                 return Err(Error::refused(format!("deeper than {DEPTH_MAX} directories")));

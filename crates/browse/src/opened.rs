@@ -18,6 +18,9 @@ const CACHE_BYTES: u64 = 64 << 20;
 /// Directories deeper than this are not entered.
 pub(crate) const DEPTH_MAX: usize = 4096;
 
+/// What is wrong with a directory that was met before: it is not entered again.
+pub(crate) const SEVERAL_NAMES: &str = "the directory has several names";
+
 /// Opens a version as a disk, and runs `work` with it.
 fn with_disk<T>(
     store: &StoreLocation,
@@ -71,7 +74,7 @@ pub fn list(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
             visit(Ok(entry(files, path.to_owned(), &inode)?));
             return Ok(());
         }
-        let listing = open_directory(files, &inode)?;
+        let listing = open_directory(files, &inode).map_err(|error| error.within(shown(path)))?;
         tell_faults(&listing, path, visit);
         for place in 0..listing.len() {
             let Some((name, number)) = listing.get(place) else { break };
@@ -96,7 +99,7 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
         let mut seen = HashSet::from([root.number()]);
         let mut stack: Vec<(Vec<u8>, Listing, usize)> = Vec::new();
         if root.metadata().kind == FileKind::Directory {
-            let listing = open_directory(files, &root)?;
+            let listing = open_directory(files, &root).map_err(|error| error.within(shown(&base)))?;
             tell_faults(&listing, &base, visit);
             stack.push((base, listing, 0));
         }
@@ -119,12 +122,15 @@ pub fn find(store: &StoreLocation, location: &FileLocation, visit: Visit<'_>) ->
                     continue;
                 }
             };
-            if inode.metadata().kind != FileKind::Directory || !seen.insert(number) {
+            if inode.metadata().kind != FileKind::Directory {
                 continue;
             }
-            let opened = match stack.len() < DEPTH_MAX {
-                true => open_directory(files, &inode),
-                false => Err(Error::refused(format!("deeper than {DEPTH_MAX} directories"))),
+            let opened = if !seen.insert(number) {
+                Err(Error::corrupt(SEVERAL_NAMES))
+            } else if stack.len() >= DEPTH_MAX {
+                Err(Error::refused(format!("deeper than {DEPTH_MAX} directories")))
+            } else {
+                open_directory(files, &inode)
             };
             match opened {
                 Ok(listing) => {
@@ -154,10 +160,15 @@ pub(crate) fn open_directory(files: &mut dyn FileTree, inode: &FileInode) -> Res
 
 /// Passes what is wrong with names in a directory, which are left out.
 fn tell_faults(listing: &Listing, directory: &[u8], visit: Visit<'_>) {
-    let directory = if directory.is_empty() { "/".to_owned() } else { escaped(directory) };
+    let directory = shown(directory);
     for fault in listing.faults() {
         visit(Err(Error::corrupt(fault.clone()).within(&directory)));
     }
+}
+
+/// A path in messages.
+pub(crate) fn shown(path: &[u8]) -> String {
+    if path.is_empty() { "/".to_owned() } else { escaped(path) }
 }
 
 pub(crate) fn entry(files: &mut dyn FileTree, name: Vec<u8>, inode: &FileInode) -> Result<FileEntry> {

@@ -99,6 +99,7 @@ impl Partition {
             filesystem: self.type_name.to_owned(),
             label: None,
             is_readable: false,
+            unreadable: None,
             damage: None,
         };
         if let Err(error) = self.look(disk, &mut entry) {
@@ -117,12 +118,19 @@ impl Partition {
             Some(Err(error)) if is_store_damage(&error) => return Err(error),
             files => files,
         };
-        // If the filesystem was damaged, or in use, when it was captured, whoever reads its files is told.
-        entry.is_readable = files.is_some();
-        let files = files.and_then(Result::ok);
-        if let Some(files) = &files {
-            entry.label = files.names().0.map(str::to_owned);
-        }
+        let files = match files {
+            Some(Ok(files)) => {
+                entry.is_readable = true;
+                entry.label = files.names().0.map(str::to_owned);
+                Some(files)
+            }
+            // It was damaged, or in use, when it was captured.
+            Some(Err(error)) => {
+                entry.unreadable = Some(error.with_causes());
+                None
+            }
+            None => None,
+        };
         if contents.found != Found::Nothing {
             entry.filesystem = filesystem_name(&contents.found, files.as_deref());
         }
@@ -383,7 +391,7 @@ impl<'d> Partitions<'d> {
     fn checked(&self, found: &Partition, what: PartitionEntry) -> Result<Partition> {
         match what.damage {
             Some(damage) => Err(Error::corrupt(damage)),
-            None if what.is_readable => Ok(found.clone()),
+            None if may_be_opened(&what) => Ok(found.clone()),
             None => Err(Error::refused(format!(
                 "{} contains {}: only files of {READABLE} can be read",
                 found.of(self.version),
@@ -393,10 +401,15 @@ impl<'d> Partitions<'d> {
     }
 }
 
+/// Whether it is to be opened; that tells why its files cannot be read.
+fn may_be_opened(what: &PartitionEntry) -> bool {
+    what.is_readable || what.unreadable.is_some()
+}
+
 /// The only one of these whose files can be read. In messages, they are those of `what`, and `hint` is to be written.
 fn only(described: &[Described<'_>], what: &str, hint: &str) -> Result<Partition> {
     // What a damaged one contains is unknown.
-    let mut candidates = described.iter().filter(|(_, what)| what.is_readable || what.damage.is_some());
+    let mut candidates = described.iter().filter(|(_, what)| may_be_opened(what) || what.damage.is_some());
     match (candidates.next(), candidates.next()) {
         (Some((_, PartitionEntry { damage: Some(damage), .. })), None) => Err(Error::corrupt(damage.clone())),
         (Some((only, _)), None) => Ok(Partition::clone(only)),

@@ -13,7 +13,7 @@ use platter_vdisk::{BlockCache, Source, advise};
 use crate::contents::{Contents, LastDecoded};
 use crate::location::FileLocation;
 use crate::open_filesystem::{OpenFilesystem, VersionDisk};
-use crate::opened::{entry, open_directory};
+use crate::opened::{entry, open_directory, shown};
 use crate::partitions::Partitions;
 
 /// The most names in a part of a directory.
@@ -61,7 +61,7 @@ impl VersionFiles {
                     next: None,
                 });
             }
-            let listing = open_directory(files, &inode)?;
+            let listing = open_directory(files, &inode).map_err(|error| error.within(shown(path)))?;
             let start = usize::try_from(from).unwrap_or(usize::MAX).min(listing.len());
             let end = listing.len().min(start.saturating_add(NAMES_MAX));
             let (mut entries, mut faults) = (Vec::new(), Vec::new());

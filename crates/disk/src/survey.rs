@@ -276,7 +276,8 @@ pub fn read_table(disk: &dyn DiskRead) -> Result<PartitionTable> {
     let mut large = PartitionTable::read_with_sectors(disk, 4096)?;
     let all_trusted = large.partitions.iter().all(|partition| partition.trusted || partition.container);
     if all_trusted && filesystems(disk, &large)? > 0 {
-        let doubt = "the partition table is valid only with 4096-byte sectors, but the file does not state its sector size";
+        let doubt = "the partition table is valid only with 4096-byte sectors, but the file does not state its sector size \
+                     (--sector-size 4096 does)";
         large.doubts.push(doubt.to_owned());
         return Ok(large);
     }

@@ -6,7 +6,8 @@
 //! | the reader's answer | what is kept |
 //! | --- | --- |
 //! | a map | the map, and everything after the end of the filesystem; volatile contents only on request |
-//! | [`ErrorKind::Corrupt`]: inconsistent, or something that the reader does not know | all of it, with a note that says why |
+//! | [`ErrorKind::Corrupt`]: inconsistent | all of it, with a note that says why |
+//! | [`unsupported`]: something that the reader does not know | the same |
 //! | [`ErrorKind::Refused`]: consistent only after recovery | nothing: an error that says what to do; all of it if forced |
 //! | other errors | nothing: the disk cannot be read |
 //!
@@ -71,8 +72,8 @@ pub trait Reader<'d>: Sized {
     /// Reads the superblock at the start of `extent`.
     ///
     /// # Errors
-    /// `Corrupt` if there is no filesystem that the reader knows, or if it does not fit into `extent`; errors of reading
-    /// the disk.
+    /// `Corrupt` if there is no filesystem, or if it does not fit into `extent`; [`unsupported`] if the reader does not know it;
+    /// errors of reading the disk.
     fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self>;
 
     /// What the superblock says.
@@ -81,8 +82,8 @@ pub trait Reader<'d>: Sized {
     /// Which bytes can still be read, and where files lie.
     ///
     /// # Errors
-    /// `Refused` if it needs recovery; `Corrupt` if anything contradicts anything else, or is not known to the reader;
-    /// errors of reading the disk.
+    /// `Refused` if it needs recovery; `Corrupt` if anything contradicts anything else; [`unsupported`] if anything is not known
+    /// to the reader; errors of reading the disk.
     fn map(&self) -> Result<Map>;
 }
 
@@ -113,6 +114,29 @@ impl std::error::Error for Remedy {}
 /// The error for a filesystem that needs recovery, for that reason.
 pub(crate) fn needs_recovery(reason: impl Into<String>, remedy: &'static str) -> Error {
     Error::refused(reason).with_source(Remedy(remedy))
+}
+
+/// The cause of a refusal: the reader does not know something of the filesystem. This says nothing about damage.
+#[derive(Debug)]
+struct Unsupported;
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it may be intact, but this version of Platter cannot read it")
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// The error for a filesystem with something that its reader does not know: its files are refused, and all of it is kept.
+pub(crate) fn unsupported(reason: impl Into<String>) -> Error {
+    Error::refused(reason).with_source(Unsupported)
+}
+
+/// Whether all of a filesystem is to be kept because of that error.
+fn is_distrusted(error: &Error) -> bool {
+    let mut causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    error.kind() == ErrorKind::Corrupt || causes.any(|cause| cause.is::<Unsupported>())
 }
 
 /// Checks that a filesystem of that length fits into `extent`.
@@ -158,9 +182,7 @@ pub(crate) fn read<'d, R: Reader<'d>>(
 ) -> Result<Contents> {
     let reader = match R::open(disk, extent) {
         Ok(reader) => reader,
-        Err(error) if error.kind() == ErrorKind::Corrupt => {
-            return Ok(distrusted(R::NAME, extent, &error));
-        }
+        Err(error) if is_distrusted(&error) => return Ok(distrusted(R::NAME, extent, &error)),
         Err(error) => return Err(error),
     };
     let identity = reader.identity();
@@ -170,7 +192,7 @@ pub(crate) fn read<'d, R: Reader<'d>>(
             let end = extent.offset.saturating_add(identity.length);
             proved(map, Extent::between(end, extent.end()), options)
         }
-        Err(error) if error.kind() == ErrorKind::Corrupt => distrusted(filesystem, extent, &error),
+        Err(error) if is_distrusted(&error) => distrusted(filesystem, extent, &error),
         Err(error) if error.kind() == ErrorKind::Refused && options.force => {
             distrusted(filesystem, extent, &error)
         }

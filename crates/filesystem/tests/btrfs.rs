@@ -102,6 +102,11 @@ fn what_cannot_be_trusted_is_kept_in_full_or_refused() {
     assert_whole(&with(&good, 180, &[0x13]), "unknown read-only compatible features: 0x10");
     assert_whole(&with(&good, 56 + 4, &[1]), "seed");
     assert_whole(&with(&good, 196, &[3]), "checksums of type 3");
+    for (offset, bytes) in [(136, &[2][..]), (180, &[0x13]), (196, &[3])] {
+        let disk = with(&good, offset, bytes);
+        let opened = open_files(&Found::Filesystem("btrfs"), &disk, Extent::new(0, disk.len() as u64));
+        assert_eq!(opened.unwrap().map(|_| ()).unwrap_err().kind(), ErrorKind::Refused, "{offset}");
+    }
     assert_whole(&with(&good, 120, &[1]), "its superblock says");
     let mut unmended = good.clone();
     unmended[SUPERBLOCK + 700] ^= 1;

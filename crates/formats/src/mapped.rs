@@ -84,7 +84,7 @@ impl<'d> Mapped<'d> {
     /// many pieces.
     ///
     /// # Errors
-    /// `Io` if the map of the image is wrong or cannot be read.
+    /// `Corrupt` if the map of the image is wrong; `Io` if it cannot be read.
     pub fn data_extents(&self) -> Result<Option<Extents>> {
         let (length, unit) = (self.length(), self.layout.unit());
         let mut data = Extents::new();

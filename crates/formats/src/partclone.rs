@@ -5,6 +5,9 @@ use std::io::Read;
 
 use platter_image::{Error, Extent, IoContext, Result};
 
+use crate::compression::Compression;
+use crate::format::Format;
+use crate::recognize::{Reader, wrapping};
 use crate::spool::Spool;
 use crate::stream::fill;
 
@@ -48,6 +51,16 @@ pub fn read_partclone(image: &mut dyn Read, spool: &mut dyn Spool) -> Result<u64
     Ok((header.blocks + u64::from(header.is_ntfs)) * u64::from(header.block))
 }
 
+/// The program that unpacks a stream with this beginning, if it is compressed.
+fn decompressor(first: &[u8]) -> Option<&'static str> {
+    match wrapping(first, &[])?.reader {
+        Reader::Format(Format::Compressed(Compression::Gzip)) => Some("zcat"),
+        Reader::Format(Format::Compressed(Compression::Xz)) => Some("xzcat"),
+        Reader::Format(Format::Compressed(Compression::Zstd)) => Some("zstdcat"),
+        _ => None,
+    }
+}
+
 /// A stream that knows where it is.
 struct Counted<'s> {
     stream: &'s mut dyn Read,
@@ -74,6 +87,11 @@ impl Header {
         let mut bytes = [0; HEADER_LENGTH];
         image.read_exact(&mut bytes, "the header of the partclone image")?;
         let wrong = |what: String| Error::corrupt(format!("the header of the partclone image: {what}"));
+        if let Some(program) = decompressor(&bytes) {
+            return Err(Error::refused(format!(
+                "the partclone image is compressed: `{program} FILE | platter capture --format partclone - NAME`"
+            )));
+        }
         if !bytes.starts_with(MAGIC) {
             return Err(wrong("it does not begin with the magic of partclone".to_owned()));
         }

@@ -45,7 +45,9 @@ impl Qcow2 {
     pub(crate) fn open(file: &dyn DiskRead, has_backing: bool) -> Result<Self> {
         let head = Structure::read(file, "the qcow2 header", 0, 72)?;
         if head.u32_be(0) != MAGIC {
-            return Err(head.error("it does not begin with the magic of qcow2"));
+            return Err(head.error(
+                "it does not begin with the magic of qcow2; if it is a raw disk, use `--format raw`",
+            ));
         }
         let version = head.u32_be(4);
         if !matches!(version, 2 | 3) {
@@ -140,7 +142,7 @@ fn features(file: &dyn DiskRead) -> Result<Codec> {
         return Err(head.refused("the image is marked as corrupt: repair it with `qemu-img check -r all`"));
     }
     if features & DATA_FILE != 0 {
-        return Err(head.refused("its data is in another file: convert it with `qemu-img convert`"));
+        return Err(head.refused("its data is in another file: convert it with `qemu-img convert`, if you trust that file (`qemu-img info` names it)"));
     }
     if features & SUBCLUSTERS != 0 {
         return Err(head.refused("subclusters are not supported: convert it with `qemu-img convert`"));

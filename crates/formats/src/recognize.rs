@@ -33,6 +33,11 @@ impl Wrapping {
     pub fn hint(&self, path: &str) -> String {
         match self.reader {
             Reader::Format(format) => format!("read it with `--format {format}`"),
+            // It follows names of other files, which nobody has checked.
+            Reader::Command(before, after) if before.starts_with("qemu-img ") => format!(
+                "convert it with `{before} {path} {after}`, if you trust the files that it names (`qemu-img info {path}` \
+                 shows them)"
+            ),
             Reader::Command(before, after) => format!("convert it with `{before} {path} {after}`"),
         }
     }

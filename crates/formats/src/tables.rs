@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_image::DiskRead;
+use platter_image::{DiskRead, Error};
 
 /// Bytes of a piece.
 const PIECE: u64 = 64 << 10;
@@ -62,7 +62,7 @@ impl Tables {
     }
 }
 
-/// An error about bytes that are not what they must be.
+/// An error about bytes that are not what they must be: it carries an [`Error`] of kind `Corrupt`.
 pub(crate) fn invalid(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+    io::Error::new(io::ErrorKind::InvalidData, Error::corrupt(what))
 }

@@ -42,7 +42,8 @@ impl Vmdk {
         let mut head = Structure::read(file, "the VMDK header", 0, 512)?;
         if head.bytes()[..4] != *b"KDMV" {
             return Err(head.error(
-                "it does not begin with the magic of a VMDK in one file; others are read after `qemu-img convert`",
+                "it does not begin with the magic of a VMDK in one file; if it is a raw disk, such as NAME-flat.vmdk, use \
+                 `--format raw`",
             ));
         }
         check_descriptor(file, &head)?;
@@ -163,14 +164,14 @@ fn check_descriptor(file: &dyn DiskRead, head: &Structure) -> Result<()> {
     }
     if kinds != [Some("SPARSE")] {
         return Err(
-            descriptor.refused("a disk in several files is not read: convert it with `qemu-img convert`")
+            descriptor.refused("a disk in several files is not read: convert it with `qemu-img convert`, if you trust these files (`qemu-img info` names them)")
         );
     }
     Ok(())
 }
 
 fn one_of_several(head: &Structure) -> platter_image::Error {
-    head.refused("it is one of several files of a disk: convert the disk with `qemu-img convert`")
+    head.refused("it is one of several files of a disk: convert the disk by its description with `qemu-img convert`, if you trust the files in it (`qemu-img info` names them)")
 }
 
 /// Reads the directory of tables. Each table must be used once, so that the map is not larger than the file.

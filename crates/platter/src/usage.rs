@@ -8,7 +8,8 @@ mod combinations;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::error::ErrorKind;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, value_parser};
 use platter_jobs::{StoreLocation, VersionQuery};
 
@@ -18,6 +19,9 @@ use crate::output::Output;
 
 /// Commands that take a disk and an image, and whether the image comes first.
 const PAIRS: [(&str, bool); 4] = [("capture", false), ("install", true), ("export", true), ("receive", true)];
+
+/// What other programs call commands, and their names here.
+const ELSEWHERE: [(&str, &str); 3] = [("backup", "capture"), ("restore", "install"), ("list", "images")];
 
 /// Parses the command line.
 ///
@@ -60,8 +64,23 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     });
     parsed.map_err(|error| match error.kind() {
         ErrorKind::ValueValidation => swapped(words).unwrap_or(error),
+        ErrorKind::InvalidSubcommand => with_tip(error),
         _ => error,
     })
+}
+
+/// An error about an unknown command, with the name that it has here, if other programs call it that.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let tip = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => ELSEWHERE.iter().find(|(other, _)| other == name),
+        _ => None,
+    };
+    if let Some((_, own)) = tip {
+        let text = StyledStr::from(format!("the command is `platter {own}`"));
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![text]));
+    }
+    error
 }
 
 /// Checks for missing options.
@@ -216,6 +235,20 @@ mod tests {
             Ok(_) => (0, String::new()),
             Err(error) => (error.exit_code(), error.to_string()),
         }
+    }
+
+    #[test]
+    fn names_that_other_programs_use_lead_to_ours() {
+        for (other, own) in ELSEWHERE {
+            let (code, text) = said(&format!("platter {other} x"));
+            assert_eq!(
+                (code, text.contains(&format!("tip: the command is `platter {own}`"))),
+                (2, true),
+                "{text}"
+            );
+        }
+        let (code, text) = said("platter export lab/debian:1 file");
+        assert!(code == 2 && text.contains("platter install lab/debian:1 FILE"), "{text}");
     }
 
     /// What a copy names may have options before, between and after its words.

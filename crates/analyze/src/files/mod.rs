@@ -162,6 +162,11 @@ impl Counter<'_> {
     fn count(&mut self, name: &str, contents: &PlaceContents) -> Result<()> {
         let mut files = match contents.open(self.disk) {
             Some(Ok(files)) => files,
+            // Nothing is wrong with the data: the filesystem is not read, or was in use when it was captured.
+            Some(Err(error)) if error.kind() == ErrorKind::Refused => {
+                self.counted.note(name, &error.with_causes());
+                return Ok(());
+            }
             Some(Err(error)) => {
                 self.counted.lost(&error.within(name));
                 return Ok(());

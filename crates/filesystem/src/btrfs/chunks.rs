@@ -4,6 +4,7 @@ use platter_image::{Error, Extent, Extents, Result};
 
 use super::node::Key;
 use crate::fields::{le16, le64};
+use crate::reader::unsupported;
 
 /// The key types of chunks, and of the extents of a device.
 pub(super) const CHUNK_ITEM: u8 = 228;
@@ -41,14 +42,15 @@ impl Chunk {
     /// Decodes a chunk; returns its length in bytes, too.
     ///
     /// # Errors
-    /// `Corrupt` if it is impossible, on another device, or has a profile that is not read.
+    /// `Corrupt` if it is impossible or on another device; [`unsupported`] if it has a profile that is not read.
     fn parse(address: u64, bytes: &[u8], device: u64, device_length: u64) -> Result<(Self, usize)> {
         let wrong = |what: String| Error::corrupt(format!("the chunk at address {address} {what}"));
         let (length, flags) = (le64(bytes, 0), le64(bytes, 24));
         let copies = le16(bytes, 44);
         let profile = flags & !KINDS;
         if !matches!((profile, copies), (0, 1) | (DUP, 2)) {
-            return Err(wrong(format!("has profile {profile:#x} with {copies} stripes, which is not read")));
+            let what = format!("has profile {profile:#x} with {copies} stripes, which is not read");
+            return Err(unsupported(format!("the chunk at address {address} {what}")));
         }
         let stored = CHUNK_LENGTH + usize::from(copies) * STRIPE_LENGTH;
         if bytes.len() < stored {

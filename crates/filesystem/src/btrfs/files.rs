@@ -21,6 +21,7 @@ use crate::files::{
     Attribute, AttributeList, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run,
     Visit,
 };
+use crate::reader::unsupported;
 
 const INODE_ITEM: u8 = 1;
 const XATTR_ITEM: u8 = 24;
@@ -92,7 +93,7 @@ impl<'d> Files<'d> {
         let volume = Volume::open(disk, extent)?;
         let superblock = &volume.superblock;
         if let Some(reason) = &superblock.unsupported {
-            return Err(Error::corrupt(reason.clone()));
+            return Err(unsupported(reason.clone()));
         }
         if superblock.has_log {
             return Err(unapplied_log());

@@ -8,7 +8,7 @@ use super::extents::{self, Allocated, covers};
 use super::superblock::{LENGTH, PLACES};
 use super::volume::Volume;
 use super::walk::Walker;
-use crate::reader::{Identity, Map, Reader, needs_recovery};
+use crate::reader::{Identity, Map, Reader, needs_recovery, unsupported};
 
 /// The numbers of trees.
 const EXTENT_TREE: u64 = 2;
@@ -45,7 +45,7 @@ impl<'d> Reader<'d> for Btrfs<'d> {
         let volume = &self.volume;
         let superblock = &volume.superblock;
         if let Some(reason) = &superblock.unsupported {
-            return Err(Error::corrupt(reason.clone()));
+            return Err(unsupported(reason.clone()));
         }
         if superblock.has_errors {
             return Err(needs_recovery("it is marked as having errors", "Run `btrfs check` on it"));

@@ -4,6 +4,7 @@ use platter_image::{Error, Result, SECTOR};
 
 use super::checksums::Checksum;
 use crate::fields::{has, le16, le32, le64, text, uuid};
+use crate::reader;
 
 /// Where the superblock and its copies are on the device.
 pub(super) const PLACES: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
@@ -65,15 +66,17 @@ impl Superblock {
     /// Decodes and checks a superblock.
     ///
     /// # Errors
-    /// `Corrupt` if it is not a superblock, its checksum is wrong, or its numbers are impossible.
+    /// `Corrupt` if it is not a superblock, its checksum is wrong, or its numbers are impossible; [`reader::unsupported`] if its
+    /// checksum is of an unknown kind.
     pub(super) fn parse(bytes: &[u8; LENGTH]) -> Result<Self> {
         let wrong = |what: String| Error::corrupt(format!("the superblock at offset {} {what}", PLACES[0]));
         if !has(bytes, 64, b"_BHRfS_M") || le64(bytes, 48) != PLACES[0] {
             return Err(wrong("has a wrong magic number or offset".to_owned()));
         }
         let number = le16(bytes, 196);
-        let checksum = Checksum::from_number(number)
-            .ok_or_else(|| wrong(format!("has checksums of type {number}, which are not read")))?;
+        let checksum = Checksum::from_number(number).ok_or_else(|| {
+            reader::unsupported(format!("its superblock has checksums of type {number}, which are not read"))
+        })?;
         if !checksum.is_correct(bytes) {
             return Err(wrong("has a wrong checksum".to_owned()));
         }

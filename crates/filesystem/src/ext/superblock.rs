@@ -5,7 +5,7 @@ use platter_image::{Error, Result};
 use super::features::{self, Features};
 use crate::checksum::crc32c;
 use crate::fields::{has, le16, le32, le64, text, uuid};
-use crate::reader::needs_recovery;
+use crate::reader::{needs_recovery, unsupported};
 
 /// Its offset in the filesystem and its length, in bytes.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;
@@ -63,8 +63,8 @@ impl Superblock {
     /// Decodes and checks a superblock.
     ///
     /// # Errors
-    /// `Corrupt` if it is not a superblock, its checksum is wrong, or it contains unknown or impossible
-    /// values.
+    /// `Corrupt` if it is not a superblock, its checksum is wrong, or it contains impossible values;
+    /// [`unsupported`] if it has unknown features.
     pub(super) fn parse(bytes: &[u8; SUPERBLOCK_LENGTH]) -> Result<Self> {
         if !has(bytes, 0x38, &[0x53, 0xef]) {
             return Err(Error::corrupt("there is no superblock"));
@@ -75,10 +75,10 @@ impl Superblock {
         let features = if is_old { Features::default() } else { words };
         check_checksum(bytes, features)?;
         if features.incompat(features::INCOMPAT_JOURNAL_DEV) {
-            return Err(Error::corrupt("it is a journal of another filesystem"));
+            return Err(unsupported("it is a journal of another filesystem"));
         }
         if let Some(unknown) = features.unknown() {
-            return Err(Error::corrupt(format!("it has unknown {unknown}")));
+            return Err(unsupported(format!("it has unknown {unknown}")));
         }
         let is_64bit = features.incompat(features::INCOMPAT_64BIT);
         let high = |offset| if is_64bit { u64::from(le32(bytes, offset)) << 32 } else { 0 };
@@ -226,7 +226,7 @@ fn check_checksum(bytes: &[u8; SUPERBLOCK_LENGTH], features: Features) -> Result
         return Ok(());
     }
     if bytes[0x175] != 1 {
-        return Err(Error::corrupt(format!("unknown checksum type {}", bytes[0x175])));
+        return Err(unsupported(format!("it has the unknown checksum type {}", bytes[0x175])));
     }
     if crc32c(!0, &[&bytes[..0x3fc]]) != le32(bytes, 0x3fc) {
         return Err(Error::corrupt("its superblock has a wrong checksum"));

@@ -14,7 +14,7 @@ use super::stream::Stream;
 use super::{bitmap, log_file, shadow_copies, volatile};
 use crate::clusters::Clusters;
 use crate::fields::le16;
-use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot_sector};
+use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot_sector, unsupported};
 
 /// The numbers of records with a fixed meaning.
 pub(super) const LOG_FILE: u64 = 2;
@@ -127,7 +127,7 @@ struct Records<'c, 'd> {
 /// Checks the version and the state of the volume.
 ///
 /// # Errors
-/// `Corrupt` if the version is unknown; `Refused` if the volume is dirty; errors of reading the disk.
+/// [`unsupported`] if the version is unknown; `Refused` if the volume is dirty; errors of reading the disk.
 pub(super) fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
     let mut buffer = Vec::new();
     let record = table.record(VOLUME, &mut buffer)?.ok_or_else(|| wrong(VOLUME, "it is not in use"))?;
@@ -139,7 +139,7 @@ pub(super) fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
     let value = found.filter(|value| value.len() >= 12);
     let value = value.ok_or_else(|| wrong(VOLUME, "it lacks the state of the volume"))?;
     if !matches!(value[8], 1 | 3) {
-        return Err(Error::corrupt(format!("it has the unknown version {}.{}", value[8], value[9])));
+        return Err(unsupported(format!("it has the unknown version {}.{}", value[8], value[9])));
     }
     match le16(value, 10) & FLAGS_DIRTY {
         0 => Ok(()),

@@ -7,7 +7,7 @@ use super::group::Group;
 use super::superblock::Counters;
 use super::volume::Volume;
 use crate::clusters::ClusterSet;
-use crate::reader::{Identity, Map, Reader, needs_recovery};
+use crate::reader::{Identity, Map, Reader, needs_recovery, unsupported};
 
 /// A UFS filesystem.
 pub(crate) struct Ufs<'d> {
@@ -36,7 +36,7 @@ impl<'d> Reader<'d> for Ufs<'d> {
         let volume = &self.volume;
         let superblock = &volume.superblock;
         if let Some(reason) = superblock.unsupported {
-            return Err(Error::corrupt(reason));
+            return Err(unsupported(reason));
         }
         if let Some(reason) = superblock.dirty {
             return Err(needs_recovery(reason, "Run fsck_ffs on it"));

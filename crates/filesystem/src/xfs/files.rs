@@ -9,6 +9,7 @@ use super::volume::Volume;
 use super::{directory, log};
 use crate::fields::{be16, be32, be64};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run};
+use crate::reader::unsupported;
 
 /// All nodes and blocks of directories that are read may be at most this many times the blocks of the filesystem.
 const TIMES_MAX: u64 = 4;
@@ -49,7 +50,7 @@ impl<'d> Files<'d> {
         let volume = Volume::open(disk, extent)?;
         let superblock = &volume.superblock;
         if let Some(reason) = &superblock.unsupported {
-            return Err(Error::corrupt(reason.clone()));
+            return Err(unsupported(reason.clone()));
         }
         let size = superblock.directory_block_size;
         if !size.is_power_of_two() || !(superblock.block_size..=DIRECTORY_BLOCK_MAX).contains(&size) {

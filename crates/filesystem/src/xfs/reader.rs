@@ -6,7 +6,7 @@ use super::claims::Claims;
 use super::group::{Group, HEADERS};
 use super::volume::Volume;
 use super::{free_space, log};
-use crate::reader::{Identity, Map, Reader, needs_recovery};
+use crate::reader::{Identity, Map, Reader, needs_recovery, unsupported};
 
 /// An XFS filesystem.
 pub(crate) struct Xfs<'d> {
@@ -35,7 +35,7 @@ impl<'d> Reader<'d> for Xfs<'d> {
         let volume = &self.volume;
         let superblock = &volume.superblock;
         if let Some(reason) = &superblock.unsupported {
-            return Err(Error::corrupt(reason.clone()));
+            return Err(unsupported(reason.clone()));
         }
         if superblock.needs_repair {
             return Err(needs_recovery("it is marked as needing repair", "Run xfs_repair on it"));

@@ -137,6 +137,16 @@ fn refuse_useless_options(request: &CaptureRequest, input: &Input, is_unpacked: 
     }
 }
 
+/// Refuses a sector size that contradicts the partition table.
+fn refuse_other_sectors(given: Option<u32>, stated: u32) -> Result<()> {
+    match given.filter(|given| *given != stated) {
+        Some(given) => Err(Error::refused(format!(
+            "the partition table is valid with sectors of {stated} bytes, not {given}: write --sector-size {stated}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Captures and publishes a source that is safe to read; the version's record names `words` as its source.
 ///
 /// # Errors
@@ -159,6 +169,7 @@ pub fn capture_as(
     let window = Window::new(opened.disk(), request.input.partition)?;
     let data = opened.data_extents()?.map(|data| window.of(&data));
     let surveyed = survey(&window, data.as_ref(), &request.survey)?;
+    refuse_other_sectors(request.sector_size, surveyed.sector_size)?;
     refuse_cut_off(request, &surveyed)?;
     if input.is_raw() {
         let starts = surveyed.parts.iter().map(|part| window.start() + part.region.extent.offset);

@@ -128,6 +128,13 @@ pub fn export_image(
     refuse_existing(path)?;
     let exported = Exported::open(request, &path.display().to_string())?;
     target.agree(None, &request.store.directories())?;
+    let sector_size = exported.recipe_disk.sector_size;
+    if sector_size != 512 {
+        progress.note(&format!(
+            "the disk has sectors of {sector_size} bytes, which {format} files do not state: attach it as a disk with such \
+             sectors, or its partition table is not valid"
+        ));
+    }
     let part = part_of(path, format);
     let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&part);
     let file = file.map_err(|error| match error.kind() {

@@ -20,6 +20,12 @@ impl FromStr for VersionArgument {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        let part = text.split_once(':').filter(|(_, number)| number.parse::<u32>().is_ok());
+        if let Some((version, number)) = part {
+            return Err(Error::refused(format!(
+                "a partition cannot be chosen here: write {version}; `platter install {version}:{number} FILE` writes this partition"
+            )));
+        }
         text.parse::<VersionQuery>()?;
         Ok(Self(text.to_owned()))
     }

@@ -86,7 +86,7 @@ function partitions(step, all) {
 		{ title: "Size", kind: "number", cell: (it) => size(it.length) },
 		{ title: "Contents", cell: (it) => it.filesystem || "unknown" },
 		{ title: "Label", cell: (it) => element("bdi", {}, it.label ?? "") },
-		{ title: "State", cell: (it) => it.damage ?? "" },
+		{ title: "State", cell: (it) => it.damage ?? it.unreadable ?? "" },
 	];
 	return [table("partitions-table", `Partitions of ${step.version}`, columns, all)];
 }
