@@ -116,6 +116,8 @@ impl Ntfs<'_> {
 /// A summary of the records in use.
 struct Records<'c, 'd> {
     claims: Claims<'c, 'd>,
+    /// The end of the last record, in bytes of the master file table.
+    table_end: u64,
     /// The volatile files.
     volatile: Vec<u64>,
     /// The files that are named as the image of a hibernated system.
@@ -151,6 +153,7 @@ pub(super) fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
 fn read_records<'c, 'd>(table: &MasterTable<'_, '_>, clusters: &'c Clusters<'d>) -> Result<Records<'c, 'd>> {
     let mut records = Records {
         claims: Claims::new(clusters),
+        table_end: table.end()?,
         volatile: Vec::new(),
         hibernation: BTreeSet::new(),
         in_use: vec![0; table.records().div_ceil(8) as usize],
@@ -186,13 +189,19 @@ impl Records<'_, '_> {
         let Some(extended) = attribute.extended(clusters.count(), clusters.size())? else { return Ok(()) };
         self.claims.claim(&extended)?;
         let is_file = owner >= FIRST_FILE;
-        // The named contents of the filesystem's own files are special, such as the bad clusters.
-        if attribute.kind() != attribute::DATA || !is_file && attribute.is_named() {
+        // The filesystem's own files are read by their runs, whatever their initialized length is. The records of the master
+        // file table are known.
+        if attribute.kind() != attribute::DATA || !is_file && (attribute.is_named() || owner != MASTER_TABLE)
+        {
             return Ok(());
         }
         // Compressed and encrypted contents are longer than what was written; other parts lack lengths.
         let is_plain = !attribute.is_coded() && extended.is_all(clusters.size());
-        let written = if is_plain { extended.initialized } else { u64::MAX };
+        let written = match is_plain {
+            true if is_file => extended.initialized,
+            true => self.table_end.max(extended.initialized),
+            false => u64::MAX,
+        };
         self.claims.contents(&extended, written, is_file)
     }
 
