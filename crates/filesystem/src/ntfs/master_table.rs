@@ -188,6 +188,19 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         Ok(stream)
     }
 
+    /// Whether a file has attributes of that kind without a name in other records than its own.
+    ///
+    /// # Errors
+    /// `Corrupt` if its record or its list of attributes is invalid; errors of reading the disk.
+    pub(super) fn has_other_parts(&self, number: u64, kind: u32) -> Result<bool> {
+        let mut buffer = Vec::new();
+        let Some(record) = self.record(number, &mut buffer)? else {
+            return Err(wrong(number, "it is not in use"));
+        };
+        let list = self.list(number, record)?;
+        Ok(list.iter().flat_map(|list| parts(list, (kind, UNNAMED))).any(|(part, _)| part != number))
+    }
+
     fn stream_of(&self, number: u64, attribute: Attribute<'_>) -> Result<Stream> {
         let of_record = |error: Error| wrong(number, &error.to_string());
         if let Some(value) = attribute.value().map_err(of_record)? {
