@@ -1,7 +1,5 @@
 //! Determines which bytes of an NTFS volume are kept: reads all records, and compares what they claim with the bitmap.
 
-use std::collections::BTreeSet;
-
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 
 use super::attribute::{self, Attribute};
@@ -11,7 +9,8 @@ use super::label::label;
 use super::master_table::MasterTable;
 use super::record::{Record, wrong};
 use super::stream::Stream;
-use super::{bitmap, log_file, shadow_copies, volatile};
+use super::volatile::VolatileFiles;
+use super::{bitmap, log_file, shadow_copies};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot_sector, unsupported};
@@ -19,6 +18,7 @@ use crate::reader::{Identity, Map, Reader, check_fits, needs_recovery, read_boot
 /// The numbers of records with a fixed meaning.
 pub(super) const LOG_FILE: u64 = 2;
 pub(super) const VOLUME: u64 = 3;
+pub(super) const ROOT: u64 = 5;
 const BITMAP: u64 = 6;
 const MASTER_TABLE: u64 = 0;
 /// These records must be in use.
@@ -28,9 +28,6 @@ pub(super) const FIRST_FILE: u64 = 24;
 
 /// The boot code fills this many bytes, whatever the length of a cluster.
 const BOOT_LENGTH: u64 = 8192;
-
-/// A directory has one file of a name; more than these are not read.
-const HIBERNATION_FILES_MAX: usize = 64;
 
 /// What the user can do about a volume that Windows has not finished with.
 pub(super) const REMEDY: &str =
@@ -75,10 +72,9 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         let log = table.attribute(LOG_FILE, attribute::DATA)?;
         log_file::check(&log.ok_or_else(|| wrong(LOG_FILE, "it has no contents"))?, &clusters)?;
 
-        let records = read_records(&table, &clusters)?;
-        for number in &records.hibernation {
-            volatile::check_hibernation(&table, &clusters, *number)?;
-        }
+        let mut records = read_records(&table, &clusters)?;
+        let notes = records.volatile.compare_with_root(&table, &clusters)?;
+        records.volatile.check_hibernation(&table, &clusters)?;
         if shadow_copies::exist(self.disk, volume)? {
             return Err(Error::corrupt(
                 "it has shadow copies (restore points), which may need its free clusters; \
@@ -91,8 +87,8 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         let (mut files, unwritten) = records.claims.check(&used)?;
 
         let mut volatile = Vec::new();
-        for number in &records.volatile {
-            let stream = table.attribute(*number, attribute::DATA)?;
+        for number in records.volatile.files() {
+            let stream = table.attribute(number, attribute::DATA)?;
             let runs = stream.iter().flat_map(Stream::runs);
             volatile
                 .extend(runs.filter_map(|run| run.cluster.map(|cluster| clusters.at(cluster, run.count))));
@@ -103,7 +99,7 @@ impl<'d> Reader<'d> for Ntfs<'d> {
         let start = Extent::new(volume.offset, BOOT_LENGTH.min(volume.length));
         let allocated = used.subtract(&unwritten);
         let allocated = allocated.iter().chain(&outside).copied().chain([start]).collect();
-        Ok(Map { allocated, files, volatile, ..Map::default() })
+        Ok(Map { allocated, files, volatile, notes, ..Map::default() })
     }
 }
 
@@ -116,10 +112,9 @@ impl Ntfs<'_> {
 /// A summary of the records in use.
 struct Records<'c, 'd> {
     claims: Claims<'c, 'd>,
-    /// The volatile files.
-    volatile: Vec<u64>,
-    /// The files that are named as the image of a hibernated system.
-    hibernation: BTreeSet<u64>,
+    /// The end of the last record, in bytes of the master file table.
+    table_end: u64,
+    volatile: VolatileFiles,
     /// A bit for each record: whether it is in use.
     in_use: Vec<u8>,
 }
@@ -151,8 +146,8 @@ pub(super) fn check_volume(table: &MasterTable<'_, '_>) -> Result<()> {
 fn read_records<'c, 'd>(table: &MasterTable<'_, '_>, clusters: &'c Clusters<'d>) -> Result<Records<'c, 'd>> {
     let mut records = Records {
         claims: Claims::new(clusters),
-        volatile: Vec::new(),
-        hibernation: BTreeSet::new(),
+        table_end: table.end()?,
+        volatile: VolatileFiles::default(),
         in_use: vec![0; table.records().div_ceil(8) as usize],
     };
     table.for_each(|number, record| {
@@ -168,16 +163,7 @@ fn read_records<'c, 'd>(table: &MasterTable<'_, '_>, clusters: &'c Clusters<'d>)
 impl Records<'_, '_> {
     fn add(&mut self, clusters: &Clusters<'_>, number: u64, record: Record<'_>) -> Result<()> {
         let owner = record.base().unwrap_or(number);
-        if owner == number && number >= FIRST_FILE {
-            self.volatile.extend(volatile::kind(record)?.map(|_| number));
-        }
-        // A name may be in another record than the file's own.
-        if volatile::has_hibernation_name(record)? {
-            self.hibernation.insert(owner);
-        }
-        if self.hibernation.len() > HIBERNATION_FILES_MAX {
-            return Err(Error::corrupt("too many files have the name hiberfil.sys"));
-        }
+        self.volatile.add(number, record)?;
         record.for_each(|attribute| self.add_attribute(clusters, owner, attribute))
     }
 
@@ -186,13 +172,19 @@ impl Records<'_, '_> {
         let Some(extended) = attribute.extended(clusters.count(), clusters.size())? else { return Ok(()) };
         self.claims.claim(&extended)?;
         let is_file = owner >= FIRST_FILE;
-        // The named contents of the filesystem's own files are special, such as the bad clusters.
-        if attribute.kind() != attribute::DATA || !is_file && attribute.is_named() {
+        // The filesystem's own files are read by their runs, whatever their initialized length is. The records of the master
+        // file table are known.
+        if attribute.kind() != attribute::DATA || !is_file && (attribute.is_named() || owner != MASTER_TABLE)
+        {
             return Ok(());
         }
         // Compressed and encrypted contents are longer than what was written; other parts lack lengths.
         let is_plain = !attribute.is_coded() && extended.is_all(clusters.size());
-        let written = if is_plain { extended.initialized } else { u64::MAX };
+        let written = match is_plain {
+            true if is_file => extended.initialized,
+            true => self.table_end.max(extended.initialized),
+            false => u64::MAX,
+        };
         self.claims.contents(&extended, written, is_file)
     }
 

@@ -5,24 +5,21 @@ use std::sync::Arc;
 
 use platter_image::{DiskRead, Error, Extent, Result};
 
-use super::attribute::{self, BY_NAME, Coding};
+use super::attribute::{self, Coding};
 use super::compressed::visit_units;
-use super::examine::{FIRST_FILE, LOG_FILE, Ntfs, check_volume};
+use super::examine::{FIRST_FILE, LOG_FILE, Ntfs, ROOT, check_volume};
+use super::index::Index;
 use super::label::label;
 use super::links::{self, MARKED_LENGTH_MAX, Reparse};
+use super::log_file;
 use super::master_table::MasterTable;
 use super::record::{Record, wrong};
 use super::stream::Stream;
-use super::{index, log_file};
 use crate::clusters::Clusters;
 use crate::fields::{le32, le64};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run, Visit};
 use crate::reader::Reader;
 
-/// The record of the root directory.
-const ROOT: u64 = 5;
-/// An index root is in a record, so it is not longer.
-const INDEX_ROOT_MAX: u64 = 65536;
 /// The longest reparse point, as in Windows.
 const REPARSE_MAX: u64 = 16 << 10;
 
@@ -191,13 +188,11 @@ impl FileTree for Files<'_> {
     }
 
     fn list(&mut self, directory: &FileInode) -> Result<Listing> {
-        let (number, table) = (directory.number, self.table());
-        let root = table.named_attribute(number, (attribute::INDEX_ROOT, BY_NAME))?;
-        let root = root.ok_or_else(|| wrong(number, "it is a directory without an index"))?;
-        let root = self.read_short(number, &root, INDEX_ROOT_MAX)?;
-        let nodes = table.named_attribute(number, (attribute::INDEX, BY_NAME))?;
+        let number = directory.number;
+        let index = Index::open(&self.table(), &self.clusters, number)?;
         let mut listing = Listing::default();
-        index::add_names(&mut listing, &root, nodes.as_ref(), &self.clusters, FIRST_FILE)
+        index
+            .list(&mut listing, &self.clusters, FIRST_FILE)
             .map_err(|error| wrong(number, &error.to_string()))?;
         Ok(listing.sorted())
     }

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 
 use platter_image::{Error, Result};
 
-use super::record::{mend, reference};
+use super::attribute::{self, BY_NAME};
+use super::master_table::MasterTable;
+use super::record::{mend, reference, wrong};
 use super::stream::Stream;
 use crate::clusters::Clusters;
 use crate::fields::{has, le16, le32, le64};
@@ -34,50 +36,105 @@ const NAMESPACE_DOS: u8 = 2;
 const SMALL_UNIT: u64 = 512;
 const NODE_LENGTHS: std::ops::RangeInclusive<u64> = 512..=65536;
 
-/// Adds the names of a directory, except those in records before `first_file`, which belong to the filesystem. `nodes` are the
-/// nodes besides the root.
-///
-/// # Errors
-/// `Corrupt` if a node is not what it must be; errors of reading the disk.
-pub(super) fn add_names(
-    listing: &mut Listing,
-    root: &[u8],
-    nodes: Option<&Stream>,
-    clusters: &Clusters<'_>,
-    first_file: u64,
-) -> Result<()> {
-    let node_length = u64::from(le32(root, 8));
-    if !node_length.is_power_of_two() || !NODE_LENGTHS.contains(&node_length) {
-        return Err(Error::corrupt(format!("the index of the directory has nodes of {node_length} bytes")));
-    }
-    let unit = if node_length < clusters.size() { SMALL_UNIT } else { clusters.size() };
-    let mut children = Vec::new();
-    let header = root.get(ROOT_HEADER..).unwrap_or_default();
-    node(listing, header, first_file, &mut children)?;
-    let mut seen = HashSet::new();
-    let mut buffer = vec![0; node_length as usize];
-    while let Some(child) = children.pop() {
-        let wrong = |what: &str| Error::corrupt(format!("node {child} of the directory's index {what}"));
-        let nodes = nodes.ok_or_else(|| wrong("is missing"))?;
-        let offset = child
-            .checked_mul(unit)
-            .filter(|offset| offset.checked_add(node_length).is_some_and(|end| end <= nodes.written()));
-        let offset = offset.ok_or_else(|| wrong("is outside of the index"))?;
-        if !seen.insert(child) {
-            return Err(wrong("has two parents"));
-        }
-        nodes.read(clusters, offset, &mut buffer)?;
-        if !has(&buffer, 0, b"INDX") || le64(&buffer, 16) != child {
-            return Err(wrong("has a wrong mark or place"));
-        }
-        mend(&mut buffer).map_err(|error| wrong(&error.to_string()))?;
-        node(listing, &buffer[NODE_HEADER..], first_file, &mut children)?;
-    }
-    Ok(())
+/// An index root is in a record, so it is not longer.
+const ROOT_LENGTH_MAX: u64 = 65536;
+/// An index with more nodes is not read; their numbers take 24 MiB of memory. It has room for more names than a listing.
+const NODES_MAX: usize = 1 << 20;
+
+/// The index of a directory.
+pub(super) struct Index {
+    root: Vec<u8>,
+    /// The nodes besides the root.
+    nodes: Option<Stream>,
 }
 
-/// Adds the names of a node, given its index header and what follows.
-fn node(listing: &mut Listing, header: &[u8], first_file: u64, children: &mut Vec<u64>) -> Result<()> {
+impl Index {
+    /// Finds the index of the directory with that number.
+    ///
+    /// # Errors
+    /// `Corrupt` if it has none, or an invalid one; errors of reading the disk.
+    pub(super) fn open(table: &MasterTable<'_, '_>, clusters: &Clusters<'_>, number: u64) -> Result<Self> {
+        let root = table.named_attribute(number, (attribute::INDEX_ROOT, BY_NAME))?;
+        let root = root.ok_or_else(|| wrong(number, "it is a directory without an index"))?;
+        let length = root.written();
+        if length > ROOT_LENGTH_MAX {
+            return Err(wrong(number, &format!("the root of its index has {length} bytes")));
+        }
+        let mut bytes = vec![0; length as usize];
+        root.read(clusters, 0, &mut bytes)?;
+        let nodes = table.named_attribute(number, (attribute::INDEX, BY_NAME))?;
+        Ok(Self { root: bytes, nodes })
+    }
+
+    /// Passes every name to `visit`: the number of its file, and the name's attribute or `None` if it is cut off.
+    ///
+    /// # Errors
+    /// `Corrupt` if a node is not what it must be, or there are too many; errors of `visit` and of reading the disk.
+    pub(super) fn for_each(
+        &self,
+        clusters: &Clusters<'_>,
+        mut visit: impl FnMut(u64, Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let node_length = u64::from(le32(&self.root, 8));
+        if !node_length.is_power_of_two() || !NODE_LENGTHS.contains(&node_length) {
+            return Err(Error::corrupt(format!(
+                "the index of the directory has nodes of {node_length} bytes"
+            )));
+        }
+        let unit = if node_length < clusters.size() { SMALL_UNIT } else { clusters.size() };
+        let mut children = Vec::new();
+        let header = self.root.get(ROOT_HEADER..).unwrap_or_default();
+        node(header, &mut children, &mut visit)?;
+        let mut seen = HashSet::new();
+        let mut buffer = vec![0; node_length as usize];
+        while let Some(child) = children.pop() {
+            let wrong = |what: &str| Error::corrupt(format!("node {child} of the directory's index {what}"));
+            let nodes = self.nodes.as_ref().ok_or_else(|| wrong("is missing"))?;
+            let offset = child
+                .checked_mul(unit)
+                .filter(|offset| offset.checked_add(node_length).is_some_and(|end| end <= nodes.written()));
+            let offset = offset.ok_or_else(|| wrong("is outside of the index"))?;
+            if !seen.insert(child) {
+                return Err(wrong("has two parents"));
+            }
+            nodes.read(clusters, offset, &mut buffer)?;
+            if !has(&buffer, 0, b"INDX") || le64(&buffer, 16) != child {
+                return Err(wrong("has a wrong mark or place"));
+            }
+            mend(&mut buffer).map_err(|error| wrong(&error.to_string()))?;
+            node(&buffer[NODE_HEADER..], &mut children, &mut visit)?;
+            if seen.len() + children.len() > NODES_MAX {
+                return Err(Error::corrupt(format!(
+                    "the index of the directory has more than {NODES_MAX} nodes"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the names of the directory, except those in records before `first_file`, which belong to the filesystem.
+    ///
+    /// # Errors
+    /// Those of [`Self::for_each`]; `Corrupt` if there are too many names.
+    pub(super) fn list(&self, listing: &mut Listing, clusters: &Clusters<'_>, first_file: u64) -> Result<()> {
+        self.for_each(clusters, |number, name| match name.and_then(decode) {
+            Some(None) => Ok(()),
+            Some(Some(_)) if number < first_file => Ok(()),
+            Some(Some(name)) => listing.add(name.as_bytes(), number),
+            None => {
+                listing.fault(format!("a name of record {number} is cut off"));
+                Ok(())
+            }
+        })
+    }
+}
+
+/// Passes the names of a node to `visit`, given its index header and what follows, and collects its children.
+fn node(
+    header: &[u8],
+    children: &mut Vec<u64>,
+    visit: &mut impl FnMut(u64, Option<&[u8]>) -> Result<()>,
+) -> Result<()> {
     let (first, end) = (le32(header, 0) as usize, le32(header, 4) as usize);
     let mut rest = header.get(first..end).ok_or_else(|| {
         Error::corrupt(format!("a node of the directory's index has entries from {first} to {end}"))
@@ -95,13 +152,7 @@ fn node(listing: &mut Listing, header: &[u8], first_file: u64, children: &mut Ve
             return Ok(());
         }
         let name = entry.get(ENTRY_HEADER..).and_then(|rest| rest.get(..usize::from(le16(entry, 10))));
-        let number = reference(entry, 0).unwrap_or(0);
-        match name.and_then(decode) {
-            Some(None) => {}
-            Some(Some(_)) if number < first_file => {}
-            Some(Some(name)) => listing.add(name.as_bytes(), number)?,
-            None => listing.fault(format!("a name of record {number} is cut off")),
-        }
+        visit(reference(entry, 0).unwrap_or(0), name)?;
         rest = &rest[length..];
     }
 }
@@ -169,7 +220,8 @@ mod tests {
         let mut stream = Stream::extended(count * 1024, count * 1024, Coding::Plain);
         stream.push(0, &[Run { cluster: Some(0), count }]).unwrap();
         let mut listing = Listing::default();
-        add_names(&mut listing, root, Some(&stream), &clusters, 24).map_err(|error| error.to_string())?;
+        let index = Index { root: root.to_vec(), nodes: Some(stream) };
+        index.list(&mut listing, &clusters, 24).map_err(|error| error.to_string())?;
         let listing = listing.sorted().complete().map_err(|error| error.to_string())?;
         let name =
             |at| listing.get(at).map(|(name, number)| (String::from_utf8_lossy(name).into_owned(), number));
@@ -216,5 +268,47 @@ mod tests {
             assert!(error.contains(expected), "{offset}: {error}");
         }
         assert!(names(&root(&[entry(64, "m", 1, None)]), &[]).unwrap_err().contains("has 0 bytes"));
+    }
+
+    /// A node of 64 KiB whose last child is the next one, and whose other children are the first one.
+    fn wide_node(node: &mut [u8], place: u32) {
+        const FIRST: u32 = 0x200;
+        const END: u32 = 0xff00;
+        node[..4].copy_from_slice(b"INDX");
+        // The update sequence begins at 48; its numbers stay zero.
+        (node[4], node[6]) = (48, 129);
+        node[16..20].copy_from_slice(&place.to_le_bytes());
+        let entries = &mut node[NODE_HEADER..];
+        entries[..4].copy_from_slice(&FIRST.to_le_bytes());
+        entries[4..8].copy_from_slice(&END.to_le_bytes());
+        let mut entries = entries[FIRST as usize..END as usize].chunks_exact_mut(24).peekable();
+        while let Some(entry) = entries.next() {
+            let (flags, child) =
+                if entries.peek().is_some() { (FLAG_CHILD, 0) } else { (FLAG_CHILD | FLAG_LAST, place + 1) };
+            (entry[8], entry[12]) = (24, flags as u8);
+            entry[16..20].copy_from_slice(&child.to_le_bytes());
+        }
+        for piece in 1..=node.len() / 512 {
+            let at = piece * 512 - 2;
+            node.copy_within(at..at + 2, 48 + 2 * piece);
+            node[at..at + 2].fill(0);
+        }
+    }
+
+    #[test]
+    fn the_nodes_of_an_index_are_limited() {
+        const LENGTH: usize = 65536;
+        const COUNT: usize = 400;
+        let mut disk = vec![0; COUNT * LENGTH];
+        (0..).zip(disk.chunks_exact_mut(LENGTH)).for_each(|(place, node)| wide_node(node, place));
+        let extent = Extent::new(0, disk.len() as u64);
+        let count = COUNT as u64;
+        let clusters = Clusters::new(&disk, extent, 0, (LENGTH as u64, count), 0).unwrap();
+        let mut stream = Stream::extended(extent.length, extent.length, Coding::Plain);
+        stream.push(0, &[Run { cluster: Some(0), count }]).unwrap();
+        let mut root = root(&[ended(Vec::new(), 2, Some(0))]);
+        root[8..12].copy_from_slice(&(LENGTH as u32).to_le_bytes());
+        let error = Index { root, nodes: Some(stream) }.for_each(&clusters, |_, _| Ok(())).unwrap_err();
+        assert_eq!(error.to_string(), "the index of the directory has more than 1048576 nodes");
     }
 }

@@ -24,7 +24,7 @@ const PAGE_LENGTHS: std::ops::RangeInclusive<usize> = 512..=65536;
 /// # Errors
 /// `Refused` if it does; `Corrupt` if it has no valid restart page; errors of reading the disk.
 pub(super) fn check(log: &Stream, clusters: &Clusters<'_>) -> Result<()> {
-    let length = log.written().min(2 * EMPTY_LENGTH);
+    let length = log.length().min(2 * EMPTY_LENGTH);
     let mut bytes = vec![0; length as usize];
     log.read(clusters, 0, &mut bytes)?;
     if bytes.iter().take(EMPTY_LENGTH as usize).all(|byte| *byte == 0xff) {

@@ -14,7 +14,7 @@ use super::record::{Record, reference, wrong};
 use super::runs::Run;
 use super::stream::Stream;
 use crate::clusters::Clusters;
-use crate::fields::{le16, le32, le64};
+use crate::fields::{has, le16, le32, le64};
 
 /// The number of the table's own record.
 const OWN: u64 = 0;
@@ -97,6 +97,24 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         self.stream.written() / self.record_size
     }
 
+    /// The end of the last record in bytes, even if it lies after the initialized part. Some drivers read such a record.
+    ///
+    /// # Errors
+    /// Those of reading the disk.
+    pub(super) fn end(&self) -> Result<u64> {
+        let size = self.record_size;
+        let (start, mut end) = (self.records() * size, self.stream.written());
+        let rest = (self.stream.clusters().saturating_mul(self.clusters.size())).saturating_sub(start);
+        let mut buffer = Vec::new();
+        for offset in (start..start + rest).step_by(READ_LENGTH as usize) {
+            buffer.resize(READ_LENGTH.min(start + rest - offset) as usize, 0);
+            self.stream.read(self.clusters, offset, &mut buffer)?;
+            let last = buffer.chunks(size as usize).rposition(|bytes| has(bytes, 0, b"FILE"));
+            end = last.map_or(end, |last| end.max(offset + (last as u64 + 1) * size));
+        }
+        Ok(end)
+    }
+
     /// Passes all records in use to `visit`, with their numbers.
     ///
     /// # Errors
@@ -168,6 +186,19 @@ impl<'c, 'd> MasterTable<'c, 'd> {
             }
         }
         Ok(stream)
+    }
+
+    /// Whether a file has attributes of that kind without a name in other records than its own.
+    ///
+    /// # Errors
+    /// `Corrupt` if its record or its list of attributes is invalid; errors of reading the disk.
+    pub(super) fn has_other_parts(&self, number: u64, kind: u32) -> Result<bool> {
+        let mut buffer = Vec::new();
+        let Some(record) = self.record(number, &mut buffer)? else {
+            return Err(wrong(number, "it is not in use"));
+        };
+        let list = self.list(number, record)?;
+        Ok(list.iter().flat_map(|list| parts(list, (kind, UNNAMED))).any(|(part, _)| part != number))
     }
 
     fn stream_of(&self, number: u64, attribute: Attribute<'_>) -> Result<Stream> {

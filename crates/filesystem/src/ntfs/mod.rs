@@ -15,7 +15,8 @@
 //! ([`shadow_copies`]).
 //!
 //! The contents of `pagefile.sys`, `swapfile.sys` and `hiberfil.sys` in the root directory mean nothing to the next boot
-//! of a system that was shut down. They are reported as volatile; the caller decides whether they are kept.
+//! of a system that was shut down. They are reported as volatile; the caller decides whether they are kept. Which files
+//! these are is what their records and the index of the root directory agree on ([`volatile`]).
 //!
 //! Sources: the kernel's `fs/ntfs3` and the headers of ntfs-3g.
 

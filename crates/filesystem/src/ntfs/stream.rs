@@ -65,6 +65,14 @@ impl Stream {
         }
     }
 
+    /// The number of bytes, whether they were written or not.
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Self::Resident(bytes) => bytes.len() as u64,
+            Self::Extended { length, .. } => *length,
+        }
+    }
+
     /// The number of bytes that were written.
     pub(super) fn written(&self) -> u64 {
         match self {

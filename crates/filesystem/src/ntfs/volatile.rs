@@ -1,95 +1,201 @@
 //! Files whose contents mean nothing after a shutdown: page files, and the image of a hibernated system.
 //!
-//! A file counts only if all its names are the one that Windows gives it, in the root directory. So a file of a user
-//! elsewhere, or one with a second name, is like any other. A hibernated system is looked for in every file with its name.
+//! A file counts only if all its names are the one that Windows gives it, in the root directory, and the index of the root
+//! directory lists it once, under that name. So a file of a user elsewhere, or one with a second name, is like any other, and
+//! so is one whose record and directory disagree: Windows finds it by the directory. A hibernated system is looked for in every
+//! file that a record or the root directory calls so.
 
-use platter_image::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+use platter_image::{Error, ErrorKind, Result};
 
 use super::attribute;
-use super::examine::REMEDY;
+use super::examine::{FIRST_FILE, REMEDY, ROOT};
+use super::index::Index;
 use super::master_table::MasterTable;
-use super::record::{Record, reference};
+use super::record::{Record, reference, wrong};
 use crate::clusters::Clusters;
 use crate::fields::le16;
 use crate::reader::needs_recovery;
 
-/// The record of the root directory.
-const ROOT: u64 = 5;
 /// A name's length in characters is here, and its characters follow after a byte.
 const NAME_LENGTH_OFFSET: usize = 64;
 const NAME_OFFSET: usize = 66;
 /// A hibernated system has a header of this many bytes.
 const HEADER_LENGTH: u64 = 4096;
 
-/// What a volatile file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Paging,
-    Hibernation,
+/// A directory has one file of a name; if more have it, they are not examined.
+const FILES_MAX: usize = 64;
+
+const HIBERNATION: &str = "hiberfil.sys";
+const NAMES: [&str; 3] = ["pagefile.sys", "swapfile.sys", HIBERNATION];
+
+/// The volatile files of a volume, and those that may be the image of a hibernated system.
+#[derive(Debug, Default)]
+pub(super) struct VolatileFiles {
+    /// The files whose own records have no name but this one.
+    named: BTreeMap<u64, &'static str>,
+    /// The files that are named as the image of a hibernated system.
+    hibernation: BTreeSet<u64>,
 }
 
-const NAMES: [(&[u8], Kind); 3] =
-    [(b"pagefile.sys", Kind::Paging), (b"swapfile.sys", Kind::Paging), (b"hiberfil.sys", Kind::Hibernation)];
+impl VolatileFiles {
+    /// Adds what a record says.
+    ///
+    /// # Errors
+    /// `Corrupt` if a name is invalid, or too many files have such names.
+    pub(super) fn add(&mut self, number: u64, record: Record<'_>) -> Result<()> {
+        let owner = record.base().unwrap_or(number);
+        if owner == number && number >= FIRST_FILE {
+            self.named.extend(only_name(record)?.map(|name| (number, name)));
+        }
+        // A name may be in another record than the file's own.
+        if has_hibernation_name(record)? {
+            self.hibernation.insert(owner);
+        }
+        self.check_count()
+    }
 
-/// Whether a file's own record is that of a volatile file.
-///
-/// # Errors
-/// `Corrupt` if a name is invalid.
-pub(super) fn kind(record: Record<'_>) -> Result<Option<Kind>> {
+    fn check_count(&self) -> Result<()> {
+        match self.named.len().max(self.hibernation.len()) > FILES_MAX {
+            true => Err(Error::corrupt(format!("too many files have the names {}", NAMES.join(", ")))),
+            false => Ok(()),
+        }
+    }
+
+    /// Leaves only the files that the index of the root directory lists as their records do. Returns a note for each other.
+    ///
+    /// # Errors
+    /// `Corrupt` if the index is invalid, or a file's list of attributes; errors of reading the disk.
+    pub(super) fn compare_with_root(
+        &mut self,
+        table: &MasterTable<'_, '_>,
+        clusters: &Clusters<'_>,
+    ) -> Result<Vec<String>> {
+        let mut listed = Listed::default();
+        let index = Index::open(table, clusters, ROOT)?;
+        index
+            .for_each(clusters, |number, value| {
+                let value = value.ok_or_else(|| Error::corrupt("a name in its index is cut off"))?;
+                let name = volatile_name(value);
+                if name == Some(HIBERNATION) {
+                    self.hibernation.insert(number);
+                }
+                listed.add(name, self.named.contains_key(&number).then_some(number));
+                self.check_count()
+            })
+            .map_err(|error| match error.kind() {
+                ErrorKind::Corrupt => wrong(ROOT, &error.to_string()),
+                _ => error,
+            })?;
+        let mut notes = Vec::new();
+        for (number, name) in std::mem::take(&mut self.named) {
+            // Names in other records were not compared.
+            if listed.is_only(number, name) && !table.has_other_parts(number, attribute::FILE_NAME)? {
+                self.named.insert(number, name);
+                continue;
+            }
+            notes.push(format!(
+                "record {number} of its master file table is named only {name}, but the root directory or another record \
+                 contradicts that: its contents are stored"
+            ));
+        }
+        Ok(notes)
+    }
+
+    /// The volatile files.
+    pub(super) fn files(&self) -> impl Iterator<Item = u64> + '_ {
+        self.named.keys().copied()
+    }
+
+    /// Checks that there is no valid image of a hibernated system.
+    ///
+    /// # Errors
+    /// `Refused` if a hibernated system is stored; `Corrupt`; errors of reading the disk.
+    pub(super) fn check_hibernation(
+        &self,
+        table: &MasterTable<'_, '_>,
+        clusters: &Clusters<'_>,
+    ) -> Result<()> {
+        self.hibernation.iter().try_for_each(|number| check_hibernation(table, clusters, *number))
+    }
+}
+
+/// What the root directory lists.
+#[derive(Debug, Default)]
+struct Listed {
+    /// How often it has a volatile name.
+    times: BTreeMap<&'static str, u64>,
+    /// How often it has some files at all, and their last volatile name.
+    files: BTreeMap<u64, (u64, Option<&'static str>)>,
+}
+
+impl Listed {
+    /// Adds an entry: its name if it is a volatile one, and its file if that matters.
+    fn add(&mut self, name: Option<&'static str>, file: Option<u64>) {
+        if let Some(name) = name {
+            *self.times.entry(name).or_default() += 1;
+        }
+        if let Some(file) = file {
+            let (times, _) = self.files.get(&file).copied().unwrap_or_default();
+            self.files.insert(file, (times + 1, name));
+        }
+    }
+
+    /// Whether that file is listed once, under that name, and no other is.
+    fn is_only(&self, file: u64, name: &'static str) -> bool {
+        self.files.get(&file) == Some(&(1, Some(name))) && self.times.get(name) == Some(&1)
+    }
+}
+
+/// The name of a volatile file, if a record has no other.
+fn only_name(record: Record<'_>) -> Result<Option<&'static str>> {
     let (mut found, mut is_only) = (None, true);
     record.for_each(|attribute| {
         if attribute.kind() != attribute::FILE_NAME {
             return Ok(());
         }
         let value = attribute.value()?.ok_or_else(|| Error::corrupt("its name is in runs"))?;
-        let kind = kind_of_name(value);
-        is_only &= kind.is_some() && (found.is_none() || found == kind);
-        found = kind;
+        let name = volatile_name_in_root(value);
+        is_only &= name.is_some() && (found.is_none() || found == name);
+        found = name;
         Ok(())
     })?;
     Ok(found.filter(|_| is_only))
 }
 
 /// Whether a record names its file as the image of a hibernated system, whatever other names it has.
-///
-/// # Errors
-/// `Corrupt` if a name is invalid.
-pub(super) fn has_hibernation_name(record: Record<'_>) -> Result<bool> {
+fn has_hibernation_name(record: Record<'_>) -> Result<bool> {
     let mut found = false;
     record.for_each(|attribute| {
         if attribute.kind() == attribute::FILE_NAME {
-            found |= attribute.value()?.and_then(kind_of_name) == Some(Kind::Hibernation);
+            found |= attribute.value()?.and_then(volatile_name_in_root) == Some(HIBERNATION);
         }
         Ok(())
     })?;
     Ok(found)
 }
 
-fn kind_of_name(value: &[u8]) -> Option<Kind> {
+fn volatile_name_in_root(value: &[u8]) -> Option<&'static str> {
+    volatile_name(value).filter(|_| reference(value, 0) == Some(ROOT))
+}
+
+/// The name of a volatile file in an attribute, in any case and whatever directory is stated.
+fn volatile_name(value: &[u8]) -> Option<&'static str> {
     let length = usize::from(*value.get(NAME_LENGTH_OFFSET)?);
     let name = value.get(NAME_OFFSET..)?.get(..2 * length)?;
-    if reference(value, 0) != Some(ROOT) {
-        return None;
-    }
     let is_same = |known: &[u8]| {
         known.len() == length
             && name.chunks_exact(2).zip(known).all(|(unit, byte)| {
                 le16(unit, 0) == u16::from(*byte) || le16(unit, 0) == u16::from(byte.to_ascii_uppercase())
             })
     };
-    NAMES.iter().find(|(known, _)| is_same(known)).map(|(_, kind)| *kind)
+    NAMES.into_iter().find(|known| is_same(known.as_bytes()))
 }
 
 /// Checks that the image of a hibernated system is not valid. Its header is zeros if there is none, and has the mark
 /// `wake` after a system has continued from it.
-///
-/// # Errors
-/// `Refused` if a hibernated system is stored; `Corrupt`; errors of reading the disk.
-pub(super) fn check_hibernation(
-    table: &MasterTable<'_, '_>,
-    clusters: &Clusters<'_>,
-    number: u64,
-) -> Result<()> {
+fn check_hibernation(table: &MasterTable<'_, '_>, clusters: &Clusters<'_>, number: u64) -> Result<()> {
     let Some(stream) = table.attribute(number, attribute::DATA)? else { return Ok(()) };
     let mut header = vec![0; HEADER_LENGTH.min(stream.written()) as usize];
     stream.read(clusters, 0, &mut header)?;
@@ -139,30 +245,30 @@ mod tests {
     fn a_second_name_does_not_hide_a_hibernated_system() {
         let own = name(ROOT, "hiberfil.sys");
         for (names, is_volatile, is_hibernation) in [
-            (vec![own.clone()], Some(Kind::Hibernation), true),
+            (vec![own.clone()], Some(HIBERNATION), true),
             (vec![own.clone(), name(64, "other")], None, true),
             (vec![name(64, "other"), own], None, true),
-            (vec![name(ROOT, "pagefile.sys")], Some(Kind::Paging), false),
+            (vec![name(ROOT, "pagefile.sys")], Some("pagefile.sys"), false),
             (vec![name(64, "hiberfil.sys")], None, false),
         ] {
             let mut bytes = record(&names);
             let record = Record::parse(&mut bytes, 0).unwrap().unwrap();
-            assert_eq!(kind(record).unwrap(), is_volatile, "{names:?}");
+            assert_eq!(only_name(record).unwrap(), is_volatile, "{names:?}");
             assert_eq!(has_hibernation_name(record).unwrap(), is_hibernation, "{names:?}");
         }
     }
 
     #[test]
     fn only_names_in_the_root_directory_count() {
-        assert_eq!(kind_of_name(&name(ROOT, "pagefile.sys")), Some(Kind::Paging));
-        assert_eq!(kind_of_name(&name(ROOT, "SWAPFILE.SYS")), Some(Kind::Paging));
-        assert_eq!(kind_of_name(&name(ROOT, "Hiberfil.sys")), Some(Kind::Hibernation));
+        assert_eq!(volatile_name_in_root(&name(ROOT, "pagefile.sys")), Some("pagefile.sys"));
+        assert_eq!(volatile_name_in_root(&name(ROOT, "SWAPFILE.SYS")), Some("swapfile.sys"));
+        assert_eq!(volatile_name_in_root(&name(ROOT, "Hiberfil.sys")), Some(HIBERNATION));
         for (parent, other) in
             [(64, "pagefile.sys"), (ROOT, "pagefile.sys2"), (ROOT, "pagefile.sy"), (ROOT, "pagefile.syſ")]
         {
-            assert_eq!(kind_of_name(&name(parent, other)), None);
+            assert_eq!(volatile_name_in_root(&name(parent, other)), None);
         }
-        assert_eq!(kind_of_name(&name(ROOT, "pagefile.sys")[..80]), None);
-        assert_eq!(kind_of_name(&[]), None);
+        assert_eq!(volatile_name_in_root(&name(ROOT, "pagefile.sys")[..80]), None);
+        assert_eq!(volatile_name_in_root(&[]), None);
     }
 }
