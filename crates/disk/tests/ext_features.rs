@@ -82,11 +82,12 @@ fn every_feature_survives_a_copy() {
         assert_eq!(part.notes, Vec::<String>::new(), "{name}");
         let in_use = free.complement(Extent::new(0, source.length()));
         assert_eq!(part.region.allocated.subtract(&in_use), Extents::new(), "{name}: free space is kept");
-        assert_eq!(
-            in_use.subtract(&part.region.allocated),
-            Extents::new(),
-            "{name}: space in use is dropped"
-        );
+        let mut dropped = in_use.subtract(&part.region.allocated);
+        if name.contains("bigalloc") {
+            // Its bitmaps count clusters, and a block of one may be nobody's.
+            dropped = dropped.subtract(&oracle::unowned(&image, &dropped, block_size));
+        }
+        assert_eq!(dropped, Extents::new(), "{name}: space in use is dropped");
         let has_journal = oracle::has_journal(&image);
         assert_eq!(part.region.zeroed.total() > 0, has_journal, "{name}: the body of its journal");
 
@@ -184,7 +185,10 @@ fn preallocation_is_not_data() {
         let (_, free) = oracle::free(&image);
         let (source, survey) = look(&image);
         let in_use = free.complement(Extent::new(0, source.length()));
-        let dropped = in_use.subtract(&survey.parts[0].region.allocated);
+        let mut dropped = in_use.subtract(&survey.parts[0].region.allocated);
+        if options.contains(&"bigalloc") {
+            dropped = dropped.subtract(&oracle::unowned(&image, &dropped, 4096));
+        }
         assert_eq!(dropped.total(), unwritten * 4096, "{options:?}: {listing}");
         let copy = directory.path().join("copy");
         oracle::install(&survey, &image, &copy);

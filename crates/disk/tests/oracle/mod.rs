@@ -25,6 +25,26 @@ pub fn try_run(program: &str, arguments: &[&str]) -> Option<Output> {
     Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()
 }
 
+/// Those blocks of these parts that are in no inode, according to debugfs.
+pub fn unowned(image: &Path, parts: &Extents, block_size: u64) -> Extents {
+    let blocks: Vec<String> = parts
+        .iter()
+        .flat_map(|part| part.offset / block_size..part.end() / block_size)
+        .map(|block| block.to_string())
+        .collect();
+    let mut unowned = Vec::new();
+    for blocks in blocks.chunks(256) {
+        let output =
+            run("debugfs", &["-R", &format!("icheck {}", blocks.join(" ")), image.to_str().unwrap()]);
+        let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+        let found = listing.lines().filter_map(|line| line.strip_suffix("\t<block not found>"));
+        unowned.extend(
+            found.map(|block| Extent::new(block.parse::<u64>().unwrap() * block_size, block_size)),
+        );
+    }
+    Extents::from_unsorted(unowned)
+}
+
 pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
