@@ -106,10 +106,10 @@ refused "an image over a pipe" 'backing file "pipe"' "$WORK/pipe.qcow2"
 check "a data file" qemu-img create -q -f qcow2 -o data_file="$WORK/data.raw,data_file_raw=on" "$WORK/data.qcow2" 96M
 refused "a data file" "data is in another file" "$WORK/data.qcow2"
 check "a disk in several files" convert split.vmdk vmdk -o subformat=twoGbMaxExtentSparse
-refused "a disk in several files" "VMDK in one file" "$WORK/split.vmdk"
+refused "a disk in several files" "description of a VMDK image" "$WORK/split.vmdk"
 refused "one of several files" "one of several files" "$WORK/split-s001.vmdk"
 check "a flat VMDK" convert flat.vmdk vmdk -o subformat=monolithicFlat
-refused "a flat VMDK" "VMDK in one file" "$WORK/flat.vmdk"
+refused "a flat VMDK" "description of a VMDK image" "$WORK/flat.vmdk"
 same flat-data "$WORK/flat-flat.vmdk" --format raw
 encrypted() { # CIPHER NAME; LUKS ends without an image when qemu-img's derivation of a key is shorter than a tick of the processor's clock
 	for _ in $(seq 50); do

@@ -136,7 +136,7 @@ pub(crate) fn unsupported(reason: impl Into<String>) -> Error {
 /// Whether all of a filesystem is to be kept because of that error.
 fn is_distrusted(error: &Error) -> bool {
     let mut causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    error.kind() == ErrorKind::Corrupt || causes.any(|cause| cause.is::<Unsupported>())
+    error.kind() == ErrorKind::Corrupt || causes.any(<dyn std::error::Error>::is::<Unsupported>)
 }
 
 /// Checks that a filesystem of that length fits into `extent`.

@@ -10,6 +10,7 @@ use platter_image::{DiskRead, Result};
 
 use crate::fields::Structure;
 use crate::mapped::{Codec, Layout, Unit};
+use crate::recognize::{Reader, Wrapping, wrapping};
 use crate::tables::{Tables, invalid};
 
 const HAS_ZERO_GRAINS: u32 = 1 << 2;
@@ -41,6 +42,9 @@ impl Vmdk {
     pub(crate) fn open(file: &dyn DiskRead) -> Result<Self> {
         let mut head = Structure::read(file, "the VMDK header", 0, 512)?;
         if head.bytes()[..4] != *b"KDMV" {
+            if let Some(found @ Wrapping { reader: Reader::Command(..), .. }) = wrapping(head.bytes(), &[]) {
+                return Err(head.refused(format!("it is {}: {}", found.name, found.hint("FILE"))));
+            }
             return Err(head.error(
                 "it does not begin with the magic of a VMDK in one file; if it is a raw disk, such as NAME-flat.vmdk, use \
                  `--format raw`",
