@@ -38,9 +38,8 @@ pub fn unowned(image: &Path, parts: &Extents, block_size: u64) -> Extents {
             run("debugfs", &["-R", &format!("icheck {}", blocks.join(" ")), image.to_str().unwrap()]);
         let listing = String::from_utf8_lossy(&output.stdout).into_owned();
         let found = listing.lines().filter_map(|line| line.strip_suffix("\t<block not found>"));
-        unowned.extend(
-            found.map(|block| Extent::new(block.parse::<u64>().unwrap() * block_size, block_size)),
-        );
+        unowned
+            .extend(found.map(|block| Extent::new(block.parse::<u64>().unwrap() * block_size, block_size)));
     }
     Extents::from_unsorted(unowned)
 }
