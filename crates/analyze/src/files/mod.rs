@@ -163,7 +163,7 @@ impl Counter<'_> {
         let mut files = match contents.open(self.disk) {
             Some(Ok(files)) => files,
             // Nothing is wrong with the data: the filesystem is not read, or was in use when it was captured.
-            Some(Err(error)) if error.kind() == ErrorKind::Refused => {
+            Some(Err(error)) if error.kind() == ErrorKind::Refused && !is_store_damage(&error) => {
                 self.counted.note(name, &error.with_causes());
                 return Ok(());
             }

@@ -41,7 +41,8 @@ impl SwapFiles {
     /// # Errors
     /// `Corrupt` if there are too many files.
     pub(super) fn add(&mut self, file_offset: u64, place: Extent, is_written: bool) -> Result<()> {
-        if file_offset == 0 {
+        // The start of a swap file was written by mkswap; what is not written may have anything of former files.
+        if file_offset == 0 && is_written {
             self.start = Some(Extent::new(place.offset, place.length.min(HEADER_LENGTH_MAX)));
         }
         if !is_written && self.is_in_place {
