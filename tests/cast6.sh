@@ -3,18 +3,10 @@
 # only and both that ask one origin; a machine whose IPv4 address has no route; addresses and interfaces that come late; groups, senders and
 # interfaces that are named wrongly; and a probe.
 . "$(dirname "$0")/lib.sh"
+. "$TESTS/rooms.sh"
 
-ROOM=$ROOT/lab/room
-export PLATTER_ROOM=$WORK/room
 need_root "a room of namespaces" || { finish; exit 0; }
 case ${PLATTER_SIZE:-quick} in full) mib=96 ;; *) mib=20 ;; esac
-
-declare -A pids=()
-suite_cleanup() {
-	[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null
-	[ -z "$ORIGIN" ] || kill -9 "$ORIGIN" 2>/dev/null
-	"$ROOM" down
-}
 
 file_tree "$WORK/tree" "$mib" cast6
 ext4_image "$WORK/disk" $((mib * 2)) "$WORK/tree"
@@ -48,13 +40,6 @@ ask() {
 	PLATTER_TOKEN=$token "$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --json --server "$2" --fingerprint "$FINGERPRINT" receive lab/disk "$WORK/target-$1" \
 		--hello "machine-$1" --free zero --yes "${@:3}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
-}
-ended() { # CODE I WHAT
-	local code=0
-	wait "${pids[$2]}" || code=$?
-	unset "pids[$2]"
-	cp "$WORK/receive-$2.log" "$LOG"
-	if [ "$code" = "$1" ]; then ok "$room: $3"; else not_ok "$room: $3 (exit code $code)"; fi
 }
 # right I GROUP: machine I ends well and has the disk, from a cast to a group that begins so; `alone`: from the origin alone
 right() {

@@ -4,9 +4,8 @@
 # and started again, and machines that a cast does not reach
 # get the disk from the origin alone. Two plain casts run at once on one machine.
 . "$(dirname "$0")/lib.sh"
+. "$TESTS/rooms.sh"
 
-ROOM=$ROOT/lab/room
-export PLATTER_ROOM=$WORK/room
 if [ "$(id -u)" != 0 ] && ! unshare --user --map-root-user --net true 2>/dev/null; then
 	skip "a room needs root or user namespaces"
 	finish
@@ -17,13 +16,8 @@ elif [ "$(id -u)" != 0 ] && [ -z "${CAST_NAMESPACE:-}" ]; then
 fi
 case ${PLATTER_SIZE:-quick} in full) mib=96 ;; *) mib=20 ;; esac
 
-declare -A pids=() targets=()
+declare -A targets=()
 over=(--interface eth0)
-suite_cleanup() {
-	[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null
-	[ -z "$ORIGIN" ] || kill -9 "$ORIGIN" 2>/dev/null
-	"$ROOM" down
-}
 
 platter init >/dev/null
 for image in lab/one other/two; do
@@ -64,14 +58,6 @@ receive() {
 	PLATTER_TOKEN=$3 "$ROOM" in "$1" timeout -s KILL 240 "$PLATTER" --quiet --json --server "$URL" --fingerprint "$FINGERPRINT" \
 		receive "$2" "${targets[$1]}" "${over[@]}" --hello "machine-$1" --free zero --yes "${@:4}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
-}
-# ended CODE I WHAT
-ended() {
-	local code=0
-	wait "${pids[$2]}" || code=$?
-	unset "pids[$2]"
-	cp "$WORK/receive-$2.log" "$LOG"
-	if [ "$code" = "$1" ]; then ok "$room: $3"; else not_ok "$room: $3 (exit code $code)"; fi
 }
 # right I NAME [WAY]: machine I ends well and has the disk, which came by multicast or WAY
 right() {
