@@ -166,6 +166,10 @@ fn damaged_filesystems_are_kept_in_full_or_refused() {
     let log = u64::from_be_bytes(good[48..56].try_into().unwrap());
     let (bits, blocks) = (u32::from(good[124]), u64::from(get(&good, 84)));
     let log = ((log >> bits) * blocks + (log & ((1 << bits) - 1))) as usize * 4096;
+    let mut gap = good.clone();
+    gap[log + 1000 * 512 + 3] = good[log + 7];
+    let error = read(&gap, false).unwrap_err().to_string();
+    assert!(error.contains("the end of its log was not found"), "{error}");
     let mut dirty = good.clone();
     dirty[log + 512 + 9] = 0;
     let error = read(&dirty, false).unwrap_err();

@@ -3,10 +3,11 @@
 use platter_image::{DiskRead, Error, Extent, Result};
 
 use super::attributes::{self, Blocks};
+use super::directory;
 use super::inodes::{Fork, Inode};
+use super::log::Log;
 use super::mapping::{Mapper, Piece};
 use super::volume::Volume;
-use super::{directory, log};
 use crate::fields::{be16, be32, be64};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run};
 use crate::reader::unsupported;
@@ -56,7 +57,7 @@ impl<'d> Files<'d> {
         if !size.is_power_of_two() || !(superblock.block_size..=DIRECTORY_BLOCK_MAX).contains(&size) {
             return Err(Error::corrupt(format!("its directories have the impossible block size {size}")));
         }
-        log::check(&volume)?;
+        Log::check(&volume)?;
         let mut files = Self { disk, volume, budget: 0 };
         files.renew();
         Ok(files)

@@ -3,8 +3,10 @@
 //! The log is a ring of 512-byte blocks. The first word of each is the number of the pass over the ring in which it was
 //! written; only headers of records have their magic number there, and the pass behind it. The head is where the pass
 //! becomes smaller. After a clean unmount, the last record before the head has one operation, which says so. Everything is
-//! in the main filesystem when that record is written. The kernel finds the head by bisection; here the whole log is
-//! read, so that a log with a gap is not taken for a clean one.
+//! in the main filesystem when that record is written.
+//!
+//! The head is found by bisection, as the kernel does it, so that a look at a file does not read the log. Bytes are dropped
+//! only after all blocks were read ([`Log::check_passes`]): a log with a gap shows that writes were lost.
 
 use platter_image::{Error, Result};
 
@@ -14,8 +16,8 @@ use crate::reader::needs_recovery;
 
 /// The unit of the log, in bytes.
 const BLOCK: usize = 512;
-/// The log is read in pieces of that many bytes.
-const READ_LENGTH: usize = 1 << 20;
+/// The whole log is read in pieces of that many blocks.
+const READ_BLOCKS: u64 = 2048;
 /// Longer logs cannot be made: less than 2 GiB.
 const LENGTH_MAX: u64 = 1 << 31;
 
@@ -24,136 +26,174 @@ const HEADER_MAGIC: u32 = 0xfeed_babe;
 const HEADER_COVERS: u32 = 32 << 10;
 const UNMOUNT_FLAG: u8 = 0x20;
 
-/// Checks that there is nothing to replay.
-///
-/// # Errors
-/// `Refused` if there is; `Corrupt` if there is no valid log; errors of reading the disk.
-pub(super) fn check(volume: &Volume<'_>) -> Result<()> {
-    let superblock = &volume.superblock;
-    let Some(place) = volume.place(superblock.log_start, superblock.log_blocks.into()) else {
-        return Err(Error::corrupt(format!(
-            "its log of {} blocks at block {} is outside of the filesystem",
-            superblock.log_blocks, superblock.log_start
-        )));
-    };
-    if place.length > LENGTH_MAX {
-        return Err(Error::corrupt(format!("its log has the impossible length of {} bytes", place.length)));
-    }
-    let blocks = place.length / BLOCK as u64;
-    let unclean =
-        |what: String| Err(needs_recovery(format!("it was not unmounted: {what}"), "Mount and unmount it"));
-    let Some(end) = find_end(volume, place.offset, place.length)? else {
-        return unclean("the end of its log was not found".to_owned());
-    };
-    let read = |block: u64| {
-        let mut bytes = [0; BLOCK];
-        volume.read(place.offset + block % blocks * BLOCK as u64, &mut bytes)?;
-        Ok::<_, Error>(bytes)
-    };
-    let header = read(end.record)?;
-    let header_blocks = match be32(&header, 320) {
-        size if be32(&header, 8) & 2 != 0 && size > HEADER_COVERS => u64::from(size.div_ceil(HEADER_COVERS)),
-        _ => 1,
-    };
-    let length = u64::from(be32(&header, 12)).div_ceil(BLOCK as u64);
-    let after = (end.record + header_blocks + length) % blocks;
-    let operation = read(end.record + header_blocks)?;
-    let is_unmount = be32(&header, 40) == 1 && operation[9] & UNMOUNT_FLAG != 0;
-    if after != end.head || !is_unmount {
-        let offset = end.record * BLOCK as u64;
-        return unclean(format!(
-            "the last record of its log, at offset {offset} of the log, is not that of an unmount"
-        ));
-    }
-    Ok(())
-}
+/// The most blocks of the record of an unmount: headers, one block, and zeros up to the stripe, which is at most 256 KiB.
+const RECORD_MAX: u64 = 8 + 512;
 
-/// The end of the log, in blocks.
-struct End {
-    /// Where the next record would be written.
+/// A log that has nothing to replay.
+pub(super) struct Log<'v, 'd> {
+    ring: Ring<'v, 'd>,
+    /// The block where the next record would be written.
     head: u64,
-    /// The header of the last record.
-    record: u64,
 }
 
-/// Finds the end; `None` if the passes are not those of one ring, or if there is no record.
-fn find_end(volume: &Volume<'_>, start: u64, length: u64) -> Result<Option<End>> {
-    let mut buffer = vec![0; READ_LENGTH.min(length as usize)];
-    let mut ring = Ring::default();
-    let mut at = 0;
-    while at < length {
-        let piece = (length - at).min(buffer.len() as u64) as usize;
-        volume.read(start + at, &mut buffer[..piece])?;
-        for (index, block) in (at / BLOCK as u64..).zip(buffer[..piece].chunks_exact(BLOCK)) {
-            let is_header = be32(block, 0) == HEADER_MAGIC;
-            let pass = be32(block, if is_header { 4 } else { 0 });
-            if !ring.add(index, pass, is_header) {
-                return Ok(None);
+impl<'v, 'd> Log<'v, 'd> {
+    /// Checks that there is nothing to replay.
+    ///
+    /// # Errors
+    /// `Refused` if there is; `Corrupt` if there is no valid log; errors of reading the disk.
+    pub(super) fn check(volume: &'v Volume<'d>) -> Result<Self> {
+        let ring = Ring::open(volume)?;
+        let head = find_head(ring.blocks, |block| ring.pass(block))?.ok_or_else(no_end)?;
+        let Some(record) = ring.record_before(head)? else { return Err(no_end()) };
+        let header = ring.read(record)?;
+        let header_blocks = match be32(&header, 320) {
+            size if be32(&header, 8) & 2 != 0 && size > HEADER_COVERS => {
+                u64::from(size.div_ceil(HEADER_COVERS))
+            }
+            _ => 1,
+        };
+        let length = u64::from(be32(&header, 12)).div_ceil(BLOCK as u64);
+        let after = (record + header_blocks + length) % ring.blocks;
+        let operation = ring.read((record + header_blocks) % ring.blocks)?;
+        let is_unmount = be32(&header, 40) == 1 && operation[9] & UNMOUNT_FLAG != 0;
+        if after != head || !is_unmount {
+            let offset = record * BLOCK as u64;
+            return Err(unclean(&format!(
+                "the last record of its log, at offset {offset} of the log, is not that of an unmount"
+            )));
+        }
+        Ok(Self { ring, head })
+    }
+
+    /// Checks that all blocks before the head were written in one pass, and all others in the one before.
+    ///
+    /// # Errors
+    /// `Refused` if not; errors of reading the disk.
+    pub(super) fn check_passes(&self) -> Result<()> {
+        let Ring { volume, start, blocks } = self.ring;
+        let first = self.ring.pass(0)?;
+        let mut buffer = vec![0; READ_BLOCKS.min(blocks) as usize * BLOCK];
+        for at in (0..blocks).step_by(READ_BLOCKS as usize) {
+            let piece = (blocks - at).min(READ_BLOCKS) as usize * BLOCK;
+            volume.read(start + at * BLOCK as u64, &mut buffer[..piece])?;
+            for (index, block) in (at..).zip(buffer[..piece].chunks_exact(BLOCK)) {
+                let is_older = self.head > 0 && index >= self.head;
+                if first.checked_sub(pass(block)) != Some(is_older.into()) {
+                    return Err(no_end());
+                }
             }
         }
-        at += piece as u64;
+        Ok(())
     }
-    Ok(ring.end())
 }
 
-/// The passes of all blocks that were read, from the start of the log.
-#[derive(Default)]
-struct Ring {
-    first_pass: u32,
-    /// The first block of the previous pass.
-    head: Option<u64>,
-    /// The last header before the head, and the last one after it.
-    records: [Option<u64>; 2],
+/// Where the log is.
+struct Ring<'v, 'd> {
+    volume: &'v Volume<'d>,
+    /// The offset on the disk, in bytes.
+    start: u64,
+    blocks: u64,
 }
 
-impl Ring {
-    /// Adds the next block. Returns `false` if the log is not one ring: the pass may become smaller once, by one.
-    fn add(&mut self, index: u64, pass: u32, is_header: bool) -> bool {
-        if index == 0 {
-            self.first_pass = pass;
+impl<'v, 'd> Ring<'v, 'd> {
+    fn open(volume: &'v Volume<'d>) -> Result<Self> {
+        let superblock = &volume.superblock;
+        let Some(place) = volume.place(superblock.log_start, superblock.log_blocks.into()) else {
+            return Err(Error::corrupt(format!(
+                "its log of {} blocks at block {} is outside of the filesystem",
+                superblock.log_blocks, superblock.log_start
+            )));
+        };
+        if place.length > LENGTH_MAX {
+            return Err(Error::corrupt(format!(
+                "its log has the impossible length of {} bytes",
+                place.length
+            )));
         }
-        match (self.head, self.first_pass.checked_sub(pass)) {
-            (None, Some(0)) | (Some(_), Some(1)) => {}
-            (None, Some(1)) => self.head = Some(index),
-            _ => return false,
-        }
-        if is_header {
-            self.records[usize::from(self.head.is_some())] = Some(index);
-        }
-        true
+        Ok(Self { volume, start: place.offset, blocks: place.length / BLOCK as u64 })
     }
 
-    fn end(&self) -> Option<End> {
-        let record = self.records[0].or(self.records[1])?;
-        Some(End { head: self.head.unwrap_or(0), record })
+    fn read(&self, block: u64) -> Result<[u8; BLOCK]> {
+        let mut bytes = [0; BLOCK];
+        self.volume.read(self.start + block * BLOCK as u64, &mut bytes)?;
+        Ok(bytes)
     }
+
+    fn pass(&self, block: u64) -> Result<u32> {
+        Ok(pass(&self.read(block)?))
+    }
+
+    /// The last header before `head`; `None` if it is farther away than the record of an unmount can be long.
+    fn record_before(&self, head: u64) -> Result<Option<u64>> {
+        for back in 1..=RECORD_MAX.min(self.blocks) {
+            let block = (head + self.blocks - back) % self.blocks;
+            if is_header(&self.read(block)?) {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn is_header(block: &[u8]) -> bool {
+    be32(block, 0) == HEADER_MAGIC
+}
+
+fn pass(block: &[u8]) -> u32 {
+    be32(block, if is_header(block) { 4 } else { 0 })
+}
+
+/// Finds the first block of the previous pass; 0 if all blocks are of one. `None` if the passes that were read are not
+/// those of one ring.
+fn find_head(blocks: u64, pass: impl Fn(u64) -> Result<u32>) -> Result<Option<u64>> {
+    let first = pass(0)?;
+    let is_older =
+        |block| Ok(first.checked_sub(pass(block)?).filter(|passes| *passes <= 1).map(|passes| passes == 1));
+    let (mut newer, mut older) = (0, blocks - 1);
+    match is_older(older)? {
+        Some(true) => {}
+        Some(false) => return Ok(Some(0)),
+        None => return Ok(None),
+    }
+    while older - newer > 1 {
+        let middle = newer + (older - newer) / 2;
+        match is_older(middle)? {
+            Some(true) => older = middle,
+            Some(false) => newer = middle,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(older))
+}
+
+fn no_end() -> Error {
+    unclean("the end of its log was not found")
+}
+
+fn unclean(what: &str) -> Error {
+    needs_recovery(format!("it was not unmounted: {what}"), "Mount and unmount it")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn end(blocks: &[(u32, bool)]) -> Option<(u64, u64)> {
-        let mut ring = Ring::default();
-        let is_ring = (0..).zip(blocks).all(|(index, (pass, is_header))| ring.add(index, *pass, *is_header));
-        ring.end().filter(|_| is_ring).map(|end| (end.head, end.record))
-    }
-
     #[test]
-    fn the_end_is_where_the_pass_becomes_smaller() {
-        let (header, data, old, old_header) = ((3, true), (3, false), (2, false), (2, true));
-        assert_eq!(end(&[header, data, data, old, old_header, old]), Some((3, 0)));
-        assert_eq!(end(&[header, data, header, data]), Some((0, 2)), "the ring is full");
-        assert_eq!(
-            end(&[data, old, old_header, old]),
-            Some((1, 2)),
-            "the last record begins at the end of the log"
-        );
-        assert_eq!(end(&[(1, true), (1, false), (0, false)]), Some((2, 0)), "a new log");
-        for wrong in
-            [[header, old, data], [header, data, (1, false)], [old, header, data], [data, data, data]]
-        {
-            assert_eq!(end(&wrong), None, "{wrong:?}");
+    fn the_head_is_where_the_pass_becomes_smaller() {
+        let head = |passes: &[u32]| {
+            find_head(passes.len() as u64, |block| Ok(passes[block as usize]))
+                .expect("nothing is read from disk")
+        };
+        for length in 1..40 {
+            for first_older in 1..length {
+                let passes: Vec<u32> = (0..length).map(|block| 3 - u32::from(block >= first_older)).collect();
+                assert_eq!(head(&passes), Some(first_older as u64), "{passes:?}");
+            }
+            assert_eq!(head(&vec![3; length]), Some(0), "the ring is full");
+        }
+        assert_eq!(head(&[1, 1, 0]), Some(2), "a new log");
+        for wrong in [[3, 3, 1], [2, 2, 3], [3, 4, 2], [3, 1, 2]] {
+            assert_eq!(head(&wrong), None, "{wrong:?}");
         }
     }
 }

@@ -3,9 +3,11 @@
 use platter_image::{DiskRead, Error, Extent, Extents, Result};
 
 use super::claims::Claims;
+use super::free_space;
 use super::group::{Group, HEADERS};
+use super::log::Log;
 use super::volume::Volume;
-use super::{free_space, log};
+
 use crate::reader::{Identity, Map, Reader, needs_recovery, unsupported};
 
 /// An XFS filesystem.
@@ -40,7 +42,7 @@ impl<'d> Reader<'d> for Xfs<'d> {
         if superblock.needs_repair {
             return Err(needs_recovery("it is marked as needing repair", "Run xfs_repair on it"));
         }
-        log::check(volume)?;
+        Log::check(volume)?.check_passes()?;
         let mut groups = Vec::new();
         let mut free = Extents::new();
         for number in 0..superblock.groups {
