@@ -9,7 +9,7 @@
 CATALOG=${1:?usage: bench/delta.sh CATALOG-DIR}
 
 new_store
-disk=$(images "$CATALOG" | head -n 1)
+read -r disk < <(images "$CATALOG")
 name=catalog/$(basename "$disk" .raw)
 disk_bytes=$(stat -c %s "$disk")
 platter capture "$disk" "$name" >/dev/null

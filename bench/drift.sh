@@ -18,7 +18,7 @@ bench_cleanup() {
 	[ -z "$SERVER" ] || { kill "$SERVER" && wait "$SERVER"; } 2>/dev/null
 }
 
-base=$(images "$CATALOG" | head -n 1)
+read -r base < <(images "$CATALOG")
 read -r OFFSET LENGTH < <(ext4_parts "$base" | tail -n 1)
 # As root, because apt's own user may not write here.
 (cd "$WORK/debs" && apt-get -q -o APT::Sandbox::User=root download "${PACKAGES[@]}" >"$WORK/output" 2>&1) ||

@@ -75,7 +75,7 @@ edit() {
 		mv "$file.new" "$file"
 	done
 }
-disk=$(images "$CATALOG" | head -n 1)
+read -r disk < <(images "$CATALOG")
 first=$(basename "$disk" .raw)
 cp --sparse=always "$disk" "$WORK/changed"
 read -r offset length < <(ext4_parts "$disk" | tail -n 1)
