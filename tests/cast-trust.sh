@@ -211,7 +211,8 @@ received 1
 received 2
 rejected 'it casts without a key file' 1 2
 tail -n 1 "$WORK/attacker.out"
-check "$room: the origin lists two verified results" jq -se '[.[].receivers[] | select(.state == "done")] | length == 2' <(afar --json casts --all)
+two_are_done() { afar --json casts --all | jq -se '[.[].receivers[] | select(.state == "done")] | length == 2'; }
+check "$room: the origin lists two verified results" until_true 10 two_are_done
 stopped attacker rogue
 stop_origin TERM
 "$ROOM" down

@@ -256,9 +256,10 @@ check_said "$room: the way out is named" 'serve --cast INTERFACE'
 drop 1
 
 # Another machine casts a version of the origin in its own room.
+quiet=(--quiet)
 plain() { # I IMAGE OPTION...
 	rm -f "$WORK/plain-$1"
-	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" --quiet receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes "${@:3}" >"$WORK/receive-$1.log" 2>&1 &
+	"$ROOM" in "$1" timeout -s KILL 120 "$PLATTER" "${quiet[@]}" receive "$2" "$WORK/plain-$1" --interface eth0 --trust-any --free zero --yes "${@:3}" >"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
 room="a cast from an origin"
@@ -300,5 +301,47 @@ ended 0 1 "machine 1 ends well"
 ended 0 2 "machine 2 ends well"
 check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
 check "$room: machine 2 has its disk" cmp "$WORK/plain-2" "$WORK/right-two"
+
+# Announcements arrive, and the data does not, until later.
+quiet=()
+room="a deaf machine"
+"$ROOM" in 1 nft -f - <<-'EOF'
+	table inet none {
+		chain input {
+			type filter hook input priority 0;
+			ip daddr 239.0.0.0/8 ip daddr != 239.255.80.76 drop
+		}
+	}
+EOF
+plain 1 lab/one
+"$ROOM" in sender timeout -s KILL 120 "$PLATTER" --store "$STORE" --quiet cast lab/one --interface eth0 --give-up 60 --rate 100M >"$WORK/receive-sender.log" 2>&1 &
+pids[sender]=$!
+check "$room: it says what is wrong" until_true 40 grep -q 'none of its datagrams .* arrived at 10.78.0.1: .*cast --probe.*; trying again' "$WORK/receive-1.log"
+"$ROOM" in 1 nft delete table inet none
+ended 0 1 "machine 1 ends well once the data arrives"
+check "$room: machine 1 has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
+ended 0 sender "the sender ends well"
+
+# A sender that announces itself, and does not answer.
+room="a silent sender"
+"$ROOM" in 4 nft -f - <<-'EOF'
+	table inet none {
+		chain input {
+			type filter hook input priority 0;
+			meta l4proto tcp drop
+		}
+	}
+EOF
+plain 1 lab/one
+"$ROOM" in 4 timeout -s KILL 120 "$PLATTER" --store "$STORE" --quiet cast lab/one --interface eth0 --give-up 40 >"$WORK/cast-silent.log" 2>&1 &
+silent=$!
+check "$room: the machine says what is wrong" until_true 20 grep -q 'the sender cannot be reached at 10.78.0.4:.*; trying again' "$WORK/receive-1.log"
+"$ROOM" in sender timeout -s KILL 120 "$PLATTER" --store "$STORE" --quiet cast lab/one --interface eth0 --give-up 60 --rate 100M >"$WORK/receive-sender.log" 2>&1 &
+pids[sender]=$!
+ended 0 1 "the machine ends well"
+check "$room: it has its disk" cmp "$WORK/plain-1" "$WORK/right-one"
+ended 0 sender "the other sender ends well"
+kill "$silent" 2>/dev/null || true
+wait "$silent" 2>/dev/null || true
 "$ROOM" down
 finish

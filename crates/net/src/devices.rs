@@ -385,22 +385,17 @@ pub fn exists(interface: &str) -> bool {
     address.parse::<IpAddr>().is_ok() || named(address, &devices()).is_some()
 }
 
-/// Whether a route decides over which interface IPv4 groups are reached.
-pub fn has_route() -> bool {
-    source_of_groups(None).is_ok()
-}
-
-/// The interface over which this machine reaches another one, at the first of its addresses that is reached, IPv4 first: its own
-/// IPv4 address, or the name of the interface.
+/// The interface over which this machine reaches another one, at the first of its addresses that is reached, IPv4 first. `None` if none
+/// is, or over the loopback device only.
 pub fn interface_towards(others: &[SocketAddr]) -> Option<String> {
+    let devices = devices();
     let reached = |family| {
         let others = others.iter().filter(move |other| Family::of(other.ip()) == family);
         others.filter_map(|other| address_towards(*other)).next()
     };
-    reached(Family::Ipv4).map(|address| address.to_string()).or_else(|| {
-        let address = reached(Family::Ipv6)?;
-        devices().into_iter().find(|device| device.addresses.contains(&address)).map(|device| device.name)
-    })
+    let address = Family::ALL.into_iter().find_map(reached)?;
+    let device = devices.into_iter().find(|device| device.addresses.contains(&address))?;
+    (!device.is_loopback).then_some(device.name)
 }
 
 /// The default address for announcements of that family, with this port.

@@ -20,7 +20,7 @@ mod scope;
 mod sink;
 mod wake;
 
-pub use devices::{check_interface, exists, families, families_to_cast, has_route, interface_towards};
+pub use devices::{check_interface, exists, families, families_to_cast, interface_towards};
 pub use drive::{receive, send};
 pub use group::Group;
 pub use options::{

@@ -12,7 +12,7 @@ use platter_cast::Family;
 use platter_image::{Error, ErrorKind, Result};
 
 use crate::batch::BatchSocket;
-use crate::devices::{CastPlace, discovery, places};
+use crate::devices::{CastPlace, discovery, interface_towards, places};
 use crate::multicast_socket::{feedback_socket, group_socket};
 use crate::options::ReceiveOptions;
 use crate::wake::Interest;
@@ -57,6 +57,10 @@ pub(crate) struct Listening {
     port: u16,
     spots: Vec<Spot>,
     look_at: Duration,
+    /// Everything is to be opened anew.
+    is_stale: bool,
+    /// Since when nothing is heard.
+    deaf_since: Option<Duration>,
     /// How long any address is waited for, and one of a known sender's family.
     longest: Duration,
     longest_family: Duration,
@@ -73,10 +77,12 @@ impl Listening {
     /// As [`Self::look`].
     pub(crate) fn new(options: &ReceiveOptions) -> Result<Self> {
         let mut listening = Self {
-            interface: options.interface.clone(),
+            interface: options.interface.clone().or_else(|| interface_towards(&[options.sender?])),
             port: options.port,
             spots: Vec::new(),
             look_at: Duration::ZERO,
+            is_stale: false,
+            deaf_since: None,
             longest: options.give_up.unwrap_or(ADDRESS_TIME),
             longest_family: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
             lacking_since: None,
@@ -86,22 +92,36 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Opens what was missing, if it is possible now and was not looked for a moment ago. Returns what was opened.
+    /// Opens what was missing, and closes what stands at an address that has gone, if that was not looked for a moment ago. Returns what
+    /// was opened.
     ///
     /// # Errors
     /// What no new address mends, such as a port that another program uses: of IPv4, and of IPv6 if nothing else is heard.
     pub(crate) fn look(&mut self, now: Duration) -> Result<&[Spot]> {
-        let before = self.spots.len();
-        if before < Family::ALL.len() && now >= self.look_at {
-            self.look_at = now + LOOK_INTERVAL;
-            self.reason = None;
-            match places(self.interface.as_deref()) {
-                Ok(places) => places.into_iter().try_for_each(|place| self.open(place))?,
-                Err(error) if lacks_address(&error) => self.reason = Some(error),
-                Err(error) => return Err(error),
-            }
+        if now < self.look_at {
+            return Ok(&[]);
         }
+        self.look_at = now + LOOK_INTERVAL;
+        self.reason = None;
+        let places = match places(self.interface.as_deref()) {
+            Ok(places) => places,
+            Err(error) if lacks_address(&error) => {
+                self.reason = Some(error);
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        let is_stale = std::mem::take(&mut self.is_stale);
+        self.spots.retain(|spot| !is_stale && places.contains(&spot.place));
+        let before = self.spots.len();
+        places.into_iter().try_for_each(|place| self.open(place))?;
+        self.deaf_since = self.spots.is_empty().then(|| self.deaf_since.unwrap_or(now));
         Ok(&self.spots[before..])
+    }
+
+    /// Opens everything anew at the next look: switches learn from a join which machines want a group, and may forget it.
+    pub(crate) fn renew(&mut self) {
+        (self.is_stale, self.look_at) = (true, Duration::ZERO);
     }
 
     /// Opens the sockets of a place, unless its family has some. IPv4 comes first.
@@ -130,7 +150,7 @@ impl Listening {
     /// # Errors
     /// Why there is none.
     pub(crate) fn check(&mut self, now: Duration, sender: Option<SocketAddr>) -> Result<()> {
-        if self.spots.is_empty() && now >= self.longest {
+        if self.deaf_since.is_some_and(|since| now >= since + self.longest) {
             return Err(self.reason.take().unwrap_or_else(|| Error::refused("no interface has an address")));
         }
         let missing = sender.filter(|sender| !self.spots.is_empty() && self.of(*sender).is_none());

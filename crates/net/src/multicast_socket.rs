@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
 use platter_cast::Family;
 use platter_image::{Error, IoContext, Result};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
 use crate::devices::CastPlace;
 
@@ -105,9 +105,16 @@ pub(crate) fn group_socket(place: &CastPlace, group: SocketAddr) -> Result<UdpSo
     socket.set_reuse_address(true).context(|| "sharing a UDP port".into())?;
     socket.bind(&place.scoped(group).into()).context(|| format!("binding a UDP socket to {group}"))?;
     match (group.ip(), place.address) {
-        (IpAddr::V4(group), IpAddr::V4(address)) => socket.join_multicast_v4(&group, &address),
+        // Groups that another process joined at another interface are not for this socket.
+        (IpAddr::V4(group), IpAddr::V4(address)) => {
+            socket.set_multicast_all_v4(false).and_then(|()| match place.index() {
+                0 => socket.join_multicast_v4(&group, &address),
+                // Another interface may have the same address.
+                index => socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index)),
+            })
+        }
         (IpAddr::V6(group), IpAddr::V6(_)) => {
-            // Groups that another process joined at another interface are not for this socket. Old kernels lack it.
+            // Old kernels lack it.
             let _ = socket.set_multicast_all_v6(false);
             socket.join_multicast_v6(&group, place.index())
         }

@@ -13,6 +13,7 @@ use platter_image::{Result, Score};
 
 use crate::group::Group;
 use crate::sink::SinkOutcome;
+use crate::wake::Bell;
 
 /// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
 pub const DISCOVERY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 76), 7580);
@@ -118,7 +119,7 @@ impl SendControl {
 /// The options of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiveOptions {
-    /// Name (`eth0`) or address of the interface to listen on; `None`: as the routes say. Casts of both families are heard, as far as it
+    /// Name (`eth0`) or address of the interface to listen on; `None`: the one over which `sender` is reached, else as the routes say. Casts of both families are heard, as far as it
     /// has addresses.
     pub interface: Option<String>,
     /// Which session to receive.
@@ -169,6 +170,8 @@ impl Default for ReceiveOptions {
 #[derive(Debug, Default)]
 pub struct ToldSender {
     address: Mutex<Option<SocketAddr>>,
+    /// Wakes the receiver.
+    bell: Mutex<Option<Bell>>,
     /// How often it was told.
     tellings: AtomicU32,
     is_joined: AtomicBool,
@@ -179,6 +182,12 @@ impl ToldSender {
     pub fn set(&self, address: SocketAddr) {
         *self.address.lock() = Some(address);
         self.tellings.fetch_add(1, Ordering::Relaxed);
+        self.bell.lock().iter().for_each(Bell::ring);
+    }
+
+    /// Has this bell rung whenever the address is set.
+    pub(crate) fn wake(&self, bell: Bell) {
+        *self.bell.lock() = Some(bell);
     }
 
     /// Whether the receiver has joined a sender, and not lost it.
@@ -231,8 +240,8 @@ pub enum SendEvent {
 /// Reports of a receiver.
 #[derive(Clone, Debug)]
 pub enum ReceiveEvent {
-    /// This machine has no address to listen at, for this reason; it is looked for again.
-    NoAddress(String),
+    /// Something keeps this machine from a cast, in words; it goes on trying. Each kind is told once.
+    Trouble(String),
     /// A session was joined.
     Joined {
         /// The image's name; the table of chunks is not known yet.

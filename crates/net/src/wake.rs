@@ -11,7 +11,7 @@ use platter_image::{Error, IoContext, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// A bell that any thread may ring.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bell(Arc<OwnedFd>);
 
 impl Bell {

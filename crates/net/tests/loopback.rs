@@ -456,7 +456,7 @@ fn a_missing_interface_is_told_and_waited_for() {
         ReceiveOptions { interface: Some("none-such".into()), give_up, ..receive_options(discovery(), 0) };
     let (contents, mut told, began) = (Contents::new(1), Vec::new(), Instant::now());
     let error = receive(&options, &mut Sink::new(&contents), |event| {
-        if let ReceiveEvent::NoAddress(reason) = event {
+        if let ReceiveEvent::Trouble(reason) = event {
             told.push(reason);
         }
     });

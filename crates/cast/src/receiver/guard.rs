@@ -25,14 +25,12 @@ impl Guard {
     /// Makes the guard of a session whose sender has reached this packet number.
     pub(super) fn new(keys: &SessionKeys, join_key: Option<&JoinKey>, packet: u64) -> Self {
         let of_announcements = join_key.map_or(keys.sender, JoinKey::of_announcements);
-        let mut window = ReplayWindow::new(WINDOW_WORDS);
-        window.reached(packet);
         Self {
             session_key: keys.sender,
             sender_key: DatagramKey::of_sender(&keys.sender, join_key.is_some()),
             announce_key: DatagramKey::of_announcements(of_announcements, join_key.is_some()),
             own_key: DatagramKey::of_receiver(&keys.receiver, join_key.is_some()),
-            window,
+            window: ReplayWindow::starting_at(WINDOW_WORDS, packet),
         }
     }
 

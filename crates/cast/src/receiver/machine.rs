@@ -27,10 +27,10 @@ use crate::stage::{LoadMeter, SinkStage};
 use crate::wire::announce::Announce;
 use crate::wire::channel::Channel;
 use crate::wire::data::Data;
-use crate::wire::format::{FLAG_JOIN_KEY, Header, MessageType, Reader, low_microseconds};
+use crate::wire::format::{Header, MessageType, Reader, low_microseconds};
 use crate::wire::join::{JoinMessage, ReceiverResult, SessionKeys};
 use crate::wire::plan::Plan;
-use crate::wire::protection::{DatagramKey, Freshness, flags_of};
+use crate::wire::protection::{DatagramKey, Freshness};
 use crate::wire::report::Report;
 use crate::wire::request::Request;
 
@@ -42,11 +42,8 @@ const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// this long has failed.
 const SENDER_SILENCE: Duration = Duration::from_secs(5);
 
-/// Maximum number of names of unwanted casts that are remembered.
-const OTHERS_MAX: usize = 8;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Searching,
     Connecting,
     Joining,
@@ -55,9 +52,9 @@ enum Phase {
 
 /// The receiver's state machine.
 pub struct Receiver {
-    options: ReceiverOptions,
-    phase: Phase,
-    session: Option<Session>,
+    pub(super) options: ReceiverOptions,
+    pub(super) phase: Phase,
+    pub(super) session: Option<Session>,
     generation: u32,
     assembly: Assembly,
     asking: Asking,
@@ -72,21 +69,21 @@ pub struct Receiver {
     /// How busy the driver's sink is, and which stage of it takes longest.
     load: LoadMeter,
     stage: SinkStage,
-    events: VecDeque<ReceiverEvent>,
+    pub(super) events: VecDeque<ReceiverEvent>,
     messages: VecDeque<Vec<u8>>,
-    statistics: ReceiverStatistics,
+    pub(super) statistics: ReceiverStatistics,
     /// Names of other casts that were announced.
-    others: BTreeSet<String>,
-    senders: Senders,
+    pub(super) others: BTreeSet<String>,
+    pub(super) senders: Senders,
     /// The key of announcements, if there is a join key.
-    announce_key: Option<DatagramKey>,
+    pub(super) announce_key: Option<DatagramKey>,
     /// Number of connections so far, and the nonce of the last one.
     connections: u64,
     nonce: [u8; 32],
     /// The encrypted connection, if there is a join key.
     channel: Option<Channel>,
     /// Holds a datagram while it is decrypted.
-    scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
     packet: u64,
     reported_at: Duration,
     news: bool,
@@ -156,6 +153,16 @@ impl Receiver {
         }
     }
 
+    /// Handles a datagram to the address of announcements while the joined session has a group of its own: announcements there do
+    /// not show that the group arrives.
+    pub fn handle_discovery(&mut self, now: Duration, datagram: &[u8]) {
+        let header = Header::parse(datagram).map(|(header, _)| header.session);
+        let joined = self.session.as_ref().filter(|_| self.phase == Phase::Joined);
+        if joined.is_none_or(|session| header != Some(session.announce.session.short())) {
+            self.handle_datagram(now, datagram);
+        }
+    }
+
     fn handle_opened(&mut self, now: Duration, header: &Header, freshness: Freshness, reader: Reader<'_>) {
         let Some(session) = self.session.as_mut().filter(|_| freshness == Freshness::New) else {
             if let Some(data) = Data::parse(reader) {
@@ -189,67 +196,6 @@ impl Receiver {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn handle_announce(&mut self, now: Duration, datagram: &[u8]) {
-        let Some(announce) = Announce::of_datagram(datagram) else {
-            self.statistics.rejected += 1;
-            return;
-        };
-        if !self.options.wanted.matches(&announce.score, &announce.name) {
-            if self.others.len() < OTHERS_MAX {
-                self.others.insert(announce.name);
-            }
-        } else if let Err(reason) = self.check(datagram, &announce) {
-            self.ignore(announce, reason);
-        } else if !self.senders.avoids(now, announce.join) {
-            self.phase = Phase::Connecting;
-            self.senders.begin(now, announce.join);
-            self.events.push_back(ReceiverEvent::Connect(announce.join));
-        }
-    }
-
-    /// Checks whether a wanted session may be joined.
-    fn check(&mut self, datagram: &[u8], announce: &Announce) -> Result<(), String> {
-        self.check_key(datagram)?;
-        self.options.filter.check(announce)
-    }
-
-    /// Checks whether the sender of this announcement has the same join key, or neither side has one.
-    fn check_key(&mut self, datagram: &[u8]) -> Result<(), String> {
-        match (&self.announce_key, flags_of(datagram) & FLAG_JOIN_KEY != 0) {
-            (None, true) => Err("it needs a key file (--key-file FILE)".into()),
-            (Some(_), false) => Err("it casts without a key file".into()),
-            (Some(key), true) if key.open(datagram, &mut self.scratch).is_none() => {
-                Err("it has another key file".into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious, and the
-    /// same disk without the join key.
-    fn handle_rival(&mut self, datagram: &[u8]) {
-        let Some((announce, session)) = Announce::of_datagram(datagram).zip(self.session.as_ref()) else {
-            return;
-        };
-        let reason = if announce.score == session.announce.score {
-            self.check_key(datagram).err()
-        } else if announce.name == session.announce.name {
-            Some(format!("it casts another disk, score {}", announce.score))
-        } else {
-            None
-        };
-        if let Some(reason) = reason {
-            self.ignore(announce, reason);
-        }
-    }
-
-    fn ignore(&mut self, announce: Announce, reason: String) {
-        if self.senders.ignore(announce.session) {
-            let Announce { name, join, .. } = announce;
-            self.events.push_back(ReceiverEvent::Ignored { name, join, reason });
         }
     }
 
@@ -633,33 +579,29 @@ impl Receiver {
     /// Ends the cast with the verified score or the reason of a failure. The result is sent to the sender, and again after each
     /// rejoin, until the sender confirms it.
     pub fn finish(&mut self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) {
-        let duration = now.saturating_sub(self.joined_at.unwrap_or(now));
-        self.result = Some(ReceiverResult {
-            outcome,
-            bytes_written,
-            duration_ms: duration.as_millis() as u64,
-            symbols: self.statistics.symbols,
-            repaired: self.statistics.repaired,
-            duplicates: self.statistics.duplicates,
-        });
+        self.result = Some(self.result_of(now, outcome, bytes_written));
         self.send_result();
     }
 
     /// Leaves the joined sender, because its data is corrupt: it may not be the sender that it claims to be. The driver sends the
     /// messages, closes the reliable channel and calls [`Receiver::handle_disconnected`]. Another sender begins a new session.
     pub fn leave_sender(&mut self, now: Duration, reason: &str) {
-        let result = ReceiverResult {
-            outcome: Err(reason.to_owned()),
-            bytes_written: 0,
-            duration_ms: now.saturating_sub(self.joined_at.unwrap_or(now)).as_millis() as u64,
-            symbols: self.statistics.symbols,
-            repaired: self.statistics.repaired,
-            duplicates: self.statistics.duplicates,
-        };
+        let result = self.result_of(now, Err(reason.to_owned()), 0);
         self.say(&JoinMessage::Result { result });
         self.senders.distrust(now);
         self.session = None;
         self.phase = Phase::Connecting;
+    }
+
+    fn result_of(&self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) -> ReceiverResult {
+        ReceiverResult {
+            outcome,
+            bytes_written,
+            duration_ms: now.saturating_sub(self.joined_at.unwrap_or(now)).as_millis() as u64,
+            symbols: self.statistics.symbols,
+            repaired: self.statistics.repaired,
+            duplicates: self.statistics.duplicates,
+        }
     }
 
     fn send_result(&mut self) {

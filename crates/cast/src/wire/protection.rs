@@ -156,6 +156,11 @@ impl ReplayWindow {
         Self { highest: 0, reached: None, seen: vec![0; words.max(1)].into() }
     }
 
+    /// Makes a window of a peer that has reached this number.
+    pub(crate) fn starting_at(words: usize, packet: u64) -> Self {
+        Self { highest: packet, reached: Some(packet), ..Self::new(words) }
+    }
+
     fn bits(&self) -> u64 {
         self.seen.len() as u64 * 64
     }
@@ -288,8 +293,8 @@ mod tests {
 
     #[test]
     fn the_peer_itself_can_move_the_window() {
-        let mut window = ReplayWindow::new(1);
-        window.reached(1000);
+        let mut window = ReplayWindow::starting_at(1, 1000);
+        assert_eq!(window.freshness(1000), Freshness::New);
         assert_eq!(window.freshness(999), Freshness::New, "it was sent shortly before");
         window.mark(1003);
         window.reached(1002);
@@ -305,8 +310,7 @@ mod tests {
 
     #[test]
     fn whoever_has_the_key_cannot_outdate_the_peer() {
-        let mut window = ReplayWindow::new(2 * STEP_MAX as usize / 64);
-        window.reached(1000);
+        let mut window = ReplayWindow::starting_at(2 * STEP_MAX as usize / 64, 1000);
         for step in 1..=3 {
             let forged = 1000 + STEP_MAX * step;
             let expected = if step == 1 { Freshness::New } else { Freshness::Impossible };

@@ -176,7 +176,7 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     progress.begin("waiting for a sender", 0);
     let mut done = 0;
     platter_net::receive(&network, &mut sink, |event| match event {
-        ReceiveEvent::NoAddress(reason) => progress.note(&format!("{reason}; waiting for an address")),
+        ReceiveEvent::Trouble(text) => progress.note(&text),
         ReceiveEvent::Joined { name, .. } => progress.note(&format!("joined the cast of {name}")),
         ReceiveEvent::Ignored { name, join, reason } => {
             progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));

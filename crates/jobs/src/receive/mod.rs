@@ -223,9 +223,7 @@ struct Heard<'a> {
 impl Heard<'_> {
     fn hear(&mut self, event: ReceiveEvent) {
         match event {
-            ReceiveEvent::NoAddress(reason) => {
-                self.progress.note(&format!("{reason}; waiting for an address"));
-            }
+            ReceiveEvent::Trouble(text) => self.progress.note(&text),
             ReceiveEvent::Joined { name, score, offer, group } => {
                 let version = self.version.unwrap_or(&name);
                 self.progress.note(&format!("joined the cast of {version} to {group}, score {score}"));

@@ -25,7 +25,9 @@ use crate::{InstallReport, Progress, ReceiveReport, Way};
 /// Pause between two questions, and between two while the origin is busy.
 const PAUSE: Duration = Duration::from_millis(250);
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
-/// Longest time without an answer of the origin.
+/// Pause after the first answer that a cast is being prepared; doubled after each, up to [`PAUSE`].
+const PREPARING_PAUSE: Duration = Duration::from_millis(20);
+/// Longest time without a cast or an answer of the origin, before the disk is fetched without a cast.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How long an address of the interface is waited for, before the disk is fetched without a cast; and the interface itself.
@@ -69,14 +71,17 @@ impl OriginCastRequest {
         let (version, address) = (title(&resolved), self.origin.address.to_string());
         let mut request = request.clone();
         request.network.wanted = Wanted::Score(resolved.score);
-        if request.network.interface.is_none() && !platter_net::has_route() {
-            // Without a default route: the interface over which the origin is reached.
+        if request.network.interface.is_none() {
+            // The origin casts there, unless a router is in between.
             request.network.interface =
                 platter_net::interface_towards(&self.origin.address.socket_addresses());
         }
+        let asking =
+            Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
+        request.network.told = Some(Arc::clone(&asking.told));
         let join_key = match awaited_families(&request.network, progress)?.is_empty() {
             true => Err(Error::transient(NO_ADDRESS)),
-            false => join_key(&store, &version, &request.network, progress)?,
+            false => join_key(&store, &version, &request.network, &asking.told, progress)?,
         };
         request.network.join_key = match join_key {
             Ok(key) => Some(key),
@@ -84,19 +89,21 @@ impl OriginCastRequest {
                 return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
             }
         };
-        let asking =
-            Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
-        request.network.told = Some(Arc::clone(&asking.told));
         let interface = request.network.interface.as_deref();
         let result = thread::scope(|scope| {
             let ask = || asking.ask_until_end(&store, (&version, interface), &address, progress);
-            thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
+            let asker =
+                thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
             let result = receive(&request, Arc::clone(&agreed), &version);
             asking.has_ended.store(true, Ordering::Relaxed);
+            asker.thread().unpark();
             result
         });
         let result = match asking.unreached.lock().take() {
-            Some(reason) => result.map_err(|_| reason),
+            Some(reason) => {
+                asking.stop.store(false, Ordering::Relaxed);
+                result.map_err(|_| reason)
+            }
             None => result,
         };
         let failure = asking.failure.lock().take();
@@ -155,6 +162,8 @@ impl OriginCastRequest {
             self.origin.address,
         );
         progress.note(&note);
+        // It may be away for a moment, as when it restarts.
+        self.reach(&request.network, progress)?;
         let installing = InstallRequest {
             store: StoreLocation::Remote(self.origin.clone().into()),
             version: score.to_string(),
@@ -258,11 +267,18 @@ impl Once {
     }
 }
 
-/// The key of the casts of a version, which is always the same; or why none reaches this machine.
+/// Whether the origin may send the disk although it does not cast it, now or for long.
+fn is_of_the_cast(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Transient | ErrorKind::Io)
+}
+
+/// The key of the casts of a version, which is always the same; or why none reaches this machine. `told` learns where to join, if the
+/// origin casts the version already.
 fn join_key(
     store: &OriginStore,
     version: &str,
     network: &ReceiveOptions,
+    told: &ToldSender,
     progress: &dyn Progress,
 ) -> Result<std::result::Result<JoinKey, Error>> {
     let (asked, mut note) = (Instant::now(), Once::default());
@@ -276,11 +292,10 @@ fn join_key(
                 note.tell(progress, &format!("this machine waits for a cast: {OTHER_FAMILY}"));
                 thread::sleep(PAUSE);
             }
-            Err(error)
-                if error.kind() == ErrorKind::Transient
-                    && asked.elapsed() < SILENCE_MAX
-                    && !network.stop.load(Ordering::Relaxed) =>
-            {
+            Err(error) if is_of_the_cast(&error) => {
+                if asked.elapsed() >= SILENCE_MAX || network.stop.load(Ordering::Relaxed) {
+                    return Ok(Err(error));
+                }
                 thread::sleep(BUSY_PAUSE);
             }
             answer => break answer?,
@@ -288,6 +303,9 @@ fn join_key(
     };
     let key = Score::from_hex(&offer.join_key);
     let key = key.ok_or_else(|| Error::corrupt("the origin names an invalid key for its cast"))?;
+    if let Some(Ok(join)) = offer.join.map(|join| join.parse()) {
+        told.set(join);
+    }
     Ok(Ok(JoinKey::new(key.0.0)))
 }
 
@@ -312,13 +330,13 @@ impl Asking {
         progress: &dyn Progress,
     ) {
         let (mut heard, mut was_joined) = (Instant::now(), false);
-        let (mut queued, mut waits) = (Once::default(), Once::default());
+        let (mut queued, mut waits, mut preparing) = (Once::default(), Once::default(), PREPARING_PAUSE);
         // Since when the origin casts in the other family.
         let mut other: Option<Instant> = None;
         while !self.has_ended.load(Ordering::Relaxed) {
             if self.told.is_joined() {
                 (heard, was_joined, other) = (Instant::now(), true, None);
-                thread::sleep(PAUSE);
+                thread::park_timeout(PAUSE);
                 continue;
             }
             let answer = ask(store, version, interface);
@@ -337,6 +355,9 @@ impl Asking {
             match answer {
                 Ok(offer) => {
                     heard = Instant::now();
+                    if offer.state == CastOfferState::Preparing {
+                        (pause, preparing) = (preparing, (preparing * 2).min(PAUSE));
+                    }
                     if offer.state == CastOfferState::Queued {
                         pause = BUSY_PAUSE;
                         queued.tell(
@@ -358,12 +379,15 @@ impl Asking {
                         None => {}
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::Transient && heard.elapsed() < SILENCE_MAX => {
+                Err(error) if is_of_the_cast(&error) => {
+                    if heard.elapsed() >= SILENCE_MAX {
+                        return self.leave(Error::transient(error.with_causes()));
+                    }
                     pause = BUSY_PAUSE;
                 }
                 Err(error) => return self.fail(error),
             }
-            thread::sleep(pause);
+            thread::park_timeout(pause);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::devices::discovery;
 use crate::listening::Listening;
 use crate::multicast_socket::group_socket;
-use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary, ToldSender};
+use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary};
 use crate::scope::SenderAddress;
 use crate::sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};
 use crate::wake::{Bell, Interest, wait};
@@ -31,11 +31,11 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const OTHER_SENDER_TIME: Duration = Duration::from_secs(10);
 /// How long to wait for the sender's acknowledgement of the result.
 const RESULT_TIME: Duration = Duration::from_secs(5);
-/// Joins without a single datagram of the group, each until the sender counts as gone, after which a receiver that was sent by an
-/// origin gives up.
+/// Joins without a single datagram of the group, each until the sender counts as gone, after which the network evidently does not pass
+/// its multicast. A receiver that was sent by an origin then gives up.
 const DEAF_JOINS_MAX: u32 = 2;
-/// Failed connections after which such a receiver gives up, each to an address that the origin had just named: a firewall or a router is
-/// between it and the sender.
+/// Failed joins after which such a receiver gives up, each at an address that the origin had just named: a firewall or a router is
+/// between it and the sender, or the sender takes no more receivers.
 const UNREACHED_MAX: u32 = 8;
 /// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
@@ -104,20 +104,44 @@ fn run_sink(sink: &mut dyn ChunkSink, jobs: &Queue<SinkJob>, answers: &QueueEnd<
     }
 }
 
+/// What may keep a receiver from a cast.
+#[derive(Clone, Copy)]
+enum Trouble {
+    NoAddress,
+    Unreachable,
+    Deaf,
+}
+
+/// The troubles of a receiver in words, each kind told once.
+#[derive(Default)]
+struct Troubles {
+    is_told: [bool; 3],
+    waiting: Vec<String>,
+}
+
+impl Troubles {
+    fn tell(&mut self, trouble: Trouble, text: impl FnOnce() -> String) {
+        if !std::mem::replace(&mut self.is_told[trouble as usize], true) {
+            self.waiting.push(text());
+        }
+    }
+}
+
 struct Driver<'a> {
     options: &'a ReceiveOptions,
     machine: Receiver,
     listening: Listening,
-    /// Whether the caller knows that there is no address to listen at.
-    is_deafness_told: bool,
+    troubles: Troubles,
     group: Option<(SocketAddr, BatchSocket)>,
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
     has_heard_group: bool,
     deaf_joins: u32,
-    /// How often the origin had named the address when the last connection failed, and how many such connections failed before the first join.
+    /// How often the origin had named the address when the last join failed, and how many such joins failed before the first that did not.
     failed_telling: u32,
     unreached: u32,
     connection: Option<Connection>,
+    /// Where the last connection led.
+    connected_to: Option<SocketAddr>,
     connect_at: Duration,
     bell: Bell,
     start: Instant,
@@ -159,6 +183,10 @@ impl<'a> Driver<'a> {
             .and_then(|()| getrandom::fill(&mut nonce_seed))
             .map_err(std::io::Error::from)
             .context(|| "generating random numbers".into())?;
+        let bell = Bell::new()?;
+        if let Some(told) = &options.told {
+            told.wake(bell.clone());
+        }
         let machine = Receiver::new(ReceiverOptions {
             seed: u64::from_le_bytes(seed),
             wanted: options.wanted.clone(),
@@ -173,15 +201,16 @@ impl<'a> Driver<'a> {
             options,
             machine,
             listening: Listening::new(options)?,
-            is_deafness_told: false,
+            troubles: Troubles::default(),
             group: None,
             has_heard_group: false,
             deaf_joins: 0,
             failed_telling: 0,
             unreached: 0,
             connection: None,
+            connected_to: None,
             connect_at: Duration::ZERO,
-            bell: Bell::new()?,
+            bell,
             start: Instant::now(),
             jobs,
             times,
@@ -210,7 +239,7 @@ impl<'a> Driver<'a> {
         let mut datagram = Vec::new();
         loop {
             let now = self.start.elapsed();
-            self.look_for_addresses(now, on_event)?;
+            self.look_for_addresses(now)?;
             let busy = self.receive_datagrams(now)?;
             self.receive_messages(now);
             // Before the answers, so that answers for an old session are not applied to a new one.
@@ -224,6 +253,7 @@ impl<'a> Driver<'a> {
                 self.listening.send(to, &datagram);
             }
             self.send_messages();
+            self.troubles.waiting.drain(..).for_each(|text| on_event(ReceiveEvent::Trouble(text)));
             if now >= told_at + PROGRESS_INTERVAL {
                 told_at = now;
                 self.determine_stage();
@@ -257,23 +287,24 @@ impl<'a> Driver<'a> {
     ///
     /// # Errors
     /// As [`Listening::look`].
-    fn look_for_addresses(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
+    fn look_for_addresses(&mut self, now: Duration) -> Result<()> {
         if self.is_joined {
             return Ok(());
         }
         self.listening.look(now)?;
-        if let Some(reason) = self.listening.deafness()
-            && !std::mem::replace(&mut self.is_deafness_told, true)
-        {
-            on_event(ReceiveEvent::NoAddress(reason));
+        if let Some(reason) = self.listening.deafness() {
+            self.troubles.tell(Trouble::NoAddress, || format!("{reason}; waiting for an address"));
         }
         Ok(())
     }
 
     /// Returns `true` if more datagrams may be waiting.
     fn receive_datagrams(&mut self, now: Duration) -> Result<bool> {
-        let machine = &mut self.machine;
-        self.listening.receive(|datagram| machine.handle_datagram(now, datagram))?;
+        let (machine, has_group) = (&mut self.machine, self.group.is_some());
+        self.listening.receive(|datagram| match has_group {
+            true => machine.handle_discovery(now, datagram),
+            false => machine.handle_datagram(now, datagram),
+        })?;
         let Some((_, socket)) = &mut self.group else { return Ok(false) };
         for _ in 0..RECEIVES_AT_ONCE {
             if socket.receive(|datagram| machine.handle_datagram(now, datagram))? == 0 {
@@ -295,7 +326,8 @@ impl<'a> Driver<'a> {
     }
 
     fn disconnect(&mut self, now: Duration) {
-        self.connection = None;
+        // The group is joined anew next time: switches learn from that which machines want it, and may forget it.
+        (self.connection, self.group) = (None, None);
         if std::mem::replace(&mut self.is_joined, false) {
             self.joined_last = now;
         }
@@ -324,7 +356,7 @@ impl<'a> Driver<'a> {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 ReceiverEvent::Connect(address) => {
-                    self.connect(now, address);
+                    self.connect(address);
                 }
                 ReceiverEvent::Joined(announce) => {
                     match self.listen(announce.group) {
@@ -365,8 +397,9 @@ impl<'a> Driver<'a> {
                     self.leave_sender(now, error);
                 }
                 ReceiverEvent::SenderLost => {
-                    self.disconnect(now);
                     self.count_deaf_join()?;
+                    self.disconnect(now);
+                    self.listening.renew();
                     on_event(ReceiveEvent::SenderLost);
                 }
                 ReceiverEvent::Acknowledged => self.acknowledged = true,
@@ -380,7 +413,7 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// `Refused`, or that of the network.
     fn refuse(&mut self, now: Duration, reason: &Error) -> Result<()> {
-        let Some(join) = self.connection_address() else { return Ok(()) };
+        let Some(join) = self.connected_to else { return Ok(()) };
         let refusal =
             format!("the sender at {} cannot be joined: {}", SenderAddress::from(join), reason.with_causes());
         if self.options.sender.is_some() {
@@ -388,7 +421,24 @@ impl<'a> Driver<'a> {
         }
         self.refusal = Some(refusal);
         self.disconnect(now);
-        Ok(())
+        self.count_unreached()
+    }
+
+    /// Counts a failed join at an address that an origin had just named.
+    ///
+    /// # Errors
+    /// `Transient` when the sender evidently cannot be joined there.
+    fn count_unreached(&mut self) -> Result<()> {
+        let telling = self.options.told.as_ref().map_or(0, |told| told.tellings());
+        // Who has joined once waits for the sender to return.
+        if telling > self.failed_telling && self.joined_at.is_none() {
+            (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
+        }
+        if self.unreached < UNREACHED_MAX { Ok(()) } else { Err(self.unjoinable()) }
+    }
+
+    fn unjoinable(&mut self) -> Error {
+        Error::transient(self.refusal.take().unwrap_or_default())
     }
 
     /// Counts a join over which no datagram of the group arrived.
@@ -396,18 +446,23 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// `Transient` when an origin has sent this receiver to its sender, and the network evidently does not pass multicast.
     fn count_deaf_join(&mut self) -> Result<()> {
+        let Some((group, _)) = &self.group else { return Ok(()) };
         self.deaf_joins = if self.has_heard_group { 0 } else { self.deaf_joins + 1 };
-        match (&self.options.told, &self.group) {
-            (Some(_), Some((group, _))) if self.deaf_joins >= DEAF_JOINS_MAX => {
-                let here =
-                    self.listening.of(*group).map_or_else(String::new, |spot| spot.place.address.to_string());
-                Err(Error::transient(format!(
-                    "the sender was joined, but none of its datagrams to the group {group} arrived at {here}: the network between \
-                     them does not pass multicast, or drops it"
-                )))
-            }
-            _ => Ok(()),
+        if self.deaf_joins < DEAF_JOINS_MAX {
+            return Ok(());
         }
+        let here = self.listening.of(*group).map_or_else(String::new, |spot| spot.place.address.to_string());
+        let text = format!(
+            "the sender was joined, but none of its datagrams to the group {group} arrived at {here}: the network between them does \
+             not pass multicast, or drops it"
+        );
+        if self.options.told.is_some() {
+            return Err(Error::transient(text));
+        }
+        self.troubles.tell(Trouble::Deaf, || {
+            format!("{text} (`platter cast --probe` shows what it does); trying again")
+        });
+        Ok(())
     }
 
     fn give(&self, job: SinkJob) -> Result<()> {
@@ -466,7 +521,8 @@ impl<'a> Driver<'a> {
     /// Leaves a sender whose data is corrupt. Another machine may have answered in the right sender's place; if there is no other
     /// sender, the error ends receiving.
     fn leave_sender(&mut self, now: Duration, error: Error) {
-        if self.options.sender.is_some() || self.ending.is_some() {
+        let is_named = self.options.sender.is_some() || self.options.told.is_some();
+        if is_named || self.ending.is_some() {
             self.end(now, Err(error));
             return;
         }
@@ -495,41 +551,46 @@ impl<'a> Driver<'a> {
     /// `Transient` when an origin has named the address, and the sender evidently cannot be reached there.
     fn connect_if_due(&mut self, now: Duration) -> Result<()> {
         let told = self.options.told.as_deref();
-        // Before the address is read: a newer one is tried before the failure of the older one counts.
-        let telling = told.map_or(0, ToldSender::tellings);
         let Some(address) = self.options.sender.or_else(|| told?.address()) else { return Ok(()) };
         // Without an address of that family, one is looked for.
         if self.listening.of(address).is_none() {
             return Ok(());
         }
-        if self.connection.is_some() || now < self.connect_at || self.connect(now, address) {
+        if self.connection.is_some() || now < self.connect_at || self.connect(address) {
             return Ok(());
         }
-        // Who has joined once waits for the sender to return.
-        if telling > self.failed_telling && self.joined_at.is_none() {
-            (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
-        }
-        if self.unreached < UNREACHED_MAX { Ok(()) } else { Err(unreachable(address)) }
+        self.count_unreached()
     }
 
     /// Connects to a sender, if there is no connection. Returns whether there is one now.
-    fn connect(&mut self, now: Duration, address: SocketAddr) -> bool {
-        if self.connection.is_none() {
-            let address = self.listening.scoped(address);
-            let connected = address.and_then(|it| TcpStream::connect_timeout(&it, CONNECT_TIME).ok());
-            match connected.map(Connection::new) {
-                Some(Ok(connection)) => {
-                    self.connection = Some(connection);
-                    self.machine.handle_connected(self.start.elapsed());
-                }
-                _ => self.disconnect(now),
+    fn connect(&mut self, address: SocketAddr) -> bool {
+        if self.connection.is_some() {
+            return true;
+        }
+        match self.try_to_connect(address) {
+            Ok(connection) => {
+                (self.connection, self.connected_to) = (Some(connection), Some(address));
+                self.machine.handle_connected(self.start.elapsed());
+            }
+            Err(error) => {
+                let text = format!(
+                    "the sender cannot be reached at {} (TCP): {}",
+                    SenderAddress::from(address),
+                    error.with_causes()
+                );
+                self.troubles.tell(Trouble::Unreachable, || format!("{text}; trying again"));
+                self.refusal = Some(text);
+                // That may have taken long.
+                self.disconnect(self.start.elapsed());
             }
         }
         self.connection.is_some()
     }
 
-    fn connection_address(&self) -> Option<SocketAddr> {
-        self.connection.as_ref().and_then(|connection| connection.stream.peer_addr().ok())
+    fn try_to_connect(&self, address: SocketAddr) -> Result<Connection> {
+        let scoped = self.listening.scoped(address).ok_or_else(|| self.listening.lacks(address))?;
+        let stream = TcpStream::connect_timeout(&scoped, CONNECT_TIME).context(|| "connecting".into())?;
+        Connection::new(stream)
     }
 
     fn listen(&mut self, group: SocketAddr) -> Result<()> {
@@ -563,10 +624,8 @@ impl<'a> Driver<'a> {
             && let Some(give_up) = self.options.give_up
             && now >= self.joined_last + give_up
         {
-            if self.unreached > 0
-                && let Some(address) = self.options.told.as_ref().and_then(|told| told.address())
-            {
-                return Err(unreachable(address));
+            if self.unreached > 0 {
+                return Err(self.unjoinable());
             }
             let others: Vec<&str> = self.machine.others().collect();
             let mut heard = self.refusal.take().map_or_else(String::new, |refusal| format!("; {refusal}"));
@@ -626,8 +685,4 @@ impl<'a> Driver<'a> {
         }
         wait(&self.bell, &interests, time)
     }
-}
-
-fn unreachable(sender: SocketAddr) -> Error {
-    Error::transient(format!("the sender cannot be reached at {sender} (TCP)"))
 }
