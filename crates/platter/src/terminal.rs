@@ -20,9 +20,9 @@ impl Terminal {
         Self { quiet: output.is_quiet(), bar: Mutex::new(ProgressBar::hidden()) }
     }
 
-    /// Shows a line beside the bar of a stage without a total.
-    pub(crate) fn show(&self, line: String) {
-        self.bar().set_prefix(line);
+    /// Shows a line beside the bar of a stage without a total. It may hold text from outside, such as names of receivers.
+    pub(crate) fn show(&self, line: &str) {
+        self.bar().set_prefix(visible::words(line).into_owned());
     }
 
     fn bar(&self) -> parking_lot::MutexGuard<'_, ProgressBar> {
@@ -71,5 +71,17 @@ impl Progress for Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         self.bar().finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_beside_the_bar_has_no_control_characters() {
+        let terminal = Terminal { quiet: false, bar: Mutex::new(ProgressBar::hidden()) };
+        terminal.show("pc\x1b]0;owned\x07 12 %");
+        assert_eq!(terminal.bar().prefix(), "pc\\u{1b}]0;owned\\u{7} 12 %");
     }
 }

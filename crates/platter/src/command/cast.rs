@@ -46,7 +46,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             let reports: Vec<ReceiverReport> = receivers.iter().map(receiver_report).collect();
             let parts =
                 receivers.iter().map(|it| f64::from(it.done_chunks) / f64::from(it.wanted_chunks.max(1)));
-            terminal.show(overview(&reports.iter().zip(parts).collect::<Vec<_>>()));
+            terminal.show(&overview(&reports.iter().zip(parts).collect::<Vec<_>>()));
             for (status, report) in receivers.iter().zip(reports) {
                 if report.has_ended() && told.insert((status.id, report.state.clone())) {
                     if output.is_json() {
