@@ -16,6 +16,7 @@ use platter_image::{Error, Result};
 use super::fetches::{FETCH_TICK, Fetch, Fetches};
 use super::herald::Herald;
 use super::member::ReceiverStatus;
+use super::places::NoPlace;
 use super::repair::Repairs;
 use super::roster::{Rejected, Roster};
 use super::schedule::Schedule;
@@ -403,7 +404,7 @@ impl Sender {
             return JoinMessage::Refused { reason: "a receiver needs at least one chunk buffer".into() };
         }
         match self.roster.join(now, connection, who, buffer_chunks, self.packet) {
-            Some((receiver, key)) => {
+            Ok((receiver, key)) => {
                 self.emptied_at = None;
                 self.joined_at = now;
                 let keys = SessionKeys { receiver: key, sender: self.session_key };
@@ -414,11 +415,16 @@ impl Sender {
                     announce: Box::new(self.announce.clone()),
                 }
             }
-            None => JoinMessage::Refused { reason: "too many receivers joined this session".into() },
+            Err(NoPlace::SecondJoin) => {
+                JoinMessage::Refused { reason: "a receiver has joined over this connection before".into() }
+            }
+            Err(NoPlace::Full) => {
+                JoinMessage::Refused { reason: "too many receivers joined this session".into() }
+            }
         }
     }
 
-    /// Returns whether a receiver has joined over this connection and not left.
+    /// Returns whether a receiver has joined over this connection.
     pub fn has_joined(&self, connection: u64) -> bool {
         self.roster.has_joined(connection)
     }
@@ -427,7 +433,7 @@ impl Sender {
     pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
         self.fetches.forget(connection);
         self.channels.remove(&connection);
-        self.roster.leave(now, connection, "the connection ended");
+        self.roster.disconnected(now, connection);
     }
 
     /// Takes the contents of a chunk that [`Sender::poll_chunk_needed`] requested.

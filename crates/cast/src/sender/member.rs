@@ -95,6 +95,12 @@ impl Member {
         self.is_present() || (given_up && self.connection.is_some())
     }
 
+    /// Returns whether another receiver may have its place: it has not finished, and its messages will never count again.
+    pub(super) fn is_gone(&self) -> bool {
+        use ReceiverState::{Failed, Lost};
+        self.connection.is_none() && matches!(self.status.state, Failed(_) | Lost(_))
+    }
+
     /// Ranks receivers that may have been restarted: 0 if it failed or is lost for good, 1 if it is lost but its connection exists,
     /// 2 if it is only silent. The lowest rank is replaced first. `None` if it was evidently not restarted.
     pub(super) fn absence(&self, now: Duration) -> Option<u8> {

@@ -1,6 +1,6 @@
 //! The sending side: one state machine that answers requests, paces, and tracks the state of every receiver.
 //!
-//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`slowness`] (which of them are
+//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`places`] (their ids and keys), [`slowness`] (which of them are
 //! far slower than the rest), [`schedule`] (the next
 //! source symbol), [`repair`] (symbols that were requested again), [`fetches`] (requests over the reliable channel),
 //! [`shelf`] (chunk contents in memory), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
@@ -12,6 +12,7 @@ mod herald;
 mod machine;
 mod member;
 mod path;
+mod places;
 mod repair;
 mod roster;
 mod schedule;

@@ -1,27 +1,26 @@
-//! The receivers of a session: joins, votes, free buffers, loss and results.
+//! The receivers of a session: votes, free buffers, loss and results.
 //!
-//! Owns the receiver ids and keys. A receiver votes on the pace while it reports and makes progress. It loses its vote if it is
+//! A receiver votes on the pace while it reports and makes progress. It loses its vote if it is
 //! far slower than the rest (see [`slowness`](super::slowness)), until the others hold all that they want. It also loses it after
 //! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
 //! accepts restores the vote. It counts as lost after 30 seconds of silence or five minutes without progress, and returns if it
-//! is heard while its connection exists. A receiver that was restarted joins as a new one, and replaces the old one in the
-//! status. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
+//! is heard while its connection exists. Their [`places`](super::places) are given by joins. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use platter_image::Score;
 
 use super::member::{Member, ReceiverState, ReceiverStatus, VOTE_SILENCE};
-use super::path::{Path, of_most};
-use super::slowness::{BUSY_PERCENT_MAX, LossVerdict, Others, Slowness};
+use super::path::of_most;
+use super::places::{NoPlace, Places};
+use super::slowness::{BUSY_PERCENT_MAX, LossVerdict, Others};
 use crate::congestion::Reading;
-use crate::pacing::{LOSS_TOLERATED, LossMeter, Pacer};
-use crate::stage::Bottlenecks;
+use crate::pacing::{LOSS_TOLERATED, Pacer};
 use crate::wire::format::{HEADER_BYTES, Header, Reader};
 use crate::wire::join::ReceiverResult;
-use crate::wire::protection::{DatagramKey, Freshness, ReplayWindow};
+use crate::wire::protection::Freshness;
 use crate::wire::report::Report;
 
 /// A receiver that has no free buffer and accepts no chunk for this long no longer slows the others.
@@ -30,10 +29,6 @@ pub(crate) const VOTE_STALL: Duration = Duration::from_secs(5);
 pub(crate) const LOST_STALL: Duration = Duration::from_secs(300);
 /// A receiver that is silent for this long is lost.
 pub(crate) const LOST_SILENCE: Duration = Duration::from_secs(30);
-/// Maximum number of receivers of a session, including those that left.
-pub(crate) const RECEIVERS_MAX: usize = 16_384;
-/// Words of a receiver's replay window: 256 datagrams.
-const WINDOW_WORDS: usize = 4;
 /// Number of started chunks that are remembered to compute free buffers. A receiver with more chunks in transit counts as full.
 const BEGUN_MAX: usize = 4096;
 
@@ -48,97 +43,37 @@ pub(crate) enum Rejected {
 
 /// All receivers that ever joined.
 pub(crate) struct Roster {
-    members: Vec<Member>,
-    by_connection: HashMap<u64, u32>,
+    places: Places,
     begun: VecDeque<u64>,
-    key_of_keys: [u8; 32],
-    has_join_key: bool,
     changed: bool,
 }
 
 impl Roster {
     /// Makes an empty roster. The receivers' keys are derived from `key_of_keys`.
     pub(crate) fn new(key_of_keys: [u8; 32], has_join_key: bool) -> Self {
-        Self {
-            members: Vec::new(),
-            by_connection: HashMap::new(),
-            begun: VecDeque::new(),
-            key_of_keys,
-            has_join_key,
-            changed: false,
-        }
+        Self { places: Places::new(key_of_keys, has_join_key), begun: VecDeque::new(), changed: false }
     }
 
-    /// Adds a receiver. Returns its id and the key of its datagrams; `None` at the limit of receivers.
+    /// Adds a receiver. Returns its id and the key of its datagrams.
+    ///
+    /// # Errors
+    /// Why it gets no place.
     pub(crate) fn join(
         &mut self,
         now: Duration,
         connection: u64,
-        (name, address): (String, IpAddr),
+        who: (String, IpAddr),
         buffer_chunks: u32,
         packet: u64,
-    ) -> Option<(u32, [u8; 32])> {
-        if self.members.len() >= RECEIVERS_MAX {
-            return None;
-        }
-        self.leave(now, connection, "the receiver joined again");
-        self.replace(now, &name, address);
-        let id = self.members.len() as u32 + 1;
-        let key = *blake3::keyed_hash(&self.key_of_keys, &id.to_le_bytes()).as_bytes();
-        let status = ReceiverStatus {
-            id,
-            name,
-            state: ReceiverState::Active,
-            done_chunks: 0,
-            wanted_chunks: 0,
-            free_chunks: buffer_chunks,
-            repaired: 0,
-            bottleneck: None,
-            joined_at: now,
-            heard_at: now,
-        };
-        let loss = LossMeter::starting_at(packet);
-        let connected = Some(connection);
-        self.members.push(Member {
-            status,
-            key: DatagramKey::of_receiver(&key, self.has_join_key),
-            window: ReplayWindow::new(WINDOW_WORDS),
-            address,
-            is_replaced: false,
-            connection: connected,
-            seen_packet: packet,
-            loss,
-            path: Path::starting_at(packet),
-            buffers: buffer_chunks,
-            waiting_chunks: 0,
-            busy_percent: 0,
-            slowness: Slowness::default(),
-            bottlenecks: Bottlenecks::default(),
-            full_since: None,
-        });
-        self.by_connection.insert(connection, id);
+    ) -> Result<(u32, [u8; 32]), NoPlace> {
+        let joined = self.places.join(now, connection, who, buffer_chunks, packet)?;
         self.changed = true;
-        Some((id, key))
+        Ok(joined)
     }
 
-    /// Handles the join of a receiver with that name and address: if another one with both is gone, it was restarted and is
-    /// replaced. If the replaced one is heard again (two receivers of a machine may have the same name), it is listed again.
-    fn replace(&mut self, now: Duration, name: &str, address: IpAddr) {
-        let same = self
-            .members
-            .iter_mut()
-            .filter(|member| !member.is_replaced && member.address == address && member.status.name == name);
-        let gone = same.filter_map(|member| Some((member.absence(now)?, member)));
-        let Some((_, gone)) = gone.min_by_key(|(absence, _)| *absence) else { return };
-        gone.is_replaced = true;
-        if gone.is_present() {
-            gone.status.state = ReceiverState::Lost("the receiver joined again".into());
-        }
-    }
-
-    /// Returns whether a receiver has joined over this connection and not left.
+    /// Returns whether a receiver has joined over this connection.
     pub(crate) fn has_joined(&self, connection: u64) -> bool {
-        self.by_connection.contains_key(&connection)
+        self.places.of_connection(connection).is_some()
     }
 
     /// Verifies a receiver's datagram. Returns it without its tag, decrypted; `scratch` may be used for that.
@@ -152,8 +87,7 @@ impl Roster {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Rejected> {
         let mut id = Reader::new(datagram.get(HEADER_BYTES..).unwrap_or_default());
-        let index = id.u32().and_then(|id| (id as usize).checked_sub(1));
-        let member = index.and_then(|index| self.members.get_mut(index)).filter(|it| it.is_admitted());
+        let member = id.u32().and_then(|id| self.places.get_mut(id)).filter(|it| it.is_admitted());
         let member = member.ok_or(Rejected::Forged)?;
         match member.window.freshness(header.packet) {
             Freshness::New => {}
@@ -165,21 +99,21 @@ impl Roster {
         Ok(opened)
     }
 
-    /// Returns the connections of all receivers that have joined.
+    /// Returns the connections of all receivers that have joined and not left.
     pub(crate) fn connections(&self) -> impl Iterator<Item = u64> {
-        self.by_connection.keys().copied()
+        self.places.members.iter().filter_map(|member| member.connection)
     }
 
     /// Returns the receiver that joined over this connection, if its messages count.
     pub(crate) fn admitted(&self, connection: u64) -> Option<u32> {
-        let id = *self.by_connection.get(&connection)?;
-        self.member(id).filter(|member| member.is_admitted()).map(|member| member.status.id)
+        let id = self.places.of_connection(connection)?;
+        self.places.get(id).filter(|member| member.is_admitted()).map(|member| member.status.id)
     }
 
     /// Records that a receiver was heard. A silent one is then stalled, because it is behind, and regains its vote with the next
     /// chunk that it accepts. One that was lost for lack of progress needs progress to return.
     pub(crate) fn heard(&mut self, now: Duration, id: u32) {
-        let Some(member) = self.members.get_mut(id as usize - 1) else { return };
+        let Some(member) = self.places.get_mut(id) else { return };
         member.status.heard_at = now;
         let is_back = match member.status.state {
             ReceiverState::Silent => true,
@@ -199,7 +133,7 @@ impl Roster {
     /// Processes a report. The caller has opened it, and checked that the packet exists.
     pub(crate) fn report(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         self.heard(now, report.receiver);
-        let Some(member) = self.members.get_mut(report.receiver as usize - 1) else { return };
+        let Some(member) = self.places.get_mut(report.receiver) else { return };
         if report.seen_packet < member.seen_packet {
             return;
         }
@@ -227,8 +161,8 @@ impl Roster {
 
     /// Processes the loss in a report: cuts the rate if it is too high, except if this receiver is far slower than the rest.
     fn judge_loss(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
-        let index = report.receiver as usize - 1;
-        let Some(member) = self.members.get_mut(index) else { return };
+        let Some(index) = self.places.index(report.receiver) else { return };
+        let member = &mut self.places.members[index];
         // Datagrams that were overtaken look lost in the newest report, but not in the one before it.
         let Some((seen, received)) = member.path.latest() else { return };
         let has_queue = member.path.has_queue();
@@ -250,7 +184,7 @@ impl Roster {
                     true => self.others(index, |it| it.loss.excess().map(|excess| excess <= LOSS_TOLERATED)),
                     false => Others::default(),
                 };
-                match self.members[index].slowness.lost(excess, has_queue, others) {
+                match self.places.members[index].slowness.lost(excess, has_queue, others) {
                     LossVerdict::Tolerated => {}
                     LossVerdict::Cut => pacer.cut(now, excess),
                     LossVerdict::Slow => self.set_slow(index),
@@ -262,7 +196,7 @@ impl Roster {
     /// Returns what most voting receivers show about the path since the last call. `packet` is the last one that was sent.
     pub(crate) fn read_path(&mut self, now: Duration, packet: u64) -> Option<Reading> {
         let mut readings = Vec::new();
-        for member in &mut self.members {
+        for member in &mut self.places.members {
             if member.votes() {
                 readings.extend(member.path.read(now, packet));
             } else {
@@ -274,14 +208,14 @@ impl Roster {
 
     /// Starts new samples of loss, because the rate was cut: loss before the cut says nothing about the rate after it.
     pub(crate) fn restart_samples(&mut self) {
-        for member in self.members.iter_mut().filter(|member| member.votes()) {
+        for member in self.places.members.iter_mut().filter(|member| member.votes()) {
             member.path.latest().inspect(|(seen, received)| member.loss.skip_to(*seen, *received));
         }
     }
 
     /// Restores the vote of a receiver that has accepted a chunk, if it has space.
     fn progressed(&mut self, now: Duration, id: u32) {
-        let Some(member) = self.members.get_mut(id as usize - 1) else { return };
+        let Some(member) = self.places.get_mut(id) else { return };
         member.full_since = None;
         if matches!(member.status.state, ReceiverState::Stalled | ReceiverState::Lost(_)) {
             let has_room = room_of(&self.begun, member) > 0;
@@ -296,13 +230,14 @@ impl Roster {
     /// Compares all voting receivers except this one. `is_able` returns whether one could take more, if that is known.
     fn others(&self, index: usize, is_able: impl Fn(&Member) -> Option<bool>) -> Others {
         let mut others = Others::default();
-        let voting = self.members.iter().enumerate().filter(|(at, member)| *at != index && member.votes());
+        let voting =
+            self.places.members.iter().enumerate().filter(|(at, member)| *at != index && member.votes());
         voting.for_each(|(_, member)| others.add(is_able(member)));
         others
     }
 
     fn set_slow(&mut self, index: usize) {
-        let member = &mut self.members[index];
+        let member = &mut self.places.members[index];
         member.status.state = ReceiverState::Slow;
         member.slowness.restart();
         member.full_since = None;
@@ -313,7 +248,7 @@ impl Roster {
     /// and are not busy.
     fn judge_waiting(&mut self, time: Duration, is_waiting: bool) {
         let (mut held, mut others) = (Vec::new(), Others::default());
-        for (index, member) in self.members.iter_mut().enumerate().filter(|(_, it)| it.votes()) {
+        for (index, member) in self.places.members.iter_mut().enumerate().filter(|(_, it)| it.votes()) {
             if is_waiting && room_of(&self.begun, member) == 0 {
                 held.push(index);
             } else {
@@ -324,7 +259,7 @@ impl Roster {
         others.count += held.len().saturating_sub(1);
         let are_able = others.are_able();
         for index in held {
-            if self.members[index].slowness.waited(time, are_able) {
+            if self.places.members[index].slowness.waited(time, are_able) {
                 self.set_slow(index);
             }
         }
@@ -337,7 +272,7 @@ impl Roster {
             return false;
         }
         let mut any = false;
-        for member in self.members.iter_mut().filter(|it| it.status.state == ReceiverState::Slow) {
+        for member in self.places.members.iter_mut().filter(|it| it.status.state == ReceiverState::Slow) {
             member.status.state = ReceiverState::Active;
             member.slowness.restart();
             any = true;
@@ -348,12 +283,12 @@ impl Roster {
 
     /// Returns whether a receiver is far slower than the rest.
     pub(crate) fn is_slow(&self, id: u32) -> bool {
-        self.member(id).is_some_and(|member| member.status.state == ReceiverState::Slow)
+        self.places.get(id).is_some_and(|member| member.status.state == ReceiverState::Slow)
     }
 
     /// Processes the result of an admitted receiver.
     pub(crate) fn result(&mut self, now: Duration, id: u32, result: ReceiverResult, score: Score) {
-        let Some(member) = self.members.get_mut(id as usize - 1) else { return };
+        let Some(member) = self.places.get_mut(id) else { return };
         member.status.heard_at = now;
         member.is_replaced = false;
         member.status.repaired = result.repaired;
@@ -371,16 +306,22 @@ impl Roster {
         self.changed = true;
     }
 
-    /// Handles the end of a receiver's connection.
+    /// Handles that a receiver left. Its connection may still exist, and nobody else can join over it.
     pub(crate) fn leave(&mut self, now: Duration, connection: u64, reason: &str) {
-        let Some(id) = self.by_connection.remove(&connection) else { return };
-        let Some(member) = self.members.get_mut(id as usize - 1) else { return };
+        let Some(id) = self.places.of_connection(connection) else { return };
+        let Some(member) = self.places.get_mut(id) else { return };
         member.connection = None;
         if member.is_present() {
             member.status.heard_at = now;
             member.status.state = ReceiverState::Lost(reason.to_owned());
             self.changed = true;
         }
+    }
+
+    /// Handles the end of a connection.
+    pub(crate) fn disconnected(&mut self, now: Duration, connection: u64) {
+        self.leave(now, connection, "the connection ended");
+        self.places.forget(connection);
     }
 
     /// Updates states by time: receivers that are silent, make no progress or are far slower than the rest lose their vote, and
@@ -394,7 +335,7 @@ impl Roster {
     }
 
     fn advance_states(&mut self, now: Duration) {
-        for member in &mut self.members {
+        for member in &mut self.places.members {
             if !member.is_present() {
                 continue;
             }
@@ -439,26 +380,27 @@ impl Roster {
     }
 
     fn voting(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|it| it.votes())
-    }
-
-    fn member(&self, id: u32) -> Option<&Member> {
-        self.members.get((id as usize).checked_sub(1)?)
+        self.places.members.iter().filter(|it| it.votes())
     }
 
     /// Returns the number of receivers that take part.
     pub(crate) fn present(&self) -> usize {
-        self.members.iter().filter(|member| member.is_present()).count()
+        self.places.members.iter().filter(|member| member.is_present()).count()
     }
 
     /// Returns when a receiver was last heard or finished.
     pub(crate) fn last_heard(&self) -> Option<Duration> {
-        self.members.iter().map(|member| member.status.heard_at).max()
+        self.places.members.iter().map(|member| member.status.heard_at).max()
     }
 
     /// Returns the status of all receivers, except those that were replaced after a restart.
     pub(crate) fn statuses(&self) -> Vec<ReceiverStatus> {
-        self.members.iter().filter(|member| !member.is_replaced).map(|member| member.status.clone()).collect()
+        self.places
+            .members
+            .iter()
+            .filter(|member| !member.is_replaced)
+            .map(|member| member.status.clone())
+            .collect()
     }
 
     /// Returns whether a state has changed since the last call.
@@ -478,6 +420,7 @@ mod tests {
     use super::*;
     use crate::stage::Bottleneck;
     use crate::wire::format::MessageType;
+    use crate::wire::protection::DatagramKey;
     use platter_image::BlockId;
 
     fn seconds(count: u64) -> Duration {
@@ -509,7 +452,7 @@ mod tests {
     }
 
     fn admits(roster: &Roster, id: u32) -> bool {
-        roster.member(id).is_some_and(Member::is_admitted)
+        roster.places.get(id).is_some_and(Member::is_admitted)
     }
 
     fn told(roster: &Roster) -> Vec<u32> {
@@ -533,7 +476,7 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let (first, key) = join_as(&mut roster, 0, 1, ("a", 1), 4);
         let (other, _) = join_as(&mut roster, 0, 2, ("b", 2), 4);
-        roster.leave(seconds(1), 1, "its connection ended");
+        roster.disconnected(seconds(1), 1);
         // One from another address, and one with another name from the same address.
         let (machine, _) = join_as(&mut roster, 1, 3, ("a", 2), 4);
         let (name, _) = join_as(&mut roster, 1, 4, ("c", 1), 4);
@@ -544,9 +487,9 @@ mod tests {
         assert!(admits(&roster, again) && !admits(&roster, first));
         assert!(!roster.has_joined(1) && roster.has_joined(5));
         // A new receiver replaces one old receiver, not all similar ones.
-        roster.leave(seconds(2), 5, "its connection ended");
+        roster.disconnected(seconds(2), 5);
         let (twin, _) = join_as(&mut roster, 2, 6, ("a", 1), 4);
-        roster.leave(seconds(2), 6, "its connection ended");
+        roster.disconnected(seconds(2), 6);
         let (third, _) = join_as(&mut roster, 2, 7, ("a", 1), 4);
         let (fourth, _) = join_as(&mut roster, 2, 8, ("a", 1), 4);
         assert_eq!(told(&roster), [other, machine, name, third, fourth], "{twin} joined for {again}");
@@ -596,7 +539,7 @@ mod tests {
         assert_eq!(roster.room(), u32::MAX, "it may be far behind");
         advance(&mut roster, 33);
         assert_eq!(roster.present(), 0);
-        roster.leave(seconds(34), 1, "its connection ended");
+        roster.disconnected(seconds(34), 1);
         assert!(!admits(&roster, id));
     }
 
@@ -754,7 +697,7 @@ mod tests {
         roster.heard(seconds(40), id);
         assert_eq!((roster.present(), roster.statuses()[0].state.clone()), (1, ReceiverState::Stalled));
         advance(&mut roster, 70);
-        roster.leave(seconds(71), 1, "its connection ended");
+        roster.disconnected(seconds(71), 1);
         assert!(!admits(&roster, id));
     }
 
