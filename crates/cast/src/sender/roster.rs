@@ -159,6 +159,26 @@ impl Roster {
         }
     }
 
+    /// Records that a receiver has seen the packet that its report names in the group. It may have seen it before it joined.
+    pub(crate) fn hears(&mut self, report: &Report) {
+        let Some(member) = self.places.get_mut(report.receiver) else { return };
+        if !member.hears_group && report.seen_packet > member.joined_packet {
+            member.hears_group = true;
+            // What was lost before says nothing about the network.
+            member.loss.skip_to(report.seen_packet, report.received);
+        }
+    }
+
+    /// Returns whether all receivers that take part have seen a packet in the group since they joined.
+    pub(crate) fn all_hear(&self) -> bool {
+        self.places.members.iter().all(|member| member.hears_group || !member.is_present())
+    }
+
+    /// Records that data is sent from now on: what was measured before says nothing about the path.
+    pub(crate) fn start(&mut self) {
+        self.places.members.iter_mut().for_each(|member| member.path.skip());
+    }
+
     /// Processes the loss in a report: cuts the rate if it is too high, except if this receiver is far slower than the rest.
     fn judge_loss(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         let Some(index) = self.places.index(report.receiver) else { return };
