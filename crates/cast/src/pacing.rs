@@ -84,6 +84,11 @@ impl Pacer {
         self.rate
     }
 
+    /// Returns the maximum rate in bits per second.
+    pub(crate) fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
     /// Returns whether the network does not take the ceiling, or a tenth less.
     pub(crate) fn is_cut(&self) -> bool {
         self.congestion.is_cut()

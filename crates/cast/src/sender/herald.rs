@@ -8,8 +8,13 @@ use std::time::Duration;
 
 use crate::wire::plan::{ENTRIES_MAX, PlanEntry};
 
-/// Interval between announcements.
-const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval between announcements: what a late receiver waits for one, at most.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
+/// The same if the rate is limited to less than [`ANNOUNCE_OFTEN_RATE`]: announcements of up to 1.4 KB are not paced, and go to
+/// two groups.
+const ANNOUNCE_INTERVAL_SLOW: Duration = Duration::from_millis(500);
+/// See [`ANNOUNCE_INTERVAL_SLOW`], in bits per second.
+const ANNOUNCE_OFTEN_RATE: u64 = 10_000_000;
 /// If there is news, a plan is sent after this many data datagrams.
 const PLAN_PACKETS: u64 = 64;
 /// How often each news is sent while data is sent. At 20 % loss, one in 400,000 is missed completely and requested at the
@@ -39,11 +44,12 @@ impl Herald {
         }
     }
 
-    /// Returns whether an announcement is due, and then counts it as sent.
-    pub(crate) fn take_announcement(&mut self, now: Duration) -> bool {
+    /// Returns whether an announcement is due, and then counts it as sent. `ceiling`: the maximum rate, in bits per second.
+    pub(crate) fn take_announcement(&mut self, now: Duration, ceiling: u64) -> bool {
         let due = now >= self.announce_at;
         if due {
-            self.announce_at = now + ANNOUNCE_INTERVAL;
+            let is_often = ceiling >= ANNOUNCE_OFTEN_RATE;
+            self.announce_at = now + if is_often { ANNOUNCE_INTERVAL } else { ANNOUNCE_INTERVAL_SLOW };
         }
         due
     }
@@ -108,6 +114,17 @@ impl Herald {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn announcements_are_rarer_at_low_rates() {
+        let mut herald = Herald::new();
+        let mut count = |ceiling, from: u64| {
+            let seconds = (from * 1000..(from + 1) * 1000).map(Duration::from_millis);
+            seconds.filter(|now| herald.take_announcement(*now, ceiling)).count()
+        };
+        assert_eq!(count(ANNOUNCE_OFTEN_RATE, 0), 10);
+        assert_eq!(count(ANNOUNCE_OFTEN_RATE - 1, 1), 2);
+    }
 
     #[test]
     fn plans_follow_data_and_become_rarer_when_idle() {

@@ -468,7 +468,7 @@ impl Sender {
         self.answer_fetches(now);
         transmit.bytes.clear();
         transmit.to = Destination::Group;
-        if self.herald.take_announcement(now) {
+        if self.herald.take_announcement(now, self.pacer.ceiling()) {
             let header = self.next_header(now, MessageType::Announce);
             self.announce.write(&header, &mut transmit.bytes);
             self.announce_key.seal(&mut transmit.bytes, 0);
@@ -587,7 +587,7 @@ impl Sender {
         if last {
             if self.schedule.goes_first(chunk) {
                 let unasked = UNASKED_REPAIR + symbol / UNASKED_REPAIR_SHARE;
-                self.repairs.count(now, chunk, unasked, self.packet);
+                self.repairs.unasked(now, chunk, unasked, self.packet);
             }
             self.tell(chunk);
         }

@@ -69,6 +69,15 @@ impl Repairs {
     /// plan has changed. Counts are ignored while named symbols of the chunk are in transit: these may be the missing ones, and a
     /// plan tells receivers when they have been sent.
     pub(crate) fn count(&mut self, now: Duration, chunk: u32, lacks: u16, seen: u64) -> bool {
+        self.raise(now + GATHER, chunk, lacks, seen)
+    }
+
+    /// Plans repair symbols of a chunk that nobody requested, after those that were sent up to `seen`. They are due at once.
+    pub(crate) fn unasked(&mut self, now: Duration, chunk: u32, symbols: u16, seen: u64) {
+        self.raise(now, chunk, symbols, seen);
+    }
+
+    fn raise(&mut self, due: Duration, chunk: u32, lacks: u16, seen: u64) -> bool {
         let repair = self.chunks.entry(chunk).or_default();
         if repair.next_source().is_some() || seen < repair.sources_packet {
             return false;
@@ -78,7 +87,7 @@ impl Repairs {
             return false;
         }
         repair.target = target;
-        self.enqueue(now, chunk);
+        self.enqueue(due, chunk);
         true
     }
 
@@ -102,7 +111,7 @@ impl Repairs {
             repair.sources[symbol / 64] |= 1 << (symbol % 64);
         }
         if first < end {
-            self.enqueue(now, chunk);
+            self.enqueue(now + GATHER, chunk);
         }
     }
 
@@ -111,12 +120,12 @@ impl Repairs {
         self.chunks.get(&chunk).is_some_and(|repair| !repair.is_idle())
     }
 
-    fn enqueue(&mut self, now: Duration, chunk: u32) {
+    fn enqueue(&mut self, due: Duration, chunk: u32) {
         if let Some(repair) = self.chunks.get_mut(&chunk)
             && !repair.queued
         {
             repair.queued = true;
-            repair.due = now + GATHER;
+            repair.due = due;
             self.queue.push_back(chunk);
         }
     }
@@ -238,6 +247,15 @@ mod tests {
         assert_eq!(drain(&mut repairs, &mut packet), []);
         assert!(repairs.count(LATER, 7, 2, 104), "it lacks more after seeing the repair");
         assert_eq!(drain(&mut repairs, &mut packet), [1029, 1030]);
+    }
+
+    #[test]
+    fn unasked_repair_waits_for_nobody() {
+        let mut repairs = Repairs::default();
+        repairs.unasked(LATER, 7, 2, 99);
+        assert!(repairs.next(LATER, 100, |_| true).is_some());
+        assert!(!repairs.count(LATER, 7, 2, 99), "it is coming");
+        assert!(repairs.next(LATER, 101, |_| true).is_some_and(|next| next.last));
     }
 
     #[test]

@@ -31,15 +31,16 @@ impl Start {
     /// Handles a join.
     pub(super) fn joined(&mut self, now: Duration) {
         self.joined_at = now;
-        self.plan_at = self.plan_at.clamp(now, now + PLAN_DELAY);
+        self.plan_at = self.plan_at.min(now + PLAN_DELAY);
     }
 
     /// Records whether enough receivers take part.
     pub(super) fn set_ready(&mut self, now: Duration, is_ready: bool) {
-        self.ready_at = is_ready.then(|| self.ready_at.unwrap_or(now));
-        if !is_ready {
+        if is_ready && self.ready_at.is_none() {
+            self.plan_at = self.joined_at + PLAN_DELAY;
             self.plans.clear();
         }
+        self.ready_at = is_ready.then(|| self.ready_at.unwrap_or(now));
     }
 
     /// When the first data is sent, whatever receivers report; `None` if there are not enough.
