@@ -1,4 +1,4 @@
-//! When a sender starts: as soon as all receivers are known to hear the group, or after a limited time.
+//! When a sender starts: as soon as all receivers are known to hear the group, or after a limited time. And when it ends.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test: it fails by panicking")]
 
@@ -113,4 +113,43 @@ fn joins_without_end_put_it_off_for_half_a_second() {
     let mut machines: Vec<_> =
         (0..60).map(|number| Machine::new(number, ms(10 + 90 * u64::from(number)), |_| false)).collect();
     assert_eq!(started(sender_options(1, 100_000_000), &mut machines), ms(510));
+}
+
+/// The sender runs only when it has to, as its driver does.
+#[test]
+fn it_ends_when_the_linger_time_is_over() {
+    let linger = ms(777);
+    let options = SenderOptions { linger, ..sender_options(1, 100_000_000) };
+    let mut sender = Sender::new(options, &description(vec![3000, 20_000])).unwrap();
+    let mut machine = Machine::new(1, ms(10), |_| true);
+    machine.join(ms(10), &mut sender, 1);
+    let mut transmit = Transmit::new();
+    let mut now = ms(10);
+    let mut run = |sender: &mut Sender, from: Duration, until: Duration| {
+        now = from;
+        while now < until && !sender.is_finished(now) {
+            while sender.poll_transmit(now, &mut transmit) {}
+            now = sender.next_deadline(now).max(now + Duration::from_micros(1));
+        }
+        now
+    };
+    run(&mut sender, ms(10), ms(1000));
+    assert!(sender.progress().started);
+    run(&mut sender, ms(1000), ms(1001));
+    machine.receiver.finish(ms(1003), Err("the disk is full".into()), 0);
+    let result = machine.receiver.poll_message().unwrap();
+    sender.handle_message(ms(1003), 1, [10, 0, 0, 9].into(), &result[4..]);
+    assert_eq!(run(&mut sender, ms(1003), ms(9000)), ms(1003) + linger);
+}
+
+#[test]
+fn it_ends_exactly_when_nobody_has_joined_in_time() {
+    let options = SenderOptions { give_up: Some(ms(1234)), ..sender_options(1, 100_000_000) };
+    let mut sender = Sender::new(options, &description(vec![3000])).unwrap();
+    let mut now = Duration::ZERO;
+    while !sender.is_finished(now) {
+        while sender.poll_transmit(now, &mut Transmit::new()) {}
+        now = sender.next_deadline(now).max(now + Duration::from_micros(1));
+    }
+    assert_eq!(now, ms(1234));
 }

@@ -635,7 +635,8 @@ impl Sender {
             }
         }
         self.pacer.advance(now);
-        if now < self.advanced_at + TICK / 10 && self.started_at.is_some() {
+        let has_ended = self.roster.take_ended();
+        if now < self.advanced_at + TICK / 10 && self.started_at.is_some() && !has_ended {
             return;
         }
         let time = now.saturating_sub(self.advanced_at).min(TICK);
@@ -684,6 +685,8 @@ impl Sender {
             let wait = Some(self.options.wait).filter(|wait| *wait > now);
             deadline = deadline.min(self.start.next_deadline().or(wait).unwrap_or(deadline));
         }
+        let end = self.end_at().filter(|end| *end > now);
+        deadline = deadline.min(end.unwrap_or(deadline));
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();
         }
@@ -701,12 +704,15 @@ impl Sender {
 
     /// Returns whether the session is over: all receivers have finished and nobody else joined.
     pub fn is_finished(&self, now: Duration) -> bool {
-        match (self.emptied_at, self.options.give_up) {
-            (Some(emptied), _) => now >= emptied + self.options.linger,
-            (None, Some(give_up)) => {
-                self.started_at.is_none() && self.roster.present() == 0 && now >= give_up
-            }
-            (None, None) => false,
+        self.end_at().is_some_and(|end| now >= end)
+    }
+
+    /// When the session is over if nobody joins before.
+    fn end_at(&self) -> Option<Duration> {
+        match self.emptied_at {
+            Some(emptied) => Some(emptied.saturating_add(self.options.linger)),
+            None if self.started_at.is_none() && self.roster.present() == 0 => self.options.give_up,
+            None => None,
         }
     }
 

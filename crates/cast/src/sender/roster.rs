@@ -46,12 +46,18 @@ pub(crate) struct Roster {
     places: Places,
     begun: VecDeque<u64>,
     changed: bool,
+    ended: bool,
 }
 
 impl Roster {
     /// Makes an empty roster. The receivers' keys are derived from `key_of_keys`.
     pub(crate) fn new(key_of_keys: [u8; 32], has_join_key: bool) -> Self {
-        Self { places: Places::new(key_of_keys, has_join_key), begun: VecDeque::new(), changed: false }
+        Self {
+            places: Places::new(key_of_keys, has_join_key),
+            begun: VecDeque::new(),
+            changed: false,
+            ended: false,
+        }
     }
 
     /// Adds a receiver. Returns its id and the key of its datagrams.
@@ -323,7 +329,7 @@ impl Roster {
             }
             Err(reason) => ReceiverState::Failed(reason.clone()),
         };
-        self.changed = true;
+        (self.changed, self.ended) = (true, true);
     }
 
     /// Handles that a receiver left. Its connection may still exist, and nobody else can join over it.
@@ -334,7 +340,7 @@ impl Roster {
         if member.is_present() {
             member.status.heard_at = now;
             member.status.state = ReceiverState::Lost(reason.to_owned());
-            self.changed = true;
+            (self.changed, self.ended) = (true, true);
         }
     }
 
@@ -421,6 +427,11 @@ impl Roster {
             .filter(|member| !member.is_replaced)
             .map(|member| member.status.clone())
             .collect()
+    }
+
+    /// Returns whether a receiver has finished or left since the last call.
+    pub(crate) fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.ended)
     }
 
     /// Returns whether a state has changed since the last call.
