@@ -294,11 +294,15 @@ impl Sender {
     fn handle_request(&mut self, now: Duration, request: &Request) {
         let seen = request.seen_packet.min(self.packet);
         let is_slow = self.roster.is_slow(request.receiver);
+        // A receiver names each chunk once, so it needs no more.
+        let mut chunks_max = self.schedule.total();
         for item in &request.items {
             let item = if is_slow { self.schedule.first_of(item) } else { Some(*item) };
             let Some(item) = item else { continue };
             match item {
-                RequestItem::Chunks { first, count } => self.schedule.want(first, count, seen),
+                RequestItem::Chunks { first, count } => {
+                    self.schedule.want(first, count, seen, &mut chunks_max);
+                }
                 RequestItem::Count { chunk, lacks } => {
                     if self.table.length(chunk).is_some()
                         && !self.schedule.is_active(chunk)

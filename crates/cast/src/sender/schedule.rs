@@ -64,9 +64,10 @@ impl Schedule {
     }
 
     /// Marks chunks as pending for a receiver that has seen packets up to `seen`. Skips chunks that were started later: their
-    /// symbols are still in transit to it.
-    pub(crate) fn want(&mut self, first: u32, count: u32, seen: u64) {
-        let end = first.saturating_add(count).min(self.total);
+    /// symbols are still in transit to it. Looks at `most` chunks at most, and subtracts from it those that it has looked at.
+    pub(crate) fn want(&mut self, first: u32, count: u32, seen: u64, most: &mut u32) {
+        let end = first.saturating_add(count.min(*most)).min(self.total);
+        *most -= end.saturating_sub(first);
         for chunk in first..end {
             let (word, bit) = (chunk as usize / 64, 1 << (chunk % 64));
             let on_its_way = self.begun[chunk as usize] > seen + 1 || self.is_active(chunk);
@@ -75,6 +76,11 @@ impl Schedule {
                 self.pending_count += 1;
             }
         }
+    }
+
+    /// Returns the number of chunks.
+    pub(crate) fn total(&self) -> u32 {
+        self.total
     }
 
     /// Drops all pending and active chunks.
@@ -211,9 +217,23 @@ mod tests {
     }
 
     #[test]
+    fn a_request_looks_at_a_limited_number_of_chunks() {
+        let mut schedule = Schedule::new(200, 3);
+        let mut most = 200;
+        schedule.want(190, u32::MAX, 0, &mut most);
+        assert_eq!((schedule.remaining(), most), (10, 190));
+        schedule.want(300, u32::MAX, 0, &mut most);
+        schedule.want(0, 100, 0, &mut most);
+        schedule.want(0, u32::MAX, 0, &mut most);
+        assert_eq!((schedule.remaining(), most), (110, 0), "90 of the last request were requested before");
+        schedule.want(100, 50, 0, &mut most);
+        assert_eq!(schedule.remaining(), 110);
+    }
+
+    #[test]
     fn it_interleaves_chunks_and_sends_everything_once() {
         let mut schedule = Schedule::new(200, 3);
-        schedule.want(0, u32::MAX, 0);
+        schedule.want(0, u32::MAX, 0, &mut 200);
         assert_eq!(schedule.remaining(), 200);
         let sent = run(&mut schedule, &mut 1);
         assert_eq!(sent[..4], [(0, 0), (1, 0), (2, 0), (3, 0)]);
@@ -228,14 +248,14 @@ mod tests {
     #[test]
     fn a_new_receiver_gets_the_recipe_first_and_then_the_cycle_continues() {
         let mut schedule = Schedule::new(100, 2);
-        schedule.want(10, 80, 0);
+        schedule.want(10, 80, 0, &mut 200);
         let bytes: Arc<[u8]> = vec![1; 10].into();
         for packet in 1..40 {
             let chunk = schedule.candidate().unwrap();
             schedule.begin(chunk, Arc::clone(&bytes), packet);
             schedule.next();
         }
-        schedule.want(0, 100, 39);
+        schedule.want(0, 100, 39, &mut 200);
         let order: Vec<u32> = std::iter::from_fn(|| {
             let chunk = schedule.candidate()?;
             schedule.begin(chunk, Arc::clone(&bytes), 50);
@@ -260,12 +280,12 @@ mod tests {
     #[test]
     fn a_chunk_in_transit_is_not_sent_again() {
         let mut schedule = Schedule::new(10, 0);
-        schedule.want(4, 1, 0);
+        schedule.want(4, 1, 0, &mut 200);
         let mut packet = 100;
         run(&mut schedule, &mut packet);
-        schedule.want(4, 1, 99);
+        schedule.want(4, 1, 99, &mut 200);
         assert_eq!(schedule.remaining(), 0);
-        schedule.want(4, 1, 101);
+        schedule.want(4, 1, 101, &mut 200);
         assert_eq!(schedule.remaining(), 1);
     }
 }
