@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/cast.sh: one disk is cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
 # receiver. Every target, a file, must equal the disk, and the sender must report each result. Forged datagrams, a receiver without
-# space and one with a hanging disk must not end or stop the cast, and one with a slow link must not hold the others. (Other targets:
-# targets.sh.)
+# space and one with a hanging disk must not end or stop the cast, one with a slow link must not hold the others, and a link that is
+# lost for a while must not end it. (Other targets: targets.sh.)
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room
@@ -147,6 +147,24 @@ targets_right 3
 if wait "$sender"; then ok "$room: the sender ends well"; else not_ok "$room: the sender fails"; fi
 results_right 3
 check "$room: the sender tells what limits it" jq -se '[.. | objects | select(.name? == "receiver-3" and .limited_by? == "network")] | length > 0' "$WORK/cast.json"
+"$ROOM" down
+
+# The sender's interface is down for 2 s, and its routes with it, as when a driver is reset.
+room="a sender whose link is lost for a while"
+"$ROOM" up 1 1gbit 0
+receive 1
+cast 1 --rate 60M &
+sender=$!
+until_true 60 writes 1 || not_ok "$room: receiver 1 writes nothing"
+"$ROOM" in sender ip link set eth0 down
+sleep 2
+"$ROOM" in sender ip link set eth0 up
+"$ROOM" in sender ip route add 224.0.0.0/4 dev eth0
+code=0
+wait "$sender" || code=$?
+if [ "$code" = 0 ]; then ok "$room: the sender ends well"; else not_ok "$room: the sender ends with $code"; fi
+targets_right 1
+results_right 1
 "$ROOM" down
 
 # disturb I HOW WORDS: tests/cast_disturber.py on machine I, returns when it prints these words; its process is pids[I]

@@ -4,8 +4,10 @@
 //! It owns the receive buffers. It must never drop datagrams that could be sent later: a full send buffer is
 //! reported to the caller.
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use platter_image::{Error, IoContext, Result};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
@@ -13,6 +15,9 @@ use socket2::SockRef;
 
 /// A buffer is large enough for the largest combined packet.
 const BUFFER_BYTES: usize = 1 << 16;
+/// An interface that is down, or has lost its address or routes, may return within this time, as when its driver is reset. Until
+/// then, what cannot be sent counts as lost.
+const LINK_LOSS_MAX: Duration = Duration::from_secs(10);
 
 /// A non-blocking UDP socket that works in batches.
 pub(crate) struct BatchSocket {
@@ -20,6 +25,8 @@ pub(crate) struct BatchSocket {
     state: UdpSocketState,
     buffers: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
+    /// Since when nothing can be sent.
+    link_lost_at: Cell<Option<Instant>>,
 }
 
 impl BatchSocket {
@@ -35,6 +42,7 @@ impl BatchSocket {
             state,
             buffers: vec![0; BUFFER_BYTES * BATCH_SIZE],
             metas: [RecvMeta::default(); BATCH_SIZE],
+            link_lost_at: Cell::new(None),
         })
     }
 
@@ -42,7 +50,7 @@ impl BatchSocket {
     /// that was reached; if it is less than the length, the send buffer is full.
     ///
     /// # Errors
-    /// `Io` when the network cannot be used at all.
+    /// `Io` when the network cannot be used at all, or not for [`LINK_LOSS_MAX`].
     pub(crate) fn send(
         &self,
         to: SocketAddr,
@@ -63,18 +71,29 @@ impl BatchSocket {
                 src_ip: None,
             };
             match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
-                Ok(()) => position = end,
+                Ok(()) => {
+                    self.link_lost_at.set(None);
+                    position = end;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(position),
                 // Offload was refused (the state now allows one segment): send the same bytes singly.
                 Err(_) if contents.len() > segment_bytes && self.state.max_gso_segments() == 1 => {}
                 // A temporary lack of buffers counts as packet loss; repair corrects it.
-                Err(error) if is_momentary(&error) => position = end,
+                Err(error) if is_momentary(&error) || self.may_return(&error) => position = end,
                 Err(error) => {
                     return Err(Error::io(format!("sending {} bytes to {to}", contents.len()), error));
                 }
             }
         }
         Ok(position)
+    }
+
+    /// Whether the link is lost, and may return.
+    fn may_return(&self, error: &io::Error) -> bool {
+        let lost_at = self.link_lost_at.get().unwrap_or_else(Instant::now);
+        let may_return = is_link_loss(error) && lost_at.elapsed() < LINK_LOSS_MAX;
+        self.link_lost_at.set(may_return.then_some(lost_at));
+        may_return
     }
 
     /// Passes all datagrams of one system call to `handle`. Returns their number; 0 if none was waiting.
@@ -116,4 +135,12 @@ fn is_momentary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
         || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
         || error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
+}
+
+/// Errors of an interface that is down, or has no address or route now.
+fn is_link_loss(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NETDOWN, Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::ADDRNOTAVAIL, Errno::NODEV]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
