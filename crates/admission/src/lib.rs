@@ -115,23 +115,37 @@ impl Admission {
         Entered { ticket, displaced }
     }
 
+    /// Returns whether a stranger may become known now.
+    ///
+    /// # Errors
+    /// When there is no place for it.
+    pub fn may_become_known(&self, ticket: Ticket) -> Result<(), Refusal> {
+        let place = self.places.get(&ticket).ok_or(Refusal::Gone)?;
+        if place.stranger_until.is_none() {
+            return Ok(());
+        }
+        let of_source = self.sources.get(&place.source).map_or(0, |source| source.known);
+        if of_source >= self.limits.known_of_one_max {
+            return Err(Refusal::FullForSource(of_source));
+        }
+        let known = self.known();
+        if known >= self.limits.known_max {
+            return Err(Refusal::Full(known));
+        }
+        Ok(())
+    }
+
     /// Makes a stranger known. A known connection stays known.
     ///
     /// # Errors
     /// When there is no place for it.
     pub fn make_known(&mut self, ticket: Ticket) -> Result<(), Refusal> {
-        let known = self.known();
+        self.may_become_known(ticket)?;
         let place = self.places.get_mut(&ticket).ok_or(Refusal::Gone)?;
         if place.stranger_until.is_none() {
             return Ok(());
         }
         let of_source = self.sources.entry(place.source).or_default();
-        if of_source.known >= self.limits.known_of_one_max {
-            return Err(Refusal::FullForSource(of_source.known));
-        }
-        if known >= self.limits.known_max {
-            return Err(Refusal::Full(known));
-        }
         place.stranger_until = None;
         of_source.strangers.retain(|other| *other != ticket);
         of_source.known += 1;

@@ -35,6 +35,19 @@ impl Connection {
     /// Passes all complete messages to `handle`. Returns `false` if the connection has ended or must be
     /// closed.
     pub(crate) fn read(&mut self, mut handle: impl FnMut(&[u8])) -> bool {
+        self.read_while(usize::MAX, |message| {
+            handle(message);
+            true
+        })
+    }
+
+    /// Passes complete messages to `handle` until it returns `false`. Returns `false` if the connection has ended or must be
+    /// closed, also because of more than `messages_max` messages.
+    pub(crate) fn read_while(
+        &mut self,
+        mut messages_max: usize,
+        mut handle: impl FnMut(&[u8]) -> bool,
+    ) -> bool {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         for _ in 0..READS_AT_ONCE {
             match self.stream.read(&mut bytes) {
@@ -42,7 +55,13 @@ impl Connection {
                 Ok(count) => {
                     let mut fits = self.inbox.push(&bytes[..count]);
                     while let Some(message) = self.inbox.next_message() {
-                        handle(&message);
+                        if messages_max == 0 {
+                            return false;
+                        }
+                        messages_max -= 1;
+                        if !handle(&message) {
+                            return true;
+                        }
                         fits &= self.inbox.push(&[]);
                     }
                     if !fits {

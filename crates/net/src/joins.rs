@@ -22,13 +22,19 @@ const PLACES: Limits = Limits {
     // Several receivers may run on one machine, in tests.
     known_of_one_max: 256,
 };
+/// The most messages of a connection that are handled before others have their turn. Receivers send one at a time, so a connection
+/// with more is closed.
+const MESSAGES_AT_ONCE: usize = 64;
 /// Pause after a failed accept (such as too many open files).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The machine that the messages are for.
 pub(crate) trait Host {
-    /// Handles a message (without its length).
-    fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]);
+    /// Handles a message (without its length). Returns whether it was accepted. If not, and nobody has joined over the connection,
+    /// the connection is closed after the answer.
+    fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) -> bool;
+    /// Answers that nobody can join over this connection.
+    fn refuse(&mut self, connection: u64, reason: &str);
     /// Handles the end of a connection.
     fn handle_disconnect(&mut self, now: Duration, connection: u64);
     /// Whether a receiver has joined over this connection.
@@ -41,6 +47,35 @@ struct Peer {
     connection: Connection,
     ticket: Ticket,
     has_joined: bool,
+    /// It was refused: nothing of it is read, and it is closed when it has been told why.
+    is_refused: bool,
+}
+
+impl Peer {
+    /// Passes on what arrived. Returns `false` if the connection must be closed.
+    fn receive(&mut self, now: Duration, host: &mut dyn Host, admission: &mut Admission) -> bool {
+        if self.is_refused {
+            return self.connection.wants_to_write();
+        }
+        let (number, address, ticket, is_refused) =
+            (self.number, self.address, self.ticket, &mut self.is_refused);
+        let keep = self.connection.read_while(MESSAGES_AT_ONCE, |message| {
+            // Without a place for its connection, a receiver must not get one among the receivers.
+            let place = if host.has_joined(number) { Ok(()) } else { admission.may_become_known(ticket) };
+            if let Err(refusal) = place {
+                host.refuse(number, &refusal.to_string());
+                *is_refused = true;
+            } else if !host.handle_message(now, number, address, message) {
+                *is_refused = !host.has_joined(number);
+            }
+            !*is_refused
+        });
+        if !self.has_joined && host.has_joined(number) {
+            self.has_joined = admission.make_known(ticket).is_ok();
+            return keep && self.has_joined;
+        }
+        keep
+    }
 }
 
 /// The connections.
@@ -61,12 +96,16 @@ impl Joins {
     /// # Errors
     /// `Io`.
     pub(crate) fn over(listener: TcpListener, start: Instant) -> Result<Self> {
+        Self::limited(listener, start, PLACES)
+    }
+
+    fn limited(listener: TcpListener, start: Instant, places: Limits) -> Result<Self> {
         listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
         Ok(Self {
             listener,
             peers: Vec::new(),
             next_peer: 0,
-            admission: Admission::new(PLACES),
+            admission: Admission::new(places),
             accept_at: Duration::ZERO,
             start,
         })
@@ -85,16 +124,12 @@ impl Joins {
         self.accept(now, host);
         let (admission, instant) = (&mut self.admission, self.start + now);
         self.peers.retain_mut(|peer| {
-            let (number, address) = (peer.number, peer.address);
-            let mut keep = peer.connection.read(|message| host.handle_message(now, number, address, message));
-            if !peer.has_joined && host.has_joined(number) {
-                peer.has_joined = admission.make_known(peer.ticket).is_ok();
-                keep &= peer.has_joined;
-            }
-            keep = keep && !admission.is_over(peer.ticket, instant) && peer.connection.flush();
+            let keep = peer.receive(now, host, admission)
+                && !admission.is_over(peer.ticket, instant)
+                && peer.connection.flush();
             if !keep {
                 admission.leave(peer.ticket);
-                host.handle_disconnect(now, number);
+                host.handle_disconnect(now, peer.number);
             }
             keep
         });
@@ -118,7 +153,14 @@ impl Joins {
             self.next_peer += 1;
             let (number, ticket) = (self.next_peer, entered.ticket);
             let address = address.ip();
-            self.peers.push(Peer { number, address, connection, ticket, has_joined: false });
+            self.peers.push(Peer {
+                number,
+                address,
+                connection,
+                ticket,
+                has_joined: false,
+                is_refused: false,
+            });
         }
     }
 
@@ -149,9 +191,110 @@ impl Joins {
         let listener = Interest { descriptor: self.listener.as_fd(), to_read: may_accept, to_write: false };
         let peers = self.peers.iter().map(|peer| Interest {
             descriptor: peer.connection.stream.as_fd(),
-            to_read: true,
+            to_read: !peer.is_refused,
             to_write: peer.connection.wants_to_write(),
         });
         std::iter::once(listener).chain(peers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// A host that accepts joins, the message `j`, and refuses everything else.
+    #[derive(Default)]
+    struct Room {
+        joined: HashSet<u64>,
+        handled: usize,
+        answers: Vec<(u64, String)>,
+    }
+
+    impl Host for Room {
+        fn handle_message(&mut self, _: Duration, connection: u64, _: IpAddr, message: &[u8]) -> bool {
+            self.handled += 1;
+            let is_join = message == b"j";
+            if is_join {
+                self.joined.insert(connection);
+            } else {
+                self.answers.push((connection, "what?".into()));
+            }
+            is_join
+        }
+
+        fn refuse(&mut self, connection: u64, reason: &str) {
+            self.answers.push((connection, reason.to_owned()));
+        }
+
+        fn handle_disconnect(&mut self, _: Duration, connection: u64) {
+            self.joined.remove(&connection);
+        }
+
+        fn has_joined(&self, connection: u64) -> bool {
+            self.joined.contains(&connection)
+        }
+    }
+
+    fn joins(known_max: usize) -> Joins {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Joins::limited(listener, Instant::now(), Limits { known_max, ..PLACES }).unwrap()
+    }
+
+    /// Connects, sends this message so many times, and runs until the connection is answered and closed, or for a while. Returns what it read.
+    fn connect(joins: &mut Joins, room: &mut Room, message: &[u8], times: usize) -> (TcpStream, String) {
+        let mut stream = TcpStream::connect(joins.address().unwrap()).unwrap();
+        let framed = [&(message.len() as u32).to_le_bytes(), message].concat();
+        stream.write_all(&framed.repeat(times)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        let (mut read, mut bytes) = (String::new(), [0; 1000]);
+        for _ in 0..50 {
+            joins.receive(Duration::ZERO, room);
+            for (connection, answer) in std::mem::take(&mut room.answers) {
+                joins.send(Duration::ZERO, room, connection, answer.as_bytes());
+            }
+            match stream.read(&mut bytes) {
+                Ok(0) => return (stream, read + " (closed)"),
+                Ok(count) => read += std::str::from_utf8(&bytes[..count]).unwrap(),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    return (stream, read + " (closed)");
+                }
+                Err(_) => {}
+            }
+        }
+        (stream, read)
+    }
+
+    #[test]
+    fn a_receiver_without_a_place_is_told_so_and_does_not_join() {
+        let (mut joins, mut room) = (joins(1), Room::default());
+        let (first, answer) = connect(&mut joins, &mut room, b"j", 1);
+        assert_eq!((answer.as_str(), room.handled), ("", 1));
+        let (_, answer) = connect(&mut joins, &mut room, b"j", 1);
+        assert_eq!(answer, "too many connections: all 1 places are taken (closed)");
+        assert_eq!(room.handled, 1, "it took no place among the receivers");
+        drop(first);
+        let (_next, answer) = connect(&mut joins, &mut room, b"j", 1);
+        assert_eq!((answer.as_str(), room.handled), ("", 2));
+    }
+
+    #[test]
+    fn one_invalid_message_ends_the_connection_of_a_stranger() {
+        let (mut joins, mut room) = (joins(9), Room::default());
+        let (_, answer) = connect(&mut joins, &mut room, b"", 1);
+        assert_eq!((answer.as_str(), room.handled), ("what? (closed)", 1));
+        connect(&mut joins, &mut room, b"", 10_000);
+        assert_eq!(room.handled, 2);
+        assert!(joins.is_empty());
+    }
+
+    #[test]
+    fn a_flood_of_messages_ends_the_connection() {
+        let (mut joins, mut room) = (joins(9), Room::default());
+        let (_, answer) = connect(&mut joins, &mut room, b"j", MESSAGES_AT_ONCE + 1);
+        assert_eq!((answer.as_str(), room.handled), (" (closed)", MESSAGES_AT_ONCE));
     }
 }

@@ -4,6 +4,7 @@ mod agent;
 mod arguments;
 mod command;
 mod file_names;
+mod files_limit;
 mod interruption;
 mod join_key;
 mod output;

@@ -458,7 +458,8 @@ impl ProbeSender {
         asked.into_iter().for_each(|(connection, message)| self.say(connection, message));
     }
 
-    fn refuse(&mut self, connection: u64, reason: &str) {
+    /// Tells a connection why nobody can join over it.
+    pub fn refuse(&mut self, connection: u64, reason: &str) {
         self.say(connection, JoinMessage::Refused { reason: reason.into() }.to_bytes());
     }
 

@@ -323,8 +323,8 @@ impl Sender {
     }
 
     /// Handles a message (without its length) of the reliable channel. `connection` is the driver's number of the connection,
-    /// `from` the address of its other end.
-    pub fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
+    /// `from` the address of its other end. Returns false if it was refused or cannot be read.
+    pub fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) -> bool {
         let is_encrypted = self.channels.contains_key(&connection);
         let opened = match self.channels.get_mut(&connection) {
             Some(channel) => channel.open(message).map(Cow::Owned),
@@ -332,7 +332,7 @@ impl Sender {
         };
         let Some(opened) = opened else {
             self.progress.rejected += 1;
-            return;
+            return false;
         };
         let answer = match JoinMessage::parse(&opened) {
             Some(JoinMessage::Greeting { nonce }) if !is_encrypted => {
@@ -367,10 +367,18 @@ impl Sender {
                 Some(JoinMessage::Refused { reason: "the message is invalid, or of another version".into() })
             }
         };
+        let is_refused = matches!(answer, Some(JoinMessage::Refused { .. }));
         if let Some(answer) = answer {
             let answer = seal(&mut self.channels, connection, &answer);
             self.messages.push_back((connection, answer));
         }
+        !is_refused
+    }
+
+    /// Tells a connection why nobody can join over it.
+    pub fn refuse(&mut self, connection: u64, reason: &str) {
+        let refused = JoinMessage::Refused { reason: reason.to_owned() };
+        self.messages.push_back((connection, seal(&mut self.channels, connection, &refused)));
     }
 
     /// Answers a receiver that has a join key. What follows on this connection is encrypted.

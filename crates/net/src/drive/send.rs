@@ -77,8 +77,12 @@ fn read_chunks(chunks: &dyn ChunkSource, asked: &Queue<u32>, supply: &QueueEnd<S
 }
 
 impl Host for Sender {
-    fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
-        self.handle_message(now, connection, from, message);
+    fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) -> bool {
+        self.handle_message(now, connection, from, message)
+    }
+
+    fn refuse(&mut self, connection: u64, reason: &str) {
+        self.refuse(connection, reason);
     }
 
     fn handle_disconnect(&mut self, now: Duration, connection: u64) {

@@ -18,8 +18,13 @@ use crate::options::SendOptions;
 use crate::wake::{Bell, Interest, wait};
 
 impl Host for ProbeSender {
-    fn handle_message(&mut self, _now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
+    fn handle_message(&mut self, _now: Duration, connection: u64, from: IpAddr, message: &[u8]) -> bool {
         self.handle_message(connection, from, message);
+        true
+    }
+
+    fn refuse(&mut self, connection: u64, reason: &str) {
+        self.refuse(connection, reason);
     }
 
     fn handle_disconnect(&mut self, _now: Duration, connection: u64) {

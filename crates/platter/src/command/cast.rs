@@ -11,12 +11,16 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::arguments::Cast;
+use crate::files_limit;
 use crate::interruption::tell_of;
 use crate::join_key;
 use crate::output::{Output, table};
 use crate::probe;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
+
+/// Open files of a cast: a connection for each of 4,096 receivers, 256 that have not joined yet, and the store's.
+const FILES: u64 = 4096 + 256 + 256;
 
 /// JSON output: one line per receiver when it ends, and one for the whole cast at the end.
 #[derive(Serialize)]
@@ -32,6 +36,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
         return probe::sender(&network, output);
     }
     let terminal = Terminal::new(*output);
+    let files = files_limit::raise(FILES);
+    if files < FILES {
+        terminal.note(&format!(
+            "the system allows {files} of {FILES} open files, so fewer receivers can join (ulimit -n)"
+        ));
+    }
     let mut told = HashSet::new();
     let mut sent = 0;
     let mut on_event = |event: &SendEvent| match event {
