@@ -2,7 +2,8 @@
 //! requests for chunk contents.
 //!
 //! Owns the order of sending: announcement, plan, repair, source symbols; and the start and end of the
-//! session. Must never send faster than the pacer allows, nor start a chunk for which a voting receiver has no buffer, nor
+//! session. Must never send faster than the pacer allows (announcements and the plans before the start are
+//! few, and not paced), nor start a chunk for which a voting receiver has no buffer, nor
 //! answer a receiver that is far slower than the rest while others need something, except for what must come first.
 
 use std::borrow::Cow;

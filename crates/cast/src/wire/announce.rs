@@ -72,8 +72,7 @@ pub struct Announce {
 pub struct FeedbackTimers {
     /// Minimum time between two reports of a receiver, in microseconds.
     pub report_us_min: u32,
-    /// A request waits a random part of this time, in microseconds, because a plan may make the request unnecessary. Grows with
-    /// the number of receivers.
+    /// A request waits a random part of this time, in microseconds, because a plan may make the request unnecessary.
     pub backoff_us_max: u32,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) last_data_packet: u64,
     /// At most [`ENTRIES_MAX`].
     pub(crate) entries: Vec<PlanEntry>,
-    /// Receivers that limit the rate, worst first; at most [`LIMITING_MAX`].
+    /// Receivers without a free buffer, in the order in which they joined; at most [`LIMITING_MAX`]. Receivers do not use it.
     pub(crate) limiting: Vec<u32>,
 }
 
