@@ -25,6 +25,8 @@ const READERS: usize = 2;
 const READ_QUEUE: usize = 16;
 /// The most batches sent before incoming data is checked.
 const BATCHES_AT_ONCE: usize = 4;
+/// The most batches of datagrams received before connections are read, each of which costs a system call.
+const RECEIVES_AT_ONCE: usize = 8;
 /// How often the status is reported to the caller.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep, so that a stop request is noticed.
@@ -184,7 +186,11 @@ impl Driver {
 
     fn take_feedback(&mut self, now: Duration) -> Result<()> {
         let machine = &mut self.machine;
-        self.socket.receive(|datagram| machine.handle_datagram(now, datagram))?;
+        for _ in 0..RECEIVES_AT_ONCE {
+            if self.socket.receive(|datagram| machine.handle_datagram(now, datagram))? == 0 {
+                break;
+            }
+        }
         self.joins.receive(now, machine);
         Ok(())
     }
