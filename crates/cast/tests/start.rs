@@ -153,3 +153,18 @@ fn it_ends_exactly_when_nobody_has_joined_in_time() {
     }
     assert_eq!(now, ms(1234));
 }
+
+#[test]
+fn reports_are_rarer_in_a_large_room() {
+    let options = SenderOptions { wait_receivers: 1000, ..sender_options(1, 100_000_000) };
+    let mut sender = Sender::new(options, &description(vec![3000])).unwrap();
+    let mut intervals = Vec::new();
+    for number in 1..=300 {
+        Machine::new(1, ms(10), |_| true).join(ms(10), &mut sender, number);
+        while sender.poll_transmit(ms(10), &mut Transmit::new()) {}
+        if [1, 16, 17, 100, 300].contains(&number) {
+            intervals.push(sender.announce().timers.report_us_min);
+        }
+    }
+    assert_eq!(intervals, [8_000, 8_000, 8_500, 50_000, 100_000]);
+}

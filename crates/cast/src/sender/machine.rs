@@ -41,8 +41,11 @@ use crate::wire::request::{Request, RequestItem};
 
 /// Maximum number of datagrams in a batch: 44 × 1,448 bytes are less than the 65,507 bytes of one UDP send.
 pub const BATCH_DATAGRAMS_MAX: usize = 44;
-/// Minimum time between two reports of a receiver, in microseconds.
+/// Minimum time between two reports of a receiver, in microseconds: at least the first, with more receivers so much for each of them,
+/// so that all together send 2,000 a second, and at most the last, because the path is read every 100 ms.
 const REPORT_US_MIN: u32 = 8_000;
+const REPORT_US_OF_EACH: u32 = 500;
+const REPORT_US_MAX: u32 = 100_000;
 /// Maximum random delay of a request, in microseconds.
 const BACKOFF_US: u32 = 1_000;
 /// Repair symbols sent without a request after each chunk of the directory and the recipe, plus one for each
@@ -660,6 +663,7 @@ impl Sender {
         }
         self.mark();
         let present = self.roster.present();
+        self.announce.timers.report_us_min = report_us_min(present);
         if present > 0 {
             self.emptied_at = None;
         }
@@ -768,6 +772,12 @@ fn seal(channels: &mut HashMap<u64, Channel>, connection: u64, message: &JoinMes
         Some(channel) => channel.seal(&bytes),
         None => bytes,
     }
+}
+
+/// Returns the minimum time between two reports of each of so many receivers.
+fn report_us_min(present: usize) -> u32 {
+    let of_all = u32::try_from(present).unwrap_or(u32::MAX).saturating_mul(REPORT_US_OF_EACH);
+    of_all.clamp(REPORT_US_MIN, REPORT_US_MAX)
 }
 
 fn session_id(seed: &[u8; 32]) -> SessionId {
