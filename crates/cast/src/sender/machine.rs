@@ -336,6 +336,10 @@ impl Sender {
         };
         let Some(opened) = opened else {
             self.progress.rejected += 1;
+            if !self.has_joined(connection) {
+                // It cannot read this, so it learns that the keys differ.
+                self.refuse(connection, "this cast has another key file");
+            }
             return false;
         };
         let answer = match JoinMessage::parse(&opened) {
