@@ -125,6 +125,85 @@ holder=''
 check "once released, it is written to" platter install image "$held" --yes
 detach_loop "$held"
 
+# Files and devices that QEMU or a filesystem in user space has locked.
+# machine OPTION... FILE: opens a disk as a virtual machine does, until machine_ends
+machine() {
+	mkfifo "$WORK/commands"
+	qemu-io "$@" <"$WORK/commands" >"$WORK/machine" 2>&1 &
+	holder=$!
+	exec 9>"$WORK/commands"
+	rm "$WORK/commands"
+	# shellcheck disable=SC2016  # the inner shell expands it
+	until_true 10 bash -c '[ -n "$(find "/proc/$1/fd" -lname "$2")" ]' - "$holder" "$(realpath "${!#}")"
+	sleep 0.2
+}
+machine_ends() {
+	exec 9>&-
+	wait "$holder" 2>/dev/null || true
+	holder=''
+}
+if command -v qemu-io >/dev/null; then
+	cp --sparse=always "$WORK/disk" "$WORK/machine-disk"
+	machine -f raw "$WORK/machine-disk"
+	refused "the disk of a running virtual machine" 'virtual machine, has locked it' "$WORK/machine-disk"
+	check_said "the option that overrides it" '[(]override with --force busy[)]'
+	check_exit "$EXIT_REFUSED" "nothing is received onto it" platter receive image "$WORK/machine-disk" --yes --give-up 1 --trust-any
+	check_said "the reason is reported" 'virtual machine, has locked it'
+	check_exit "$EXIT_REFUSED" "nothing is exported onto it" platter export image "$WORK/machine-disk"
+	check_exit "$EXIT_REFUSED" "it is not captured" platter capture "$WORK/machine-disk" was/machine
+	check_said "the reason is reported" 'virtual machine, has it open for writing'
+	check_said "and the option that overrides it" '[(]override with --force[)]'
+	check "with --force it is captured" platter capture "$WORK/machine-disk" was/machine --force
+	check "and not marked as clean" test "$(platter_json show was/machine | jq -r '.. | .consistency? // empty' | head -n 1)" != clean
+	check "with --force busy it is written to" platter install image "$WORK/machine-disk" --yes --force busy
+	attach "$WORK/machine-disk"
+	refused "a loop device on the disk of a running virtual machine" "has locked $WORK/machine-disk" "$DEVICE"
+	check_exit "$EXIT_REFUSED" "nor is it captured from that device" platter capture "$DEVICE" was/machine
+	machine_ends
+	machine -f raw "$DEVICE"
+	refused "a device in a running virtual machine" 'has locked it' "$DEVICE"
+	check_exit "$EXIT_REFUSED" "capture of such a device is refused" platter capture "$DEVICE" was/machine
+	check_exit "$EXIT_REFUSED" "capture of the file behind it is refused" platter capture "$WORK/machine-disk" was/machine
+	check_said "the device is named" "has $DEVICE open for writing"
+	machine_ends
+	detach_loop "$DEVICE"
+	machine -r -f raw "$WORK/machine-disk"
+	refused "a disk that a virtual machine reads" 'virtual machine, has locked it' "$WORK/machine-disk"
+	check "it is captured" platter capture "$WORK/machine-disk" was/machine
+	check "and other programs can read it meanwhile" qemu-img compare -f raw -F raw "$WORK/machine-disk" "$WORK/machine-disk"
+	machine_ends
+	check "once the virtual machine has ended, it is written to" platter install image "$WORK/machine-disk" --yes
+	# An overlay that is written holds only its backing file for reading.
+	qemu-img create -q -f qcow2 -F raw -b "$WORK/machine-disk" "$WORK/overlay.qcow2"
+	machine -f qcow2 "$WORK/overlay.qcow2"
+	check_exit "$EXIT_REFUSED" "an overlay that is being written is not captured" platter capture "$WORK/overlay.qcow2" was/overlay --backing "raw:$WORK/machine-disk"
+	check_said "the reason is reported" 'open for writing'
+	check "its backing file is captured" platter capture "$WORK/machine-disk" was/machine
+	refused "the backing file of a running virtual machine" 'has locked it' "$WORK/machine-disk"
+	machine_ends
+	check "the overlay at rest is captured" platter capture "$WORK/overlay.qcow2" was/overlay --backing "raw:$WORK/machine-disk"
+	machine -f raw "$WORK/machine-disk"
+	check_exit "$EXIT_REFUSED" "an overlay whose backing file is being written is not captured" platter capture "$WORK/overlay.qcow2" was/overlay --backing "raw:$WORK/machine-disk"
+	machine_ends
+	rm "$WORK/machine-disk" "$WORK/overlay.qcow2"
+else
+	skip "running virtual machines: no qemu-io"
+fi
+# Another user's filesystem in user space: the whole file is locked by a process.
+cp --sparse=always "$WORK/disk" "$WORK/locked"
+perl -e 'use Fcntl qw(:flock :seek); use Fcntl; open my $h, "+<", $ARGV[0] or die "$!"; my $l = pack "s s x4 q q l x4", F_WRLCK, SEEK_SET, 0, 0, 0;
+	fcntl $h, F_SETLK, $l or die "$!"; $| = 1; print "held\n"; sleep 600' "$WORK/locked" >"$WORK/holding" &
+holder=$!
+until_true 10 grep -q held "$WORK/holding"
+refused "a file that a process has locked" "perl [(]process $holder[)] has locked it" "$WORK/locked"
+check_exit "$EXIT_REFUSED" "it is not captured" platter capture "$WORK/locked" was/locked
+check_said "the process is named" "perl [(]process $holder[)] has it open for writing"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+holder=''
+check "once released, it is captured" platter capture "$WORK/locked" was/locked
+rm "$WORK/locked"
+
 # Sources that are written during a capture: the capture is stopped while it reads, and continues after the write.
 random $((96 << 20)) changing >"$WORK/changing"
 

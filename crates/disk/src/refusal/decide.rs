@@ -1,5 +1,7 @@
 //! The decision: turns what is known about a device into reasons to refuse it. Pure.
 
+use super::locks::Holder;
+
 /// Why a device is refused. The names are what a user types to override a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -11,7 +13,7 @@ pub enum Reason {
     Held,
     /// It is the file behind an active loop device.
     LoopBacking,
-    /// Something else has it open exclusively.
+    /// Something else has it open exclusively, or has locked it, such as a running virtual machine.
     Busy,
     /// Its sector size differs from the image's.
     SectorSize,
@@ -111,6 +113,8 @@ pub(super) struct Evidence {
     pub(super) loops: Vec<String>,
     /// It could not be opened exclusively.
     pub(super) is_busy: bool,
+    /// Who has locked a target, or may write a source, and the name of the device or file.
+    pub(super) locks: Vec<(Holder, String)>,
     /// The device, file or directory cannot be written.
     pub(super) is_read_only: bool,
     /// Its length and the required length, if it cannot grow and the image is known.
@@ -235,7 +239,10 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     }
     let is_explained =
         !(evidence.mounted.is_empty() && evidence.swaps.is_empty() && evidence.holders.is_empty());
-    if evidence.is_busy && !is_explained {
+    for (holder, place) in &evidence.locks {
+        add(Reason::Busy, format!("{holder} has locked {place}: stop that program"));
+    }
+    if evidence.is_busy && !is_explained && evidence.locks.is_empty() {
         add(Reason::Busy, "a program has it open exclusively: stop that program".to_owned());
     }
     refusals
@@ -262,13 +269,25 @@ pub(super) fn source(evidence: &Evidence) -> Vec<Refusal> {
     for swap in &evidence.swaps {
         add(Reason::Swap, format!("{swap} is used as swap: turn it off with swapoff"));
     }
+    for (holder, place) in &evidence.locks {
+        add(
+            Reason::Busy,
+            format!(
+                "{holder} has {place} open for writing, and may not have written everything: stop that program"
+            ),
+        );
+    }
     if !evidence.mounted.is_empty() {
         return refusals;
     }
     for (device, holder) in &evidence.holders {
         add(Reason::Held, format!("{device} is held by {holder}: stop it"));
     }
-    if evidence.is_busy && evidence.swaps.is_empty() && evidence.holders.is_empty() {
+    if evidence.is_busy
+        && evidence.swaps.is_empty()
+        && evidence.holders.is_empty()
+        && evidence.locks.is_empty()
+    {
         add(Reason::Busy, "a program has it open exclusively: stop that program".to_owned());
     }
     refusals
@@ -309,6 +328,7 @@ mod tests {
             holders: vec![("sda3".into(), "dm-0".into())],
             loops: vec!["loop0".into()],
             is_busy: true,
+            locks: Vec::new(),
             is_read_only: true,
             lengths: Some((10, 11)),
             sector_sizes: Some((512, 4096)),

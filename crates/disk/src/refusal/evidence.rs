@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use super::TargetCheck;
 use super::decide::{Evidence, MountedFrom};
 use super::kernel::{DeviceNumber, FileIdentity, LAYERS_MAX, Machine, identity, number_of};
-use crate::device::{block_geometry, describe};
+use super::locks::{self, Holder};
+use crate::device::{Identity, block_geometry, describe};
 
 /// What is known about a path to be overwritten. `held` is the existing device or file, if it could be opened;
 /// `metadata` is its metadata.
@@ -58,6 +59,9 @@ pub(super) fn of_target(
             evidence.is_read_only =
                 evidence.below_dev.is_none() && !may_write(directory.unwrap_or(Path::new(".")))?;
         }
+    }
+    if let Some(file) = held {
+        evidence.locks = found_locks(machine, path, file, locks::user);
     }
     evidence.store = check.forbidden.iter().find_map(|store| {
         let how = store_on(path, store, machine, &devices, &files)?;
@@ -127,7 +131,48 @@ pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
     } else {
         evidence.wrong_kind = Some(describe(metadata.file_type()));
     }
+    if evidence.wrong_kind.is_none() {
+        let file = fs::File::open(path).context(|| format!("opening {}", path.display()))?;
+        evidence.locks = found_locks(machine, path, &file, locks::writer);
+    }
     Ok(evidence)
+}
+
+/// The locks on an open device or file, and on what has the same bytes: the disk of a partition, its other partitions, loop
+/// devices and the files behind them.
+fn found_locks(
+    machine: &Machine,
+    path: &Path,
+    file: &fs::File,
+    holder: impl Fn(&fs::File) -> Option<Holder>,
+) -> Vec<(Holder, String)> {
+    let Ok(metadata) = file.metadata() else { return Vec::new() };
+    let own = Identity::of(Some(&metadata));
+    let numbers = match own {
+        Identity::Block { number } => vec![DeviceNumber::from_stat(number)],
+        Identity::Regular { filesystem, inode } => machine.loops_on((filesystem, inode)),
+        Identity::Nothing => return Vec::new(),
+    };
+    let family = |number: DeviceNumber| [machine.family(number), machine.aliases(number)].concat();
+    let mut places = Vec::new();
+    for block in numbers.into_iter().flat_map(family).filter_map(|number| machine.blocks.get(&number)) {
+        places.push(Path::new(DEVICES).join(block.name.replace('!', "/")));
+        places.extend(block.backing_file.clone());
+    }
+    let mut found: Vec<(Holder, String)> = holder(file).map(|it| (it, "it".to_owned())).into_iter().collect();
+    let mut seen = vec![own];
+    for place in places.into_iter().filter(|place| place != path) {
+        // A name can be missing here, or be that of something that must not be opened.
+        let Ok(metadata) = fs::metadata(&place) else { continue };
+        let identity = Identity::of(Some(&metadata));
+        if identity == Identity::Nothing || seen.contains(&identity) {
+            continue;
+        }
+        seen.push(identity);
+        let other = fs::File::open(&place).ok();
+        found.extend(other.as_ref().and_then(&holder).map(|it| (it, place.display().to_string())));
+    }
+    found
 }
 
 /// How a device, or anything on it, is used: mounts, swap, holders.

@@ -11,6 +11,7 @@ mod contents;
 mod decide;
 mod evidence;
 mod kernel;
+mod locks;
 
 use std::fs::File;
 use std::io;
@@ -141,9 +142,24 @@ fn look(
 pub fn check_source(path: &Path, force: &[Reason]) -> Result<bool> {
     let machine = kernel::Machine::read()?;
     let evidence = evidence::of_source(path, &machine)?;
-    // `capture` is the only command that reads a disk; its --force takes no reason.
-    refuse(path, "captured", &decide::source(&evidence), force, |_| Some("--force".to_owned()))?;
+    refuse_source(path, &evidence, force)?;
     Ok(evidence.is_busy)
+}
+
+/// Like [`check_source`], without overriding, for a source that is being captured: if it is open exclusively, it is so by
+/// this capture.
+///
+/// # Errors
+/// Those of [`check_source`].
+pub fn check_source_again(path: &Path) -> Result<()> {
+    let machine = kernel::Machine::read()?;
+    let evidence = decide::Evidence { is_busy: false, ..evidence::of_source(path, &machine)? };
+    refuse_source(path, &evidence, &[])
+}
+
+fn refuse_source(path: &Path, evidence: &decide::Evidence, force: &[Reason]) -> Result<()> {
+    // `capture` is the only command that reads a disk; its --force takes no reason.
+    refuse(path, "captured", &decide::source(evidence), force, |_| Some("--force".to_owned()))
 }
 
 /// Refuses for all reasons that are not overridden. `option` is the command's option that overrides a reason,

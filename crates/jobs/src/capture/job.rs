@@ -100,6 +100,9 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     }
     let force = if request.allow_in_use { &Reason::ALL[..] } else { &[] };
     let is_in_use = refusal::check_source(source, force)?;
+    for backing in &request.input.backing {
+        refusal::check_source(&backing.path, force)?;
+    }
     let disk = match is_in_use {
         true => Source::open(source, request.sector_size)?,
         false => Source::open_alone(source, request.sector_size)?,
@@ -349,10 +352,10 @@ fn check_unchanged(
     watches: &[Watch<'_>],
     words: &str,
 ) -> Result<Option<String>> {
-    // If a process has it open exclusively, it is this capture.
     // What was unpacked has no name, so nobody else can have it.
     let path = (!input.is_unpacked()).then_some(&request.source);
-    let checked = path.map_or(Ok(false), |path| refusal::check_source(path, &[Reason::Busy]));
+    let backing = request.input.backing.iter().map(|backing| &backing.path);
+    let checked = path.into_iter().chain(backing).try_for_each(|path| refusal::check_source_again(path));
     let change = match checked {
         Err(error) if error.kind() == ErrorKind::Refused && !request.allow_in_use => return Err(error),
         _ => watches.iter().map(Watch::change).find_map(Result::transpose).transpose()?,
