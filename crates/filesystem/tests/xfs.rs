@@ -163,9 +163,7 @@ fn damaged_filesystems_are_kept_in_full_or_refused() {
     assert!(error.contains("needing repair. Run xfs_repair on it;") && !error.contains("ount"), "{error}");
 
     // The unmount record of a new log is at its start.
-    let log = u64::from_be_bytes(good[48..56].try_into().unwrap());
-    let (bits, blocks) = (u32::from(good[124]), u64::from(get(&good, 84)));
-    let log = ((log >> bits) * blocks + (log & ((1 << bits) - 1))) as usize * 4096;
+    let log = log_of(&good);
     let mut gap = good.clone();
     gap[log + 1000 * 512 + 3] = good[log + 7];
     let error = read(&gap, false).unwrap_err().to_string();
@@ -178,6 +176,69 @@ fn damaged_filesystems_are_kept_in_full_or_refused() {
     assert_eq!(read(&dirty, true).unwrap().allocated.total(), dirty.len() as u64);
     dirty[log..log + 512].fill(0);
     assert_eq!(read(&dirty, false).unwrap_err().kind(), ErrorKind::Refused, "there is no record");
+}
+
+/// The offset of the log.
+fn log_of(disk: &[u8]) -> usize {
+    let start = u64::from_be_bytes(disk[48..56].try_into().unwrap());
+    let (bits, blocks) = (u32::from(disk[124]), u64::from(get(disk, 84)));
+    ((start >> bits) * blocks + (start & ((1 << bits) - 1))) as usize * get(disk, 4) as usize
+}
+
+/// The tools that write a new log over a used one leave zeros behind its first record.
+#[test]
+fn logs_that_tools_cleared_have_their_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, copy) = (directory.path().join("image"), directory.path().join("copy"));
+    let paths = [image.to_str().unwrap(), copy.to_str().unwrap()];
+    let layouts: [(u64, &[&str]); 4] = [
+        (64, &[]),
+        (64, &["-l", "su=65536"]),
+        (64, &["-l", "su=4096"]),
+        (320, &["-m", "crc=0", "-l", "version=1"]),
+    ];
+    for (mib, options) in layouts {
+        let Some(_) = make(directory.path(), mib, options) else { return };
+        let tools: [(&str, Vec<&str>); 3] = [
+            ("xfs_admin", vec!["-U", "generate", paths[0]]),
+            ("xfs_repair", vec!["-f", "-L", "-o", "force_geometry", paths[0]]),
+            ("xfs_copy", paths.to_vec()),
+        ];
+        for (tool, arguments) in tools {
+            if run(tool, &arguments).is_none() {
+                eprintln!("skipped: {tool} with {options:?} and {mib} MiB");
+                continue;
+            }
+            for path in paths.into_iter().filter(|path| Path::new(path).exists()) {
+                let disk = fs::read(path).unwrap();
+                let contents = read(&disk, false).unwrap();
+                assert_eq!(contents.notes, Vec::<String>::new(), "{tool} {options:?}");
+                assert!(contents.allocated.total() < disk.len() as u64, "{tool} {options:?}");
+            }
+        }
+        let cleared = fs::read(&image).unwrap();
+        let log = log_of(&cleared);
+        let pass = get(&cleared, log + 4);
+        if pass < 2 {
+            // Older formats get a new log, without a previous pass.
+            continue;
+        }
+        let is_refused = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut disk = cleared.clone();
+            change(&mut disk);
+            let error = read(&disk, false).unwrap_err();
+            assert!(error.to_string().contains("was not unmounted"), "{options:?}: {error}");
+        };
+        let second = log + 512 * 512;
+        is_refused(&|disk| disk[log + 300 * 512 + 7] = 1);
+        is_refused(&|disk| put(disk, log + 300 * 512, pass - 1));
+        is_refused(&|disk| disk[second..second + 512].fill(0));
+        is_refused(&|disk| put(disk, second + 36, 1));
+        is_refused(&|disk| put(disk, log + 36, 1));
+        is_refused(&|disk| put(disk, second + 512, 0));
+        is_refused(&|disk| put(disk, log + 1000 * 512, pass));
+        is_refused(&|disk| put(disk, log + 1000 * 512, 0));
+    }
 }
 
 /// Random damage in the metadata (with a fixed seed) never causes a panic or an invalid region.

@@ -7,6 +7,11 @@
 //!
 //! The head is found by bisection, as the kernel does it, so that a look at a file does not read the log. Bytes are dropped
 //! only after all blocks were read ([`Log::check_passes`]): a log with a gap shows that writes were lost.
+//!
+//! Tools that clear a log that was used before (xfs_repair, xfs_admin, xfs_copy; `libxfs_log_clear`) leave one gap. They write
+//! zeros, then the record of an unmount at the start, in a new pass, and from [`CLEARED_FROM`] on records of an unmount in
+//! the previous pass. The zeros between them belong to no pass. Only this layout is accepted: the kernel never writes records
+//! that name no previous one.
 
 use platter_image::{Error, Result};
 
@@ -29,11 +34,18 @@ const UNMOUNT_FLAG: u8 = 0x20;
 /// The most blocks of the record of an unmount: headers, one block, and zeros up to the stripe, which is at most 256 KiB.
 const RECORD_MAX: u64 = 8 + 512;
 
+/// The block of the second record in a log that tools cleared: the length of the longest record, 256 KiB.
+const CLEARED_FROM: u64 = 512;
+/// What such records say about the place of the record before them.
+const NO_PREVIOUS: u32 = u32::MAX;
+
 /// A log that has nothing to replay.
 pub(super) struct Log<'v, 'd> {
     ring: Ring<'v, 'd>,
     /// The block where the next record would be written.
     head: u64,
+    /// Zeros from the head up to this block belong to no pass; the head itself if there are none.
+    gap_end: u64,
 }
 
 impl<'v, 'd> Log<'v, 'd> {
@@ -43,17 +55,15 @@ impl<'v, 'd> Log<'v, 'd> {
     /// `Refused` if there is; `Corrupt` if there is no valid log; errors of reading the disk.
     pub(super) fn check(volume: &'v Volume<'d>) -> Result<Self> {
         let ring = Ring::open(volume)?;
-        let head = find_head(ring.blocks, |block| ring.pass(block))?.ok_or_else(no_end)?;
+        let cleared = ring.cleared_head()?;
+        let head = match cleared {
+            Some(head) => head,
+            None => find_head(ring.blocks, |block| ring.pass(block))?.ok_or_else(no_end)?,
+        };
         let Some(record) = ring.record_before(head)? else { return Err(no_end()) };
         let header = ring.read(record)?;
-        let header_blocks = match be32(&header, 320) {
-            size if be32(&header, 8) & 2 != 0 && size > HEADER_COVERS => {
-                u64::from(size.div_ceil(HEADER_COVERS))
-            }
-            _ => 1,
-        };
-        let length = u64::from(be32(&header, 12)).div_ceil(BLOCK as u64);
-        let after = (record + header_blocks + length) % ring.blocks;
+        let header_blocks = header_blocks(&header);
+        let after = (record + header_blocks + record_blocks(&header)) % ring.blocks;
         let operation = ring.read((record + header_blocks) % ring.blocks)?;
         let is_unmount = be32(&header, 40) == 1 && operation[9] & UNMOUNT_FLAG != 0;
         if after != head || !is_unmount {
@@ -62,10 +72,12 @@ impl<'v, 'd> Log<'v, 'd> {
                 "the last record of its log, at offset {offset} of the log, is not that of an unmount"
             )));
         }
-        Ok(Self { ring, head })
+        let gap_end = if cleared.is_some() { CLEARED_FROM } else { head };
+        Ok(Self { ring, head, gap_end })
     }
 
-    /// Checks that all blocks before the head were written in one pass, and all others in the one before.
+    /// Checks that all blocks before the head were written in one pass, and all others in the one before, except for the
+    /// zeros of a cleared log.
     ///
     /// # Errors
     /// `Refused` if not; errors of reading the disk.
@@ -78,7 +90,11 @@ impl<'v, 'd> Log<'v, 'd> {
             volume.read(start + at * BLOCK as u64, &mut buffer[..piece])?;
             for (index, block) in (at..).zip(buffer[..piece].chunks_exact(BLOCK)) {
                 let is_older = self.head > 0 && index >= self.head;
-                if first.checked_sub(pass(block)) != Some(is_older.into()) {
+                let is_right = match (self.head..self.gap_end).contains(&index) {
+                    true => block.iter().all(|byte| *byte == 0),
+                    false => first.checked_sub(pass(block)) == Some(is_older.into()),
+                };
+                if !is_right {
                     return Err(no_end());
                 }
             }
@@ -123,6 +139,25 @@ impl<'v, 'd> Ring<'v, 'd> {
         Ok(pass(&self.read(block)?))
     }
 
+    /// The end of the first record if the log was cleared and has zeros behind this record.
+    fn cleared_head(&self) -> Result<Option<u64>> {
+        if self.blocks <= CLEARED_FROM {
+            return Ok(None);
+        }
+        let (first, second) = (self.read(0)?, self.read(CLEARED_FROM)?);
+        let head = header_blocks(&first) + record_blocks(&first);
+        // In the first pass, the zeros are those of a new log.
+        let is_cleared = |header: &[u8], pass: u32, block: u64| {
+            is_header(header)
+                && pass > 0
+                && be32(header, 36) == NO_PREVIOUS
+                && (be32(header, 16), u64::from(be32(header, 20))) == (pass, block)
+        };
+        let previous = pass(&first).saturating_sub(1);
+        let is_cleared = is_cleared(&first, pass(&first), 0) && is_cleared(&second, previous, CLEARED_FROM);
+        Ok(Some(head).filter(|head| is_cleared && *head < CLEARED_FROM))
+    }
+
     /// The last header before `head`; `None` if it is farther away than the record of an unmount can be long.
     fn record_before(&self, head: u64) -> Result<Option<u64>> {
         for back in 1..=RECORD_MAX.min(self.blocks) {
@@ -141,6 +176,19 @@ fn is_header(block: &[u8]) -> bool {
 
 fn pass(block: &[u8]) -> u32 {
     be32(block, if is_header(block) { 4 } else { 0 })
+}
+
+/// The number of blocks of the header of a record.
+fn header_blocks(header: &[u8]) -> u64 {
+    match be32(header, 320) {
+        size if be32(header, 8) & 2 != 0 && size > HEADER_COVERS => u64::from(size.div_ceil(HEADER_COVERS)),
+        _ => 1,
+    }
+}
+
+/// The number of blocks of a record behind its header.
+fn record_blocks(header: &[u8]) -> u64 {
+    u64::from(be32(header, 12)).div_ceil(BLOCK as u64)
 }
 
 /// Finds the first block of the previous pass; 0 if all blocks are of one. `None` if the passes that were read are not
