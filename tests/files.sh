@@ -217,6 +217,27 @@ check "a user copies" setpriv --reuid nobody --clear-groups "$PLATTER" --store "
 check "with the contents" cmp "$WORK/user/etc/hostname" <(platter cat disk:/etc/hostname)
 check "as himself" test "$(stat -c %U "$WORK/user/etc/hostname")" = nobody
 
+# What root cannot set is lost, so the exit code says so: a long attribute on a filesystem that has room for short ones only.
+truncate -s 16M "$WORK/long-attributes" "$WORK/short-attributes"
+mke2fs -q -t ext4 -O ea_inode "$WORK/long-attributes"
+mke2fs -q -t ext4 "$WORK/short-attributes"
+mkdir "$WORK/short"
+mount -o loop "$WORK/long-attributes" "$MNT"
+echo contents >"$MNT/file"
+if setfattr -n user.long -v "0x$(head -c 9000 /dev/zero | xxd -p | tr -d '\n')" "$MNT/file" && umount "$MNT" && mount -o loop "$WORK/short-attributes" "$WORK/short"; then
+	check "a file with a long attribute" platter capture "$WORK/long-attributes" attributes
+	check_exit "$EXIT_CORRUPT" "root's copy without its attribute" platter cp attributes:/file "$WORK/short/file"
+	check_said "the loss is reported, also with --quiet" 'FAILED owners, .* not set: 1; the first: user.long'
+	check "the contents are there" test "$(cat "$WORK/short/file")" = contents
+	check_exit "$EXIT_CORRUPT" "the tree without it" platter cp -r attributes:/ "$WORK/short/tree"
+	platter_json cp attributes:/file "$WORK/short/again" >"$WORK/copied.json" || true
+	check "JSON has it" jq -e '.not_set == 1 and .as_root' "$WORK/copied.json"
+	umount "$WORK/short"
+else
+	! mountpoint -q "$MNT" || umount "$MNT"
+	skip "a target without long attributes"
+fi
+
 # Partitions.
 truncate -s 300M "$WORK/parted"
 sfdisk -q "$WORK/parted" <<<$'label: gpt\nsize=100M\nsize=100M\nsize=50M\n'

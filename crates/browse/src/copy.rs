@@ -40,10 +40,19 @@ pub struct CopyReport {
     pub failed: u64,
     /// Why, one message each; at most a hundred.
     pub failures: Vec<String>,
-    /// Number of owners, devices and attributes that could not be set, usually because only root may.
+    /// Number of owners, modes, times and attributes that could not be set, usually because only root may.
     pub not_set: u64,
     /// The first reason.
     pub not_set_reason: Option<String>,
+    /// Whether root copied, who may set all of these.
+    pub as_root: bool,
+}
+
+impl CopyReport {
+    /// Whether all was copied that the user may set.
+    pub fn is_complete(&self) -> bool {
+        self.failed == 0 && !(self.as_root && self.not_set > 0)
+    }
 }
 
 /// Copies a file, or with `recursive` a directory with everything below it, to `target`. An existing directory receives it
@@ -71,7 +80,7 @@ pub fn copy_out(
         let opened = sys::open(parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(io::Error::from).context(|| format!("opening {}", parent.display()))?;
         let is_root = rustix::process::geteuid().is_root();
-        let (links, report) = (HashMap::new(), CopyReport::default());
+        let (links, report) = (HashMap::new(), CopyReport { as_root: is_root, ..CopyReport::default() });
         let mut copy = Copy { files, is_root, links, report, seen: HashSet::new() };
         copy.run(&opened, &name, inode)?;
         Ok(copy.report)

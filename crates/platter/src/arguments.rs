@@ -170,7 +170,8 @@ pub(crate) enum Command {
     Cat(Cat),
     /// Copy files out of an image, with modes, times and links
     ///
-    /// Root also copies owners, devices and all attributes. Nothing is overwritten. Exit code 4 if a file could not be copied.
+    /// Root also copies owners, devices and all attributes. Nothing is overwritten. Exit code 4 if a file could not be copied; for
+    /// root, also if an owner, mode, time or attribute could not be set, as on a target whose file system has none.
     Cp(Cp),
     /// Mount all images, or one, as read-only trees of files, until Ctrl-C or `umount`
     ///
