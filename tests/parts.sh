@@ -200,6 +200,26 @@ check_exit "$EXIT_REFUSED" "a target that is too small for the image" platter in
 release
 truncate -s 64M "$WORK/hole"
 check "--grow of a disk that has no more space" platter install lab/gpt-512 "$WORK/hole" --yes --grow
+# Data behind the last partition would be overwritten by what it gets later.
+cp --sparse=always "$WORK/gpt-512" "$WORK/behind"
+head -c 100000 /dev/urandom | dd of="$WORK/behind" bs=1M seek=61 conv=notrunc status=none
+platter capture "$WORK/behind" lab/behind >/dev/null
+full_target 101 512
+before=$(sha256sum <"$WORK/target")
+check_exit "$EXIT_REFUSED" "--grow over data behind the last partition is refused" platter install lab/behind "$TARGET" --yes --grow
+check_said "and why, with what to do" "data behind partition 2, at offset $((61 * MIB)).*leave out --grow"
+check "the target is unchanged" [ "$before" = "$(sha256sum <"$WORK/target")" ]
+check "without --grow it is installed" platter install lab/behind "$TARGET" --yes
+release
+# The backup GPT that is left where the disk ended before it was enlarged is no such data.
+cp --sparse=always "$WORK/gpt-512" "$WORK/enlarged"
+truncate -s 70M "$WORK/enlarged"
+sfdisk -q --relocate gpt-bak-std --no-reread --no-tell-kernel "$WORK/enlarged"
+dd if="$WORK/gpt-512" of="$WORK/enlarged" bs=512 skip=$((64 * 2048 - 33)) seek=$((64 * 2048 - 33)) conv=notrunc status=none
+platter capture "$WORK/enlarged" lab/enlarged >/dev/null
+full_target 101 512
+check "--grow over the backup of an earlier GPT" platter install lab/enlarged "$TARGET" --yes --grow
+release
 cp "$WORK/gpt-512" "$WORK/damaged"
 dd if=/dev/zero of="$WORK/damaged" bs=512 seek=1 count=1 conv=notrunc status=none
 platter capture "$WORK/damaged" lab/damaged >/dev/null
