@@ -501,7 +501,12 @@ refused "a partition of a file system" "no partition table" "$WORK/second.raw:1"
 
 # ------------------------------------------------------- decisions about partitions
 
-check "partition 1 is left out" platter capture "$DISK" lab/skipped --skip-partition 1
+check "partition 1 is left out" "$PLATTER" --store "$STORE" capture "$DISK" lab/skipped --skip-partition 1
+check_said "the note tells what an install does there" 'install. leaves there what the target holds, unless .--free zero'
+head -c 96M /dev/zero | tr '\0' x >"$WORK/full-target"
+check "an install leaves its place" platter install lab/skipped "$WORK/full-target" --yes --force not-a-disk
+check "as it was" cmp -n $((30 << 20)) <(head -c 30M /dev/zero | tr '\0' x) <(tail -c +$(((5 << 20) + 1)) "$WORK/full-target" | head -c 30M)
+rm "$WORK/full-target"
 check "export" platter export lab/skipped "$WORK/skipped"
 check "it reads as zeros" cmp -n $((40 << 20)) -i $((1 << 20)):0 "$WORK/skipped" /dev/zero
 check "the rest is as it was" platter capture "$WORK/skipped:2" lab/rest

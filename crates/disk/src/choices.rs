@@ -63,7 +63,11 @@ impl PartitionChoices {
 
 /// A partition that is left out.
 pub(crate) fn skipped(extent: Extent) -> Contents {
-    let note = format!("left out as requested: {} bytes, which read as zeros", extent.length);
+    let note = format!(
+        "left out as requested: {} bytes, which read as zeros; `install` leaves there what the target holds, unless \
+         `--free zero` is given",
+        extent.length
+    );
     Contents { filesystem: "skipped".to_owned(), ..Contents::default() }.with_note(note)
 }
 

@@ -92,7 +92,8 @@ pub(crate) struct Capture {
     /// of the disk, and gaps of at most 1 MiB. Data of RAID controllers, boot loaders and deleted partitions in the gaps is lost
     #[arg(long, conflicts_with = "raw")]
     pub(crate) skip_gaps: bool,
-    /// Leave out the contents of this partition; they read as zeros. Can be repeated
+    /// Leave out the contents of this partition, like free space: they read as zeros, but `install` keeps what the target holds
+    /// there, unless --free zero is given. Can be repeated
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["raw", "audit"])]
     pub(crate) skip_partition: Vec<u32>,
     /// Store every byte of this partition, whatever its filesystem does not use. Can be repeated
