@@ -95,6 +95,13 @@ check "the rest of the disk" qemu-io -f qcow2 -c "write -s $WORK/rest 90M 6M" "$
 refused "a backing file that was not named" 'backing file "middle.qcow2".*--backing' "$WORK/top.qcow2"
 refused "the backing file of a backing file" 'backing file "base.img"' "$WORK/top.qcow2" --backing "$WORK/middle.qcow2"
 same "chain" "$WORK/top.qcow2" --backing "$WORK/middle.qcow2" --backing "qcow2:$WORK/base.img"
+noted() { "$PLATTER" --store "$STORE" capture "$@" >"$LOG" 2>&1; }
+check "a chain whose middle was left out" noted "$WORK/top.qcow2" lab/other --backing "qcow2:$WORK/base.img"
+check_said "is noted with both names" 'note:.*names "middle.qcow2" .qcow2. as its backing file, and .*/base.img .qcow2. was given'
+check "a backing file in another format than the image says" noted "$WORK/middle.qcow2" lab/other --backing "raw:$WORK/base.img"
+check_said "is noted with both formats" 'note:.*"base.img" .qcow2. .*/base.img .raw. was given'
+check "the chain that the images name" noted "$WORK/top.qcow2" lab/other --backing "$WORK/middle.qcow2" --backing "qcow2:$WORK/base.img"
+if said 'as its backing file'; then not_ok "has no such note"; else ok "has no such note"; fi
 refused "a backing file too many" "no backing file" "$WORK/v3.qcow2" --backing "qcow2:$WORK/base.img"
 refused "a backing file of another format" "looks like a qcow2.*--backing qcow2:" "$WORK/middle.qcow2" --backing "$WORK/base.img"
 refused "the backing file of a raw disk" "only qcow2" "$DISK" --backing "qcow2:$WORK/base.img"

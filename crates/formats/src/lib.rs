@@ -30,6 +30,7 @@ pub use format::Format;
 pub use mapped::Mapped;
 pub use ndz::{read_ndz, write_ndz};
 pub use partclone::read_partclone;
+pub use qcow2::{BackingName, backing_name};
 pub use recognize::{END_LENGTH, Reader, Wrapping, wrapping};
 pub use spool::Spool;
 pub use stream::read_raw;

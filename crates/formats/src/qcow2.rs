@@ -19,6 +19,11 @@ const L1_ENTRIES_MAX: u64 = 4 << 20;
 /// As in QEMU.
 const NAME_MAX: usize = 1023;
 
+/// The extensions of the header that are read, and the type of the one that names the format of the backing file.
+const EXTENSIONS_MAX: usize = 64;
+const EXTENSIONS_END: u32 = 0;
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+
 /// Incompatible features of version 3, by bit.
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
@@ -181,6 +186,47 @@ fn check_backing(file: &dyn DiskRead, head: &Structure, has_backing: bool) -> Re
             String::from_utf8_lossy(name.bytes()).escape_debug()
         ))),
     }
+}
+
+/// What an image says about its backing file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackingName {
+    /// Its name, which may also be an address or a description of a block device in JSON.
+    pub name: String,
+    /// The name of its format, if the image states one.
+    pub format: Option<String>,
+}
+
+/// The name of the backing file in a qcow2 image that [`open`](crate::open) accepts; `None` if it has none.
+///
+/// # Errors
+/// `Corrupt` if the header is not what it must be; `Io`.
+pub fn backing_name(file: &dyn DiskRead) -> Result<Option<BackingName>> {
+    let head = Structure::read(file, "the qcow2 header", 0, 72)?;
+    let (offset, length) = (head.u64_be(8), (head.u32_be(16) as usize).min(NAME_MAX));
+    if offset == 0 {
+        return Ok(None);
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let name = text(Structure::read(file, "the name of the backing file", offset, length)?.bytes());
+    let mut at = match head.u32_be(4) {
+        2 => 72,
+        _ => u64::from(Structure::read(file, "the qcow2 header", 0, 104)?.u32_be(100)),
+    };
+    let mut format = None;
+    for _ in 0..EXTENSIONS_MAX {
+        let extension = Structure::read(file, "an extension of the qcow2 header", at, 8)?;
+        let (kind, length) = (extension.u32_be(0), extension.u32_be(4));
+        if kind == EXTENSIONS_END || length as usize > NAME_MAX {
+            break;
+        }
+        if kind == BACKING_FORMAT {
+            let stated = Structure::read(file, "the format of the backing file", at + 8, length as usize)?;
+            format = Some(text(stated.bytes()));
+        }
+        at += 8 + u64::from(length).next_multiple_of(8);
+    }
+    Ok(Some(BackingName { name, format }))
 }
 
 /// Reads the table of the first level. Each table of the second level must be used once, so that the map is

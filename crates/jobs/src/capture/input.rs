@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use platter_disk::device::{Salvaged, Watch};
 use platter_disk::{Source, survey};
-use platter_formats::{END_LENGTH, Format, Mapped, Reader, Wrapping};
+use platter_formats::{BackingName, END_LENGTH, Format, Mapped, Reader, Wrapping, backing_name};
 use platter_image::{DiskRead, Error, Extent, Extents, IoContext, Result};
 
 /// How the source holds the disk, and what of it is captured.
@@ -185,6 +185,21 @@ impl Input {
         self.format() == Format::Raw
     }
 
+    /// Where the images name other backing files than the user did, or another format of these.
+    ///
+    /// # Errors
+    /// Those of reading the images.
+    pub(super) fn backing_notes(&self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        for pair in self.files.windows(2) {
+            let [(image, Format::Qcow2), (given, format)] = pair else { continue };
+            if let Some(stated) = backing_name(image)? {
+                notes.extend(other_backing(image.path(), &stated, given.path(), *format));
+            }
+        }
+        Ok(notes)
+    }
+
     /// Watches all files for writes.
     pub(super) fn watch(&self) -> Result<Vec<Watch<'_>>> {
         self.files.iter().map(|(source, _)| Watch::begin(source)).collect()
@@ -204,6 +219,27 @@ impl Input {
         }
         open_image(self.source(), self.format(), below).map(Opened::Image)
     }
+}
+
+/// A note if an image names another backing file than `given`, or another format. A name may be that of a link or of a copy,
+/// so only the last part counts, and nothing is refused.
+fn other_backing(image: &Path, stated: &BackingName, given: &Path, format: Format) -> Option<String> {
+    let is_named = Path::new(&stated.name).file_name() == given.file_name();
+    let said = stated.format.as_deref();
+    let is_format = said.is_none_or(|said| match said {
+        "vpc" => format == Format::Vhd,
+        said => said.parse() == Ok(format),
+    });
+    if is_named && is_format {
+        return None;
+    }
+    let said = said.map_or(String::new(), |said| format!(" ({})", said.escape_debug()));
+    Some(format!(
+        "{} names \"{}\"{said} as its backing file, and {} ({format}) was given: with other contents than that, the disk is wrong",
+        image.display(),
+        stated.name.escape_debug(),
+        given.display()
+    ))
 }
 
 fn open_image<'a>(
@@ -383,6 +419,21 @@ mod tests {
         }
         assert_eq!(refused(&folder.path().join("other:0")), Ok(()), "the system says that it is missing");
         refuse_wrong_path(folder.path(), Format::Clonezilla).unwrap();
+    }
+
+    #[test]
+    fn other_backing_files_are_noted() {
+        let note = |name: &str, said: Option<&str>, given: &str, format| {
+            let stated = BackingName { name: name.to_owned(), format: said.map(str::to_owned) };
+            other_backing(Path::new("top"), &stated, Path::new(given), format)
+        };
+        assert_eq!(note("/far/base.img", Some("raw"), "base.img", Format::Raw), None);
+        assert_eq!(note("base.img", None, "near/base.img", Format::Qcow2), None, "it states no format");
+        assert_eq!(note("base.vhd", Some("vpc"), "base.vhd", Format::Vhd), None);
+        let other = note("base", Some("qcow2"), "base", Format::Raw).unwrap();
+        assert!(other.contains("\"base\" (qcow2)") && other.contains("base (raw)"), "{other}");
+        let other = note("json:{\"file\":1}", None, "base", Format::Raw).unwrap();
+        assert!(other.contains("and base (raw) was given"), "{other}");
     }
 
     #[test]

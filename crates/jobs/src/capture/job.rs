@@ -178,7 +178,8 @@ pub fn capture_as(
         let starts = surveyed.parts.iter().map(|part| window.start() + part.region.extent.offset);
         watches[0].add_starts(starts);
     }
-    let mut notes: Vec<String> = surveyed.all_notes().collect();
+    let mut notes = input.backing_notes()?;
+    notes.extend(surveyed.all_notes());
     notes.iter().for_each(|note| progress.note(note));
     let told = notes.len();
 
