@@ -332,6 +332,37 @@ check_exit "$EXIT_DIFFERENT" "different partition tables" platter diff lab/parts
 check_said "are reported" '^# partition 2 is only on the first disk'
 check_said "an equal partition has its kind of ext" '^# partition 1 \(ext4\): equal$'
 
+# Boot code belongs to no file and no metadata; a mount changes metadata only.
+image "$WORK/boot" 16 -t ext4
+platter capture "$WORK/boot" lab/boot >/dev/null
+mounted "$WORK/boot" true
+platter capture "$WORK/boot" lab/boot >/dev/null
+check_exit 0 "a file system that was only mounted" platter diff lab/boot@1 lab/boot@2
+check_said "its metadata is said to differ" '^# disk .ext4.: .* in different blocks of metadata, or of what is not compared'
+printf EXTLINUX | dd of="$WORK/boot" bs=1 seek=600 conv=notrunc status=none
+platter capture "$WORK/boot" lab/boot >/dev/null
+check_exit "$EXIT_DIFFERENT" "other boot code in ext4" platter diff lab/boot@2 lab/boot@3
+check_said "is named" '^# disk .ext4.: .*; its boot code differs'
+check_exit "$EXIT_DIFFERENT" "and in JSON" platter_json diff lab/boot@2 lab/boot@3
+cp "$LOG" "$WORK/boot.json"
+check "with the partition" jq -s -e 'any(.event == "partition" and .differs and .notes == ["its boot code differs"]) and last.differs' "$WORK/boot.json"
+check_exit 0 "a directory beside it is equal" platter diff lab/boot@2:/lost+found lab/boot@3:/lost+found
+for kind in ntfs vfat exfat btrfs; do
+	rm -f "$WORK/boot"
+	truncate -s 120M "$WORK/boot"
+	case $kind in
+	ntfs) mkntfs -F -Q -q "$WORK/boot" >/dev/null 2>&1 || continue ;;
+	*) command -v "mkfs.$kind" >/dev/null && "mkfs.$kind" "$WORK/boot" >/dev/null || continue ;;
+	esac
+	platter capture "$WORK/boot" "lab/boot-$kind" >/dev/null
+	printf EVILBOOT | dd of="$WORK/boot" bs=1 seek=400 conv=notrunc status=none
+	platter capture "$WORK/boot" "lab/boot-$kind" >/dev/null
+	check_exit "$EXIT_DIFFERENT" "other boot code in $kind" platter diff "lab/boot-$kind@1" "lab/boot-$kind@2"
+	# exFAT has a checksum of its boot region.
+	check_said "is named" 'its boot code differs|its boot region is wrong'
+done
+rm "$WORK/boot"
+
 # Places in versions.
 check_exit "$EXIT_DIFFERENT" "one partition" platter diff lab/parts@1:1 lab/parts@2:1
 check_said "is compared by files" '^A 1:/new$'

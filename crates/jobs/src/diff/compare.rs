@@ -9,6 +9,7 @@ use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, Source, advise, is_store_damage};
 
+use super::boot_code;
 use super::contents::Side;
 use super::place::{DiffPlace, Places};
 use super::report::{DiffEvent, DiffReport, PartitionDifference};
@@ -344,11 +345,14 @@ impl<'a> Disks<'a> {
         let named = [("label", a.names().0 != b.names().0), ("UUID", a.names().1 != b.names().1)];
         let named = named.iter().filter(|(_, differs)| *differs);
         report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
+        let is_alike = kinds.0 == kinds.1 || kinds.0.starts_with("ext") && kinds.1.starts_with("ext");
+        if is_alike && boot_code::differs(kinds.0, pair, [self.a, self.b])? {
+            report.notes.push("its boot code differs".to_owned());
+        }
         if places.is_some_and(|places| !places.are_partitions()) {
             report.notes.clear();
         }
         report.differs = !report.notes.is_empty();
-        let is_alike = kinds.0 == kinds.1 || kinds.0.starts_with("ext") && kinds.1.starts_with("ext");
         let is_unmoved = pair.a.offset == pair.b.offset && a.block_size() == b.block_size() && is_alike;
         let start = match places {
             Some(places) => places.start(&mut *a, &mut *b)?,

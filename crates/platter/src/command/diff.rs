@@ -93,6 +93,12 @@ fn partition_text(partition: &PartitionDifference) -> String {
     };
     let changed = match (partition.changed_bytes, partition.by_files) {
         (Some(0), _) => "equal".into(),
+        (Some(changed), true) if !partition.differs => {
+            format!(
+                "{} in different blocks of metadata, or of what is not compared (see --help)",
+                bytes(changed)
+            )
+        }
         (Some(changed), true) => format!("{} in different blocks", bytes(changed)),
         (Some(changed), false) => format!("{} differ (compared by blocks only)", bytes(changed)),
         (None, _) => "at another place on the disk".into(),
