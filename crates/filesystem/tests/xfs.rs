@@ -197,12 +197,15 @@ fn logs_that_tools_cleared_have_their_end() {
         (64, &["-l", "su=4096"]),
         (320, &["-m", "crc=0", "-l", "version=1"]),
     ];
+    let mut checked = 0;
     for (mib, options) in layouts {
         let Some(_) = make(directory.path(), mib, options) else { return };
-        let tools: [(&str, Vec<&str>); 3] = [
-            ("xfs_admin", vec!["-U", "generate", paths[0]]),
+        // The third makes a log that was used, as far as the fourth can tell.
+        let tools: [(&str, Vec<&str>); 4] = [
             ("xfs_repair", vec!["-f", "-L", "-o", "force_geometry", paths[0]]),
             ("xfs_copy", paths.to_vec()),
+            ("xfs_db", vec!["-x", "-c", "logformat -c 3", paths[0]]),
+            ("xfs_admin", vec!["-U", "generate", paths[0]]),
         ];
         for (tool, arguments) in tools {
             if run(tool, &arguments).is_none() {
@@ -211,7 +214,8 @@ fn logs_that_tools_cleared_have_their_end() {
             }
             for path in paths.into_iter().filter(|path| Path::new(path).exists()) {
                 let disk = fs::read(path).unwrap();
-                let contents = read(&disk, false).unwrap();
+                let contents =
+                    read(&disk, false).unwrap_or_else(|error| panic!("{tool} {options:?} {path}: {error}"));
                 assert_eq!(contents.notes, Vec::<String>::new(), "{tool} {options:?}");
                 assert!(contents.allocated.total() < disk.len() as u64, "{tool} {options:?}");
             }
@@ -229,6 +233,7 @@ fn logs_that_tools_cleared_have_their_end() {
             let error = read(&disk, false).unwrap_err();
             assert!(error.to_string().contains("was not unmounted"), "{options:?}: {error}");
         };
+        checked += 1;
         let second = log + 512 * 512;
         is_refused(&|disk| disk[log + 300 * 512 + 7] = 1);
         is_refused(&|disk| put(disk, log + 300 * 512, pass - 1));
@@ -239,6 +244,7 @@ fn logs_that_tools_cleared_have_their_end() {
         is_refused(&|disk| put(disk, log + 1000 * 512, pass));
         is_refused(&|disk| put(disk, log + 1000 * 512, 0));
     }
+    assert!(checked > 1, "only {checked} logs were cleared that were used before");
 }
 
 /// Random damage in the metadata (with a fixed seed) never causes a panic or an invalid region.

@@ -155,7 +155,12 @@ impl<'v, 'd> Ring<'v, 'd> {
         };
         let previous = pass(&first).saturating_sub(1);
         let is_cleared = is_cleared(&first, pass(&first), 0) && is_cleared(&second, previous, CLEARED_FROM);
-        Ok(Some(head).filter(|head| is_cleared && *head < CLEARED_FROM))
+        if !is_cleared || head >= CLEARED_FROM {
+            return Ok(None);
+        }
+        // Without zeros (`logformat` of xfs_db), it is like any other log.
+        let has_gap = self.read(head)?.iter().all(|byte| *byte == 0);
+        Ok(has_gap.then_some(head))
     }
 
     /// The last header before `head`; `None` if it is farther away than the record of an unmount can be long.
