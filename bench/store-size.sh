@@ -61,7 +61,7 @@ for tool in "${tools[@]:1}"; do
 	[ "$tool" != borg ] || borg init --encryption none "$WORK/borg"
 	while read -r disk; do keep "$tool" "$disk" "$(basename "$disk" .raw)"; done < <(images "$CATALOG")
 	result "$tool" "$(calculate "$(kept "$tool") / 1e6") MB" "platter as a ratio to it: $(calculate "$store / $(kept "$tool")")"
-	rm -rf "$WORK/$tool" "$WORK/cache"
+	rm -rf "${WORK:?}/$tool" "$WORK/cache"
 done
 
 # ------------------------------------------- a version with 2 % of its files changed

@@ -350,10 +350,10 @@ check_exit 0 "a directory beside it is equal" platter diff lab/boot@2:/lost+foun
 for kind in ntfs vfat exfat btrfs; do
 	rm -f "$WORK/boot"
 	truncate -s 120M "$WORK/boot"
-	case $kind in
-	ntfs) mkntfs -F -Q -q "$WORK/boot" >/dev/null 2>&1 || continue ;;
-	*) command -v "mkfs.$kind" >/dev/null && "mkfs.$kind" "$WORK/boot" >/dev/null || continue ;;
-	esac
+	make=("mkfs.$kind")
+	[ "$kind" != ntfs ] || make=(mkntfs -F -Q -q)
+	command -v "${make[0]}" >/dev/null || { skip "other boot code in $kind: ${make[0]} is missing"; continue; }
+	"${make[@]}" "$WORK/boot" >/dev/null 2>&1
 	platter capture "$WORK/boot" "lab/boot-$kind" >/dev/null
 	printf EVILBOOT | dd of="$WORK/boot" bs=1 seek=400 conv=notrunc status=none
 	platter capture "$WORK/boot" "lab/boot-$kind" >/dev/null

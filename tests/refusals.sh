@@ -195,9 +195,9 @@ perl -e 'use Fcntl qw(:flock :seek); use Fcntl; open my $h, "+<", $ARGV[0] or di
 	fcntl $h, F_SETLK, $l or die "$!"; $| = 1; print "held\n"; sleep 600' "$WORK/locked" >"$WORK/holding" &
 holder=$!
 until_true 10 grep -q held "$WORK/holding"
-refused "a file that a process has locked" "perl [(]process $holder[)] has locked it" "$WORK/locked"
+refused "a file that a process has locked" "perl [(]process ${holder}[)] has locked it" "$WORK/locked"
 check_exit "$EXIT_REFUSED" "it is not captured" platter capture "$WORK/locked" was/locked
-check_said "the process is named" "perl [(]process $holder[)] has it open for writing"
+check_said "the process is named" "perl [(]process ${holder}[)] has it open for writing"
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 holder=''
