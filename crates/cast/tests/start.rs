@@ -159,12 +159,26 @@ fn reports_are_rarer_in_a_large_room() {
     let options = SenderOptions { wait_receivers: 1000, ..sender_options(1, 100_000_000) };
     let mut sender = Sender::new(options, &description(vec![3000])).unwrap();
     let mut intervals = Vec::new();
+    let mut first = Machine::new(2, ms(10), |_| true);
+    first.join(ms(10), &mut sender, 0);
     for number in 1..=300 {
-        Machine::new(1, ms(10), |_| true).join(ms(10), &mut sender, number);
+        if number > 1 {
+            Machine::new(1, ms(10), |_| true).join(ms(10), &mut sender, number);
+        }
         while sender.poll_transmit(ms(10), &mut Transmit::new()) {}
         if [1, 16, 17, 100, 300].contains(&number) {
             intervals.push(sender.announce().timers.report_us_min);
         }
     }
     assert_eq!(intervals, [8_000, 8_000, 8_500, 50_000, 100_000]);
+    // The first heeds it, too, although it joined an empty room.
+    let mut hears = |sent, heard| {
+        let mut transmit = Transmit::new();
+        assert!(sender.poll_transmit(sent, &mut transmit) && transmit.bytes[1] == ANNOUNCE);
+        first.receiver.handle_datagram(heard, &transmit.bytes);
+        while first.receiver.poll_transmit(heard, &mut Vec::new()).is_some() {}
+        first.receiver.next_deadline()
+    };
+    hears(ms(500), ms(500));
+    assert_eq!(hears(ms(600), ms(501)), Some(ms(600)));
 }

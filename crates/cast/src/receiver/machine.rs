@@ -38,7 +38,7 @@ use crate::wire::request::Request;
 const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
 /// Minimum interval between reports, whatever the sender announces.
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// A joined sender that is silent for this long is gone: it announces itself twice per second. A join that is not answered for
+/// A joined sender that is silent for this long is gone: it announces itself at least twice per second. A join that is not answered for
 /// this long has failed.
 const SENDER_SILENCE: Duration = Duration::from_secs(5);
 
@@ -193,6 +193,13 @@ impl Receiver {
                         let joined = session.joined_packet;
                         self.asking.heed(now, &plan, &session.wants, &mut self.assembly, joined, has_room);
                     }
+                }
+            }
+            // The room may have grown since the join.
+            MessageType::Announce => {
+                let announce = Announce::parse(reader);
+                if let Some((announce, session)) = announce.zip(self.session.as_mut()) {
+                    session.announce.timers = announce.timers;
                 }
             }
             _ => {}
