@@ -154,7 +154,7 @@ if command -v qemu-io >/dev/null; then
 	check_said "the reason is reported" 'virtual machine, has it open for writing'
 	check_said "and the option that overrides it" '[(]override with --force[)]'
 	check "with --force it is captured" platter capture "$WORK/machine-disk" was/machine --force
-	check "and not marked as clean" test "$(platter_json show was/machine | jq -r '.. | .consistency? // empty' | head -n 1)" != clean
+	check "and not marked as clean" jq -se '[.. | .consistency? // empty] | length > 0 and all(. != "clean")' <(platter_json show was/machine)
 	check "with --force busy it is written to" platter install image "$WORK/machine-disk" --yes --force busy
 	attach "$WORK/machine-disk"
 	refused "a loop device on the disk of a running virtual machine" "has locked $WORK/machine-disk" "$DEVICE"

@@ -162,6 +162,14 @@ fn damaged_filesystems_are_kept_in_full_or_refused() {
     let error = read(&broken, false).unwrap_err().to_string();
     assert!(error.contains("needing repair. Run xfs_repair on it;") && !error.contains("ount"), "{error}");
 
+    let mut without_log = good.clone();
+    put(&mut without_log, 96, 0);
+    without_log[224..228].fill(0);
+    let sum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&without_log[..512]);
+    without_log[224..228].copy_from_slice(&sum.to_le_bytes());
+    let error = read(&without_log, true).map(|contents| contents.notes.join("\n"));
+    assert!(error.as_ref().is_ok_and(|notes| notes.contains("its log")), "{error:?}");
+
     // The unmount record of a new log is at its start.
     let log = log_of(&good);
     let mut gap = good.clone();

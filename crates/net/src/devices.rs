@@ -101,6 +101,14 @@ impl CastPlace {
         self.device.as_ref().map_or(0, |(_, index)| *index)
     }
 
+    /// Whether its interface still has its address, as far as is known.
+    pub(crate) fn is_there(&self, devices: &[Device]) -> bool {
+        let device = self.name().and_then(|name| devices.iter().find(|device| device.name == name));
+        self.device.is_none()
+            || devices.is_empty()
+            || device.is_some_and(|device| device.addresses.contains(&self.address))
+    }
+
     pub(crate) fn family(&self) -> Family {
         Family::of(self.address)
     }

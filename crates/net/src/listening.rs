@@ -12,7 +12,7 @@ use platter_cast::Family;
 use platter_image::{Error, ErrorKind, Result};
 
 use crate::batch::BatchSocket;
-use crate::devices::{CastPlace, discovery, interface_towards, places};
+use crate::devices::{CastPlace, devices, discovery, interface_towards, places};
 use crate::multicast_socket::{feedback_socket, group_socket};
 use crate::options::ReceiveOptions;
 use crate::wake::Interest;
@@ -59,8 +59,8 @@ pub(crate) struct Listening {
     look_at: Duration,
     /// Everything is to be opened anew.
     is_stale: bool,
-    /// Since when nothing is heard.
-    deaf_since: Option<Duration>,
+    /// Something was open before: then addresses may come back, however long that takes.
+    was_open: bool,
     /// How long any address is waited for, and one of a known sender's family.
     longest: Duration,
     longest_family: Duration,
@@ -82,7 +82,7 @@ impl Listening {
             spots: Vec::new(),
             look_at: Duration::ZERO,
             is_stale: false,
-            deaf_since: None,
+            was_open: false,
             longest: options.give_up.unwrap_or(ADDRESS_TIME),
             longest_family: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
             lacking_since: None,
@@ -105,18 +105,35 @@ impl Listening {
         self.reason = None;
         let places = match places(self.interface.as_deref()) {
             Ok(places) => places,
-            Err(error) if lacks_address(&error) => {
-                self.reason = Some(error);
+            Err(error) => {
+                self.forgive(error)?;
                 Vec::new()
             }
-            Err(error) => return Err(error),
         };
-        let is_stale = std::mem::take(&mut self.is_stale);
-        self.spots.retain(|spot| !is_stale && places.contains(&spot.place));
+        let devices = devices();
+        self.spots.retain(|spot| spot.place.is_there(&devices));
+        let old =
+            if std::mem::take(&mut self.is_stale) { std::mem::take(&mut self.spots) } else { Vec::new() };
         let before = self.spots.len();
         places.into_iter().try_for_each(|place| self.open(place))?;
-        self.deaf_since = self.spots.is_empty().then(|| self.deaf_since.unwrap_or(now));
-        Ok(&self.spots[before..])
+        let after = self.spots.len();
+        // What cannot be opened anew now stays.
+        for spot in old {
+            if self.spots.iter().all(|new| new.place.family() != spot.place.family()) {
+                self.spots.push(spot);
+            }
+        }
+        self.was_open |= !self.spots.is_empty();
+        Ok(&self.spots[before..after])
+    }
+
+    /// Takes note of what a new address or interface may mend; of everything, if something was open before.
+    fn forgive(&mut self, error: Error) -> Result<()> {
+        if !self.was_open && !lacks_address(&error) {
+            return Err(error);
+        }
+        self.reason = Some(error);
+        Ok(())
     }
 
     /// Opens everything anew at the next look: switches learn from a join which machines want a group, and may forget it.
@@ -132,10 +149,9 @@ impl Listening {
         let family = place.family();
         match Spot::open(place, self.port) {
             Ok(spot) => self.spots.push(spot),
-            Err(error) if lacks_address(&error) => self.reason = Some(error),
             // Casts over IPv4 are heard.
-            Err(_) if family == Family::Ipv6 && !self.spots.is_empty() => {}
-            Err(error) => return Err(error),
+            Err(error) if family == Family::Ipv6 && !self.spots.is_empty() => self.reason = Some(error),
+            Err(error) => self.forgive(error)?,
         }
         Ok(())
     }
@@ -150,7 +166,7 @@ impl Listening {
     /// # Errors
     /// Why there is none.
     pub(crate) fn check(&mut self, now: Duration, sender: Option<SocketAddr>) -> Result<()> {
-        if self.deaf_since.is_some_and(|since| now >= since + self.longest) {
+        if self.spots.is_empty() && !self.was_open && now >= self.longest {
             return Err(self.reason.take().unwrap_or_else(|| Error::refused("no interface has an address")));
         }
         let missing = sender.filter(|sender| !self.spots.is_empty() && self.of(*sender).is_none());

@@ -105,16 +105,16 @@ pub(crate) fn group_socket(place: &CastPlace, group: SocketAddr) -> Result<UdpSo
     socket.set_reuse_address(true).context(|| "sharing a UDP port".into())?;
     socket.bind(&place.scoped(group).into()).context(|| format!("binding a UDP socket to {group}"))?;
     match (group.ip(), place.address) {
-        // Groups that another process joined at another interface are not for this socket.
+        // Groups that another process joined at another interface are not for this socket. Not every kernel has this option.
         (IpAddr::V4(group), IpAddr::V4(address)) => {
-            socket.set_multicast_all_v4(false).and_then(|()| match place.index() {
+            let _ = socket.set_multicast_all_v4(false);
+            match place.index() {
                 0 => socket.join_multicast_v4(&group, &address),
                 // Another interface may have the same address.
                 index => socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index)),
-            })
+            }
         }
         (IpAddr::V6(group), IpAddr::V6(_)) => {
-            // Old kernels lack it.
             let _ = socket.set_multicast_all_v6(false);
             socket.join_multicast_v6(&group, place.index())
         }

@@ -120,7 +120,7 @@ impl<'v, 'd> Ring<'v, 'd> {
                 superblock.log_blocks, superblock.log_start
             )));
         };
-        if place.length > LENGTH_MAX {
+        if place.length == 0 || place.length > LENGTH_MAX {
             return Err(Error::corrupt(format!(
                 "its log has the impossible length of {} bytes",
                 place.length

@@ -82,6 +82,10 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
             "--disk names a disk in a folder of Clonezilla, and {words} is {format}"
         )));
     }
+    let force = if request.allow_in_use { &Reason::ALL[..] } else { &[] };
+    for backing in &request.input.backing {
+        refusal::check_source(&backing.path, force)?;
+    }
     if is_standard_input || format.is_stream() {
         let directories = request.store.directories();
         let temporary = std::env::temp_dir();
@@ -98,11 +102,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         refuse_useless_options(request, &input, true)?;
         return capture_as(request, &input, &words, progress);
     }
-    let force = if request.allow_in_use { &Reason::ALL[..] } else { &[] };
     let is_in_use = refusal::check_source(source, force)?;
-    for backing in &request.input.backing {
-        refusal::check_source(&backing.path, force)?;
-    }
     let disk = match is_in_use {
         true => Source::open(source, request.sector_size)?,
         false => Source::open_alone(source, request.sector_size)?,

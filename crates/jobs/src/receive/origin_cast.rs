@@ -64,7 +64,8 @@ impl OriginCastRequest {
     ) -> Result<ReceiveReport> {
         // Nobody may be there to be asked when the origin answers.
         let agreed = Arc::new(request.target.agree(None, &[])?);
-        let (store, resolved) = self.reach(&request.network, progress)?;
+        let network = &request.network;
+        let (store, resolved) = self.reach(&self.version, (network.give_up, &network.stop), progress)?;
         if matches!(self.version.parse(), Ok(VersionQuery::Named(..))) {
             request.signatures.admit(resolved.version.as_ref().map(|version| &version.record))?;
         }
@@ -102,7 +103,11 @@ impl OriginCastRequest {
         let result = match asking.unreached.lock().take() {
             Some(reason) => {
                 asking.stop.store(false, Ordering::Relaxed);
-                result.map_err(|_| reason)
+                // Any other error than that of the stop is one of this machine.
+                result.map_err(|error| match error.kind() {
+                    ErrorKind::Refused => request.target.explain(reason),
+                    _ => error,
+                })
             }
             None => result,
         };
@@ -125,17 +130,22 @@ impl OriginCastRequest {
     }
 
     /// Finds the version at the origin. An origin that does not answer is asked again: machines may start before it.
-    fn reach(&self, network: &ReceiveOptions, progress: &dyn Progress) -> Result<(OriginStore, Resolved)> {
+    fn reach(
+        &self,
+        version: &str,
+        (give_up, stop): (Option<Duration>, &AtomicBool),
+        progress: &dyn Progress,
+    ) -> Result<(OriginStore, Resolved)> {
         let asked = Instant::now();
         let mut is_told = false;
         loop {
             let found = OriginStore::open(&self.origin)
-                .and_then(|store| store.resolve(&self.version).map(|resolved| (store, resolved)));
+                .and_then(|store| store.resolve(version).map(|resolved| (store, resolved)));
             match found {
                 Err(error)
                     if error.kind() == ErrorKind::Transient
-                        && network.give_up.is_none_or(|time| asked.elapsed() < time)
-                        && !network.stop.load(Ordering::Relaxed) =>
+                        && give_up.is_none_or(|time| asked.elapsed() < time)
+                        && !stop.load(Ordering::Relaxed) =>
                 {
                     if !std::mem::replace(&mut is_told, true) {
                         progress.note(&format!("{}; waiting for it", error.with_causes()));
@@ -163,7 +173,8 @@ impl OriginCastRequest {
         );
         progress.note(&note);
         // It may be away for a moment, as when it restarts.
-        self.reach(&request.network, progress)?;
+        let longest = request.network.give_up.map_or(SILENCE_MAX, |time| time.min(SILENCE_MAX));
+        self.reach(&score.to_string(), (Some(longest), &request.network.stop), progress)?;
         let installing = InstallRequest {
             store: StoreLocation::Remote(self.origin.clone().into()),
             version: score.to_string(),
@@ -286,14 +297,20 @@ fn join_key(
         match ask(store, version, network.interface.as_deref()) {
             // This machine or the origin may get another address.
             Ok(offer) if offer.state == CastOfferState::OtherFamily => {
-                if asked.elapsed() >= ADDRESS_TIME || network.stop.load(Ordering::Relaxed) {
+                if network.stop.load(Ordering::Relaxed) {
+                    return Err(Error::transient(OTHER_FAMILY));
+                }
+                if asked.elapsed() >= ADDRESS_TIME {
                     return Ok(Err(Error::transient(OTHER_FAMILY)));
                 }
                 note.tell(progress, &format!("this machine waits for a cast: {OTHER_FAMILY}"));
                 thread::sleep(PAUSE);
             }
             Err(error) if is_of_the_cast(&error) => {
-                if asked.elapsed() >= SILENCE_MAX || network.stop.load(Ordering::Relaxed) {
+                if network.stop.load(Ordering::Relaxed) {
+                    return Err(error);
+                }
+                if asked.elapsed() >= SILENCE_MAX {
                     return Ok(Err(error));
                 }
                 thread::sleep(BUSY_PAUSE);

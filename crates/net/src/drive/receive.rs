@@ -367,7 +367,7 @@ impl<'a> Driver<'a> {
                         listens => listens?,
                     }
                     self.joined_at.get_or_insert(now);
-                    self.corrupt = None;
+                    (self.corrupt, self.refusal, self.unreached) = (None, None, 0);
                     self.has_heard_group = false;
                     self.is_joined = true;
                     self.set_joined(true);
@@ -416,7 +416,8 @@ impl<'a> Driver<'a> {
         let Some(join) = self.connected_to else { return Ok(()) };
         let refusal =
             format!("the sender at {} cannot be joined: {}", SenderAddress::from(join), reason.with_causes());
-        if self.options.sender.is_some() {
+        // Who has joined once waits for the sender to return.
+        if self.options.sender.is_some() && self.joined_at.is_none() {
             return Err(Error::refused(refusal));
         }
         self.refusal = Some(refusal);
@@ -430,7 +431,6 @@ impl<'a> Driver<'a> {
     /// `Transient` when the sender evidently cannot be joined there.
     fn count_unreached(&mut self) -> Result<()> {
         let telling = self.options.told.as_ref().map_or(0, |told| told.tellings());
-        // Who has joined once waits for the sender to return.
         if telling > self.failed_telling && self.joined_at.is_none() {
             (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
         }
