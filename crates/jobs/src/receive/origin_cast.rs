@@ -100,17 +100,7 @@ impl OriginCastRequest {
             asker.thread().unpark();
             result
         });
-        let result = match asking.unreached.lock().take() {
-            Some(reason) => {
-                asking.stop.store(false, Ordering::Relaxed);
-                // Any other error than that of the stop is one of this machine.
-                result.map_err(|error| match error.kind() {
-                    ErrorKind::Refused => request.target.explain(reason),
-                    _ => error,
-                })
-            }
-            None => result,
-        };
+        let result = asking.judge(&request, result);
         let failure = asking.failure.lock().take();
         let error = match (result, failure) {
             (Ok(report), _) => return Ok(ReceiveReport { version, ..report }),
@@ -406,6 +396,17 @@ impl Asking {
             }
             thread::park_timeout(pause);
         }
+    }
+
+    /// Replaces the error of a receiver that was ended because no cast reaches it.
+    fn judge(&self, request: &ReceiveRequest, result: Result<ReceiveReport>) -> Result<ReceiveReport> {
+        let Some(reason) = self.unreached.lock().take() else { return result };
+        self.stop.store(false, Ordering::Relaxed);
+        // Any other error than that of the stop is one of this machine.
+        result.map_err(|error| match error.kind() {
+            ErrorKind::Refused => request.target.explain(reason),
+            _ => error,
+        })
     }
 
     /// Ends the receiver, because no cast of the origin reaches this machine.
