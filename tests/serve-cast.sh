@@ -2,7 +2,7 @@
 # tests/serve-cast.sh: an origin casts on demand. Four machines of a room receive two versions at once, with access tokens: each
 # version crosses the network about once. A late machine joins, a token that covers another image learns nothing, the origin is killed
 # and started again, and machines that a cast does not reach
-# get the disk from the origin alone. Two plain casts run at once on one machine.
+# get the disk from the origin alone. Two plain casts run at once on one machine; a machine is deaf for a while, and a sender silent.
 . "$(dirname "$0")/lib.sh"
 . "$TESTS/rooms.sh"
 
