@@ -4,9 +4,8 @@
 # space and one with a hanging disk must not end or stop the cast, one with a slow link must not hold the others, and a link that is
 # lost for a while must not end it. (Other targets: targets.sh.)
 . "$(dirname "$0")/lib.sh"
+. "$TESTS/rooms.sh"
 
-ROOM=$ROOT/lab/room
-export PLATTER_ROOM=$WORK/room
 if [ "$(id -u)" != 0 ] && ! unshare --user --map-root-user --net true 2>/dev/null; then
 	skip "a room needs root or user namespaces"
 	finish
@@ -16,12 +15,6 @@ elif [ "$(id -u)" != 0 ] && [ -z "${CAST_NAMESPACE:-}" ]; then
 	exec env CAST_NAMESPACE=1 unshare --user --map-root-user --net --mount "$BASH" "$0" "$@"
 fi
 case ${PLATTER_SIZE:-quick} in full) mib=400 receivers=8 ;; *) mib=48 receivers=4 ;; esac
-
-declare -A pids=()
-suite_cleanup() {
-	[ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2>/dev/null
-	"$ROOM" down
-}
 
 file_tree "$WORK/tree" "$mib" cast
 ext4_image "$WORK/disk" $((mib * 2)) "$WORK/tree"
@@ -227,7 +220,7 @@ hanging_disk() {
 	[ "${PLATTER_SIZE:-quick}" = quick ] || sleep 40
 	if kill -0 "${pids[2]}"; then ok "$room: meanwhile the disk still hangs"; else not_ok "$room: the disk does not hang"; fi
 	fsfreeze --unfreeze "$MNT"
-	ended 0 2 "the receiver whose disk hung"
+	ended 0 2 "the receiver whose disk hung ends well"
 	check "$room: its target is right" cmp "$MNT/target" "$WORK/right"
 	if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
 	results_right 2
@@ -253,14 +246,6 @@ stopped_machine() {
 	"$ROOM" down
 }
 
-# ended CODE I WHAT: receiver I has ended with this code
-ended() {
-	local code=0
-	wait "${pids[$2]}" || code=$?
-	unset "pids[$2]"
-	cp "$WORK/receive-$2.log" "$LOG"
-	if [ "$code" = "$1" ]; then ok "$room: $3 ends with $1"; else not_ok "$room: $3 ends with $code, not $1"; fi
-}
 if need_root "mounts"; then hanging_disk; fi
 [ "${PLATTER_SIZE:-quick}" = quick ] || stopped_machine
 finish
