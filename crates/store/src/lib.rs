@@ -34,6 +34,7 @@ mod lack;
 mod leases;
 mod losses;
 mod mend;
+mod one_block;
 mod pack_set;
 mod pack_writer;
 mod place;

@@ -14,7 +14,7 @@ use platter_image::frame::DecoderPool;
 use platter_image::recipe::PageSource;
 use platter_image::{
     BlockId, BlockPlace, Domain, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind,
-    Lease, Pin, Result, judged,
+    Lease, Pin, Result,
 };
 use platter_vfs::VfsFile;
 
@@ -649,21 +649,6 @@ impl Shared {
             let (offset, pack) = (address.offset, address.pack);
             let what = format!("no frame is known at offset {offset} of pack number {pack}");
             if self.index.read().covers(pack) { Error::corrupt(what) } else { Error::bug(what) }
-        })
-    }
-
-    /// Reads a block from `source`, which is this store or one of its sessions, and verifies its hash.
-    pub(crate) fn read_block(&self, source: &dyn FrameIndex, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
-        let place = source.locate(id)?;
-        let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the store")))?;
-        let mut stored = Vec::new();
-        source.read_frame(place.frame, &mut stored)?;
-        let decoded = self
-            .decoders
-            .with(|decoder| decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec));
-        judged(source, place.frame, decoded).map_err(|error| {
-            let pack = self.packs.get(place.frame.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
-            error.within(format!("{kind:?} {id} in pack {pack}, frame at offset {}", place.frame.offset))
         })
     }
 

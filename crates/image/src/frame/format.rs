@@ -1,6 +1,7 @@
 //! The format of a frame's header, encoded and decoded only here. `docs/formats/frame.md` has the layout.
 
 use std::hash::Hasher;
+use std::ops::Range;
 
 use twox_hash::XxHash3_64;
 
@@ -123,6 +124,14 @@ impl FrameHeader {
     /// Bytes of the frame in a pack.
     pub fn packed_length(&self) -> usize {
         packed_length(self.stored_length(), self.blocks.len())
+    }
+
+    /// Returns where the block of that slot is in the payload, if the payload is stored as it is.
+    pub fn raw_block(&self, slot: u32) -> Option<Range<usize>> {
+        let block = self.blocks.get(slot as usize)?;
+        let start: usize = self.blocks.iter().take(slot as usize).map(|block| block.length as usize).sum();
+        let is_raw = self.codec == Codec::Raw && self.cipher == Cipher::None;
+        is_raw.then_some(start..start + block.length as usize)
     }
 
     /// Appends the encoded header to `out`.

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use platter_image::{BlockId, ErrorKind, FrameAddress, FrameIndex, FrameSource, FrameStore, Kind};
+use platter_image::frame::{Codec, Compressor, FrameBuilder, FrameHeader};
+use platter_image::{BlockId, Domain, ErrorKind, FrameAddress, FrameIndex, FrameSource, FrameStore, Kind};
 use platter_store::{CheckOptions, CollectRequest, Store, Verdict, rebuild};
 use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
 
-use super::work::{Machine, block, publish};
+use super::work::{Machine, add_disk, block, draft, publish};
 
 const EVERYTHING_NOW: CollectRequest = CollectRequest {
     now_unix_ms: 1_000_000,
@@ -368,6 +369,50 @@ fn the_directory_is_read_only_for_many_frames() {
     assert!(few < ids, "{few} bytes for 10 blocks, and {ids} for all ids");
     let many: Vec<u64> = (0..100).map(|number| read(20 * number)).collect();
     assert_eq!(many.iter().filter(|bytes| **bytes > ids).count(), 1, "{many:?}");
+}
+
+/// A page of a frame that is stored raw is read without its neighbours, and only if it is right.
+#[test]
+fn a_page_is_read_without_the_rest_of_its_frame() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(1));
+    Store::init(&machine.place).unwrap();
+    let store = Store::open_writer(&machine.place).unwrap();
+    let id = |page: &[u8]| BlockId::of(Kind::Page, page);
+    let page = |number: u8| (0..200).flat_map(|part| id(&[number, part]).0).collect();
+    let pages: Vec<Vec<u8>> = (0..9).map(page).collect();
+    let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 17);
+    pages.iter().for_each(|page| frame.push(id(page), page));
+    let frame = frame.encode(&mut Compressor::new(3).unwrap()).unwrap();
+    assert_eq!(FrameHeader::parse(&frame.stored).unwrap().codec, Codec::Raw);
+    let session = store.session().unwrap();
+    session.append(&frame).unwrap();
+    let disk = add_disk(&session, &[1, 2]).unwrap();
+    session.publish(draft("a", disk).unwrap()).unwrap();
+    drop(store);
+    let store = Store::open_reader(&machine.place).unwrap();
+    let read = |page: &[u8]| {
+        let before = machine.disk().bytes_read();
+        let read = store.read_block(Kind::Page, &id(page));
+        (read, machine.disk().bytes_read() - before)
+    };
+    let _ = read(&pages[8]);
+    for page in &pages {
+        let (found, bytes) = read(page);
+        assert!(found.unwrap() == *page);
+        assert!(bytes * 4 < frame.stored.len() as u64, "{bytes} of {} bytes", frame.stored.len());
+    }
+    let place = store.locate(&id(&pages[3])).unwrap().unwrap();
+    let pack = store.pack_id(place.frame).unwrap().to_string();
+    let file = machine.place.dir().join("packs").join(&pack[..2]).join(format!("{pack}.pack"));
+    let mut bytes = machine.disk().contents(&file).unwrap();
+    let at = bytes.windows(64).position(|window| *window == pages[3][..64]).unwrap();
+    bytes[at + 5] ^= 1;
+    machine.disk().overwrite(&file, &bytes);
+    for (number, page) in pages.iter().enumerate() {
+        let found = read(page).0.map_err(|error| error.kind());
+        assert!(if number == 3 { found == Err(ErrorKind::Corrupt) } else { found.unwrap() == *page });
+    }
 }
 
 #[test]
