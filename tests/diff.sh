@@ -257,9 +257,28 @@ with_fat() { # STEP
 	MTOOLS_SKIP_CHECK=1 mcopy -s -Q -m -i "$WORK/disk" "$MNT"/* ::
 }
 plain lab/ntfs with_ntfs
+# What files of NTFS and FAT have besides contents and times.
+alter() { # FILE STREAM FLAG: with the time before
+	touch -r "$MNT/large" "$WORK/time"
+	setfattr -n user.zone -v "$1" "$MNT/large"
+	touch -r "$WORK/time" "$MNT/large"
+	setfattr -h -n system.ntfs_attrib_be -v "$2" "$MNT/tiny"
+}
+with_driver ntfs-3g 1 mkntfs -Q -F -q
+for zone in 1 2; do
+	driven ntfs-3g alter "$zone" "0x0000002$((4 - 2 * zone))"
+	platter capture "$WORK/disk" lab/streams >/dev/null
+done
+check_exit "$EXIT_DIFFERENT" "NTFS: a named stream, and a hidden file" platter diff lab/streams@1 lab/streams@2
+check "are all that differs" [ "$(grep '^[ADM!]' "$LOG")" = "M /large (xattrs)
+M /tiny (flags)" ]
 plain lab/exfat with_exfat
 export TZ=UTC
 plain lab/fat with_fat
+mattrib +h -i "$WORK/disk" ::/large
+platter capture "$WORK/disk" lab/fat >/dev/null
+check_exit "$EXIT_DIFFERENT" "FAT: a hidden file" platter diff lab/fat@2 lab/fat@3
+check_said "is named" '^M /large \(flags\)$'
 rm -r "${MNT:?}"/*
 
 check_exit "$EXIT_DIFFERENT" "two that differ" platter diff lab/ext4@1 lab/ext4@2

@@ -195,6 +195,7 @@ more_of_ntfs() {
 	printf end | dd of="$MNT/sparse" bs=1 seek=2000000 conv=notrunc status=none
 	ln -s "many/../nothing" "$MNT/link"
 	ln "$MNT/sparse" "$MNT/many/second name"
+	setfattr -n user.zone -v outside "$MNT/sparse"
 	# 1.3 MB as they are.
 	du -k "$MNT/compressed/numbers" | cut -f 1 >"$WORK/compressed-kib"
 	sha256sum "$MNT"/compressed/* "$MNT/sparse" | sed "s#$MNT/##" >"$WORK/ntfs-sums"
@@ -208,6 +209,7 @@ check "NTFS: cp of everything" platter cp -r compressed:/ "$WORK/ntfs-copy"
 check "NTFS: compressed and sparse contents" bash -c "cd '$WORK/ntfs-copy' && sha256sum -c --quiet '$WORK/ntfs-sums'"
 check "NTFS: holes stay holes" test "$(du -k "$WORK/ntfs-copy/sparse" | cut -f 1)" -lt 1000
 check "NTFS: a symbolic link" test "$(readlink "$WORK/ntfs-copy/link")" = many/../nothing
+check "NTFS: a named stream is an attribute" test "$(getfattr --absolute-names --only-values -n user.zone "$WORK/ntfs-copy/sparse")" = outside
 check "NTFS: one file has both names" test "$WORK/ntfs-copy/sparse" -ef "$WORK/ntfs-copy/many/second name"
 
 # A user copies what is his to copy; the rest is counted.

@@ -174,6 +174,9 @@ more_of_ntfs() {
 	printf end | dd of="$MNT/sparse" bs=1 seek=2000000 conv=notrunc status=none
 	ln -s "many/../nothing" "$MNT/link"
 	ln "$MNT/sparse" "$MNT/many/second name"
+	# Named streams; that of a compressed file is compressed.
+	setfattr -n user.zone -v outside "$MNT/sparse"
+	setfattr -n user.numbers -v "$(seq 9000)" "$MNT/compressed/mixed"
 }
 truncate -s 0 "$WORK/disk" && truncate -s 64M "$WORK/disk"
 mkfs.ntfs -q -F -c 4096 "$WORK/disk" >/dev/null 2>&1
@@ -183,6 +186,9 @@ attach "$WORK/disk"
 ntfs-3g -o ro,noatime "$DEVICE" "$MNT"
 check "NTFS: is mounted" shows ntfs:
 check "NTFS: contents" diff -r --no-dereference "$MNT" "$SEEN"
+stream() { getfattr --absolute-names --only-values -n "user.$1" "$2"; }
+check "NTFS: a named stream is an attribute" test "$(stream zone "$SEEN/sparse")" = outside
+check "NTFS: a compressed one" test "$(stream numbers "$SEEN/compressed/mixed")" = "$(seq 9000)"
 check "NTFS: sizes, times, link counts and targets" files_equal "$MNT" "$SEEN" '%P %y %s %T@ %A@ %C@ %n %l'
 check "NTFS: reads of a compressed file at any offset" random_reads "$MNT/compressed/mixed" "$SEEN/compressed/mixed"
 check "NTFS: is unmounted" unmount

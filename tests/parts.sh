@@ -211,6 +211,11 @@ check_said "and why, with what to do" "data behind partition 2, at offset $((61 
 check "the target is unchanged" [ "$before" = "$(sha256sum <"$WORK/target")" ]
 check "without --grow it is installed" platter install lab/behind "$TARGET" --yes
 release
+full_target 101 512
+check "a cast with --grow writes the disk" receive_to lab/behind "$TARGET" --grow
+check_said "and says why the partition was not grown" "no partition was grown: .*data behind partition 2, at offset $((61 * MIB))"
+check "the data is there" cmp -i $((61 * MIB)) -n "$MIB" "$WORK/behind" "$TARGET"
+release
 # The backup GPT that is left where the disk ended before it was enlarged is no such data.
 cp --sparse=always "$WORK/gpt-512" "$WORK/enlarged"
 truncate -s 70M "$WORK/enlarged"

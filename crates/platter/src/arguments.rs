@@ -134,9 +134,8 @@ pub(crate) enum Command {
     /// Lists files: A exists only in the second version, D only in the first, M in both with different
     /// contents, ! could not be read. Files are compared by block ids first, and by their bytes where the ids differ; a file
     /// that only moved on the disk is equal. `NAME:PARTITION/PATH` names a partition, directory or file in both versions. Filesystems that Platter does not understand, or that need recovery, and logical volumes are compared
-    /// block by block. Boot code at the start of a filesystem is compared, too. Not compared, so no difference: named streams
-    /// and attributes of files on NTFS, FAT and exFAT (as hidden), and metadata, which changes at every mount; --blocks
-    /// compares everything. Exit code: 0 no difference, 6 different, 4 something could not be read.
+    /// block by block. Boot code at the start of a filesystem is compared, too. Not compared, so no difference: owners and permissions
+    /// on NTFS, boot code elsewhere, and metadata, which changes at every mount; --blocks compares everything. Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
     /// Show what images share, and how well they deduplicate and compress
     ///

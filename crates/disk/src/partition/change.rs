@@ -5,8 +5,9 @@
 
 use platter_image::{BlockId, DiskRead, Extent, Kind, Result};
 
+use super::behind::data_behind;
 use super::last::last_partition;
-use super::{PartitionTable, TableKind, gpt, mbr_change};
+use super::{Partition, PartitionTable, TableKind, gpt, mbr_change};
 
 /// Grown partitions end at multiples of this many bytes.
 pub(super) const ALIGNMENT: u64 = 1 << 20;
@@ -57,13 +58,11 @@ pub struct TableChange {
 pub fn change_table(disk: &dyn DiskRead, image_length: u64, changes: &TableChanges) -> Result<TableChange> {
     let table = PartitionTable::read(disk)?;
     let mut change = TableChange::default();
-    let last = match last_partition(&table) {
-        Ok(last) => last.filter(|_| changes.grow),
-        Err(reason) => {
-            change.notes.extend(changes.grow.then(|| format!("no partition was grown: {reason}")));
-            None
-        }
-    };
+    let last = if changes.grow { growing(disk, &table, image_length)? } else { Ok(None) };
+    let last = last.unwrap_or_else(|reason| {
+        change.notes.push(format!("no partition was grown: {reason}"));
+        None
+    });
     match table.kind {
         TableKind::Gpt => gpt::change(disk, &table, last, changes.new_ids, &mut change)?,
         TableKind::Mbr => mbr_change::change(disk, &table, last, changes.new_ids, &mut change)?,
@@ -81,6 +80,21 @@ pub fn change_table(disk: &dyn DiskRead, image_length: u64, changes: &TableChang
         change.grown = Some(Grown { number: None, before, after });
     }
     Ok(change)
+}
+
+/// Returns the partition that grows, or why none can. `Ok(None)` for a disk without a table.
+fn growing<'a>(
+    disk: &dyn DiskRead,
+    table: &'a PartitionTable,
+    image_length: u64,
+) -> Result<Result<Option<&'a Partition>, String>> {
+    let last = match last_partition(table) {
+        Ok(Some(last)) => last,
+        other => return Ok(other),
+    };
+    let behind = Extent::new(last.extent.end(), image_length.saturating_sub(last.extent.end()));
+    let reason = data_behind(disk, table, last, &[behind])?;
+    Ok(reason.map_or(Ok(Some(last)), Err))
 }
 
 /// The note about a partition that cannot grow further.

@@ -251,6 +251,25 @@ fn the_last_partition_grows() {
     }
 }
 
+/// Data of the image behind the last partition keeps it from growing; zeros, and what an earlier backup GPT left, do not. What is
+/// behind the image on the target does not matter.
+#[test]
+fn a_partition_does_not_grow_over_data() {
+    let grow = TableChanges { grow: true, new_ids: None };
+    let small = Maker { sectors: 30_000, ..Maker::new(512) }.disk(&[(300, 1900)]);
+    let (at, image_length) = (20_000 * 512 + 7, small.len() as u64);
+    for (place, is_data) in [(at, true), (small.len() + 5, false)] {
+        let mut disk = small.clone();
+        disk.resize(60_000 * 512, 0);
+        disk[place] = 1;
+        let change = change_table(&disk, image_length, &grow).unwrap();
+        assert_eq!(change.grown.is_none(), is_data);
+        let told =
+            change.notes.iter().any(|note| note.contains("data behind partition 1, at offset 10240000"));
+        assert_eq!(told, is_data, "{:?}", change.notes);
+    }
+}
+
 #[test]
 fn a_damaged_gpt_does_not_grow() {
     let mut disk = Maker::new(512).disk(&[(100, 199)]);

@@ -5,6 +5,7 @@
 //! so that no one looks for a filesystem in it. A reason not to rely on a table, or on a part of it, is a
 //! doubt: then the described space is kept in full. Reading fails only if the disk fails.
 
+mod behind;
 mod bsd;
 mod change;
 mod ebr;
@@ -17,6 +18,7 @@ use platter_filesystem::TABLES_READ;
 use platter_filesystem::boot_record::Record;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
 
+pub use behind::data_behind;
 pub use change::{Grown, TableChange, TableChanges, change_table};
 pub use last::last_partition;
 

@@ -8,6 +8,7 @@ use platter_image::{Error, Result};
 
 use crate::clusters::dos_time;
 use crate::fields::{le16, le32, le64};
+use crate::files::DOS_FLAGS;
 
 /// Bytes per entry.
 pub(super) const ENTRY_LENGTH: usize = 32;
@@ -133,6 +134,8 @@ fn file(set: &[u8]) -> Result<Option<Entry>> {
 pub(super) struct FileSet {
     pub(super) is_directory: bool,
     pub(super) is_read_only: bool,
+    /// Those of a user, as in [`Metadata`](crate::files::Metadata).
+    pub(super) flags: u32,
     pub(super) stream: Stream,
     /// The bytes that were written.
     pub(super) valid: u64,
@@ -180,6 +183,7 @@ impl FileSet {
         Ok(Self {
             is_directory: attributes & ATTRIBUTE_DIRECTORY != 0,
             is_read_only: attributes & ATTRIBUTE_READ_ONLY != 0,
+            flags: u32::from(attributes) & DOS_FLAGS,
             stream,
             valid,
             name: String::from_utf16_lossy(&units.collect::<Vec<_>>()),

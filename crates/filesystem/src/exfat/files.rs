@@ -166,6 +166,7 @@ impl FileTree for Files<'_> {
             mtime: set.mtime,
             atime: set.atime,
             ctime: set.mtime,
+            flags: set.flags,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })

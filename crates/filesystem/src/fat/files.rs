@@ -9,7 +9,7 @@ use super::examine::{FIRST_CLUSTER, Fat};
 use super::names;
 use crate::clusters::{Chains, Clusters, Table, dos_time, read_directory};
 use crate::fields::{le16, le32};
-use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata};
+use crate::files::{Attribute, DOS_FLAGS, FileContents, FileInode, FileKind, FileTree, Listing, Metadata};
 use crate::label;
 use crate::reader::Reader;
 
@@ -119,6 +119,7 @@ impl FileTree for Files<'_> {
             mtime,
             atime: if le16(&bytes, 18) == 0 { mtime } else { date(18, 0) },
             ctime: mtime,
+            flags: u32::from(bytes[11]) & DOS_FLAGS,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })

@@ -22,14 +22,24 @@ impl AttributeList {
     /// # Errors
     /// `Corrupt` if all of them are too long.
     pub(crate) fn add(&mut self, attribute: Attribute) -> Result<()> {
+        self.check_room(&attribute.name, attribute.value.len() as u64)?;
         self.bytes += attribute.name.len() + attribute.value.len() + OVERHEAD;
-        if self.bytes > BYTES_MAX {
+        self.found.push(attribute);
+        Ok(())
+    }
+
+    /// Checks whether there is room for an attribute with that name and a value of that length.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none.
+    pub(crate) fn check_room(&self, name: &[u8], value: u64) -> Result<()> {
+        let bytes = value.saturating_add((self.bytes + name.len() + OVERHEAD) as u64);
+        if bytes > BYTES_MAX as u64 {
             return Err(Error::corrupt(format!(
                 "its {} first attributes take more than {BYTES_MAX} bytes and are not read",
                 self.found.len() + 1
             )));
         }
-        self.found.push(attribute);
         Ok(())
     }
 

@@ -81,11 +81,14 @@ pub struct Metadata {
     pub links: u32,
     /// The major and minor number of a device.
     pub device: (u32, u32),
-    /// Flags that a user sees (`lsattr`); only in ext.
+    /// Flags that a user sees: in ext those of `lsattr`, in FAT, exFAT and NTFS read-only, hidden, system and archive.
     pub flags: u32,
     /// Its project id; only in ext.
     pub project: u32,
 }
+
+/// The flags of a file in FAT, exFAT and NTFS that a user sets: read-only, hidden, system and archive.
+pub(crate) const DOS_FLAGS: u32 = 0x27;
 
 impl Metadata {
     /// A file of that type without anything else.

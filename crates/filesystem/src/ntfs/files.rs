@@ -1,4 +1,5 @@
-//! The files of an NTFS volume. Owners and permissions of Windows are not shown.
+//! The files of an NTFS volume. Owners and permissions of Windows are not shown; named streams are extended attributes of the class
+//! `user`, as ntfs-3g shows them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +17,11 @@ use super::master_table::MasterTable;
 use super::record::{Record, wrong};
 use super::stream::Stream;
 use crate::clusters::Clusters;
-use crate::fields::{le32, le64};
-use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run, Visit};
+use crate::fields::{le16, le32, le64};
+use crate::files::{
+    Attribute, AttributeList, DOS_FLAGS, FileContents, FileInode, FileKind, FileTree, Listing, Metadata,
+    Piece, Run, Visit,
+};
 use crate::reader::Reader;
 
 /// The longest reparse point, as in Windows.
@@ -81,6 +85,31 @@ impl<'d> Files<'d> {
         }
         let mut bytes = vec![0; length as usize];
         stream.read(&self.clusters, 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The contents of a stream with a name.
+    fn read_stream(&self, stream: &Stream) -> Result<Vec<u8>> {
+        let length = stream.length();
+        let mut bytes = vec![0; length as usize];
+        match coding(stream) {
+            Coding::Plain => {
+                stream.read(&self.clusters, 0, &mut bytes[..stream.written() as usize])?;
+            }
+            Coding::Compressed(unit) => {
+                visit_units(stream, &self.clusters, unit, (0..length, length), &mut |offset, piece| {
+                    if let Piece::Bytes(piece) = piece {
+                        bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
+                    }
+                    Ok(())
+                })?;
+            }
+            Coding::Encrypted | Coding::Unknown(_) => {
+                return Err(Error::refused(
+                    "a named stream is encrypted, or compressed by an unknown method",
+                ));
+            }
+        }
         Ok(bytes)
     }
 
@@ -182,6 +211,7 @@ impl FileTree for Files<'_> {
             atime,
             ctime,
             links: links.into(),
+            flags: flags & DOS_FLAGS,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted, bytes })
@@ -253,8 +283,17 @@ impl FileTree for Files<'_> {
         target.ok_or_else(|| wrong(link.number, "it is no symbolic link"))
     }
 
-    fn attributes(&mut self, _file: &FileInode) -> Result<Vec<Attribute>> {
-        Ok(Vec::new())
+    fn attributes(&mut self, file: &FileInode) -> Result<Vec<Attribute>> {
+        let mut list = AttributeList::default();
+        for name in self.table().stream_names(file.number)? {
+            let stream = self.table().named_attribute(file.number, (attribute::DATA, &name))?;
+            let stream = stream.ok_or_else(|| wrong(file.number, "it lacks a named stream"))?;
+            let units = name.chunks_exact(2).map(|unit| le16(unit, 0)).collect::<Vec<_>>();
+            let name = format!("user.{}", String::from_utf16_lossy(&units)).into_bytes();
+            list.check_room(&name, stream.length())?;
+            list.add(Attribute { name, value: self.read_stream(&stream)? })?;
+        }
+        Ok(list.sorted())
     }
 }
 

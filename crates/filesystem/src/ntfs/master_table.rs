@@ -4,6 +4,7 @@
 //! table that have the rest; each of them must lie in the runs that are known before it is needed. It has no holes, and not more
 //! clusters than the volume, so it has no more records than there is room for.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_image::{Error, Result};
@@ -27,7 +28,7 @@ const LIST_LENGTH_MAX: u64 = 1 << 20;
 const OWN_RUNS_MAX: usize = 1 << 20;
 
 /// The kind and the name of an attribute.
-pub(super) type Id = (u32, &'static [u8]);
+pub(super) type Id<'n> = (u32, &'n [u8]);
 
 /// The master file table of a volume.
 pub(super) struct MasterTable<'c, 'd> {
@@ -161,7 +162,7 @@ impl<'c, 'd> MasterTable<'c, 'd> {
     ///
     /// # Errors
     /// Those of [`Self::attribute`].
-    pub(super) fn named_attribute(&self, number: u64, id: Id) -> Result<Option<Stream>> {
+    pub(super) fn named_attribute(&self, number: u64, id: Id<'_>) -> Result<Option<Stream>> {
         let kind = id.0;
         let mut buffer = Vec::new();
         let Some(record) = self.record(number, &mut buffer)? else {
@@ -186,6 +187,32 @@ impl<'c, 'd> MasterTable<'c, 'd> {
             }
         }
         Ok(stream)
+    }
+
+    /// The names in UTF-16 of a file's contents besides those without a name.
+    ///
+    /// # Errors
+    /// `Corrupt` if its record or its list of attributes is invalid; errors of reading the disk.
+    pub(super) fn stream_names(&self, number: u64) -> Result<BTreeSet<Vec<u8>>> {
+        let mut buffer = Vec::new();
+        let Some(record) = self.record(number, &mut buffer)? else {
+            return Err(wrong(number, "it is not in use"));
+        };
+        let mut names = BTreeSet::new();
+        let mut add = |kind, name: Option<&[u8]>| {
+            let name = name.filter(|name| kind == attribute::DATA && *name != UNNAMED);
+            names.extend(name.map(<[u8]>::to_vec));
+        };
+        record
+            .for_each(|attribute| {
+                add(attribute.kind(), attribute.name());
+                Ok(())
+            })
+            .map_err(|error| wrong(number, &error.to_string()))?;
+        for entry in self.list(number, record)?.iter().flat_map(|list| entries(list)) {
+            add(le32(entry, 0), name_of(entry));
+        }
+        Ok(names)
     }
 
     /// Whether a file has attributes of that kind without a name in other records than its own.
@@ -213,20 +240,20 @@ impl<'c, 'd> MasterTable<'c, 'd> {
         Ok(stream)
     }
 
-    fn first_part(&self, number: u64, record: Record<'_>, id: Id) -> Result<Option<Stream>> {
+    fn first_part(&self, number: u64, record: Record<'_>, id: Id<'_>) -> Result<Option<Stream>> {
         let found = record.find_named(id.0, id.1).map_err(|error| wrong(number, &error.to_string()))?;
         found.map(|attribute| self.stream_of(number, attribute)).transpose()
     }
 
     /// The first part of an attribute, in another record than the file's own.
-    fn other_part(&self, number: u64, part: u64, id: Id) -> Result<Option<Stream>> {
+    fn other_part(&self, number: u64, part: u64, id: Id<'_>) -> Result<Option<Stream>> {
         let mut buffer = Vec::new();
         let record = self.part(number, part, &mut buffer)?;
         self.first_part(part, record, id)
     }
 
     /// The runs of the part of an attribute that begins at its cluster `first`.
-    fn part_runs(&self, number: u64, (part, first): (u64, u64), id: Id) -> Result<Vec<Run>> {
+    fn part_runs(&self, number: u64, (part, first): (u64, u64), id: Id<'_>) -> Result<Vec<Run>> {
         let mut buffer = Vec::new();
         let record = self.part(number, part, &mut buffer)?;
         let of_record = |error: Error| wrong(part, &error.to_string());
@@ -265,20 +292,28 @@ impl<'c, 'd> MasterTable<'c, 'd> {
     }
 }
 
-/// The parts of an attribute according to a list: the record, and the first cluster.
-fn parts(list: &[u8], id: Id) -> impl Iterator<Item = (u64, u64)> + '_ {
+/// The entries of a list of attributes.
+fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = list;
-    let entries = std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         let length = usize::from(le16(rest, 4));
         let entry = rest.get(..length).filter(|_| length >= 26)?;
         rest = &rest[length..];
         Some(entry)
-    });
-    let wanted = entries.filter(move |entry| {
-        let name = entry.get(usize::from(entry[7])..).and_then(|rest| rest.get(..2 * usize::from(entry[6])));
-        let name = if entry[6] == 0 { Some(UNNAMED) } else { name };
-        le32(entry, 0) == id.0 && name == Some(id.1)
-    });
+    })
+}
+
+/// The name in UTF-16 of the attribute in an entry of a list; `None` if it does not lie in it.
+fn name_of(entry: &[u8]) -> Option<&[u8]> {
+    match entry[6] {
+        0 => Some(UNNAMED),
+        length => entry.get(usize::from(entry[7])..)?.get(..2 * usize::from(length)),
+    }
+}
+
+/// The parts of an attribute according to a list: the record, and the first cluster.
+fn parts<'l>(list: &'l [u8], id: Id<'l>) -> impl Iterator<Item = (u64, u64)> + 'l {
+    let wanted = entries(list).filter(move |entry| le32(entry, 0) == id.0 && name_of(entry) == Some(id.1));
     wanted.map(|entry| (reference(entry, 16).unwrap_or(0), le64(entry, 8)))
 }
 

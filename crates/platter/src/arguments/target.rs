@@ -70,8 +70,8 @@ pub(crate) struct TargetOptions {
     #[arg(long)]
     pub(crate) verify: bool,
     /// Grow the last partition to the end of a larger target, and its file system if its tool can do that unmounted (ext2, ext3
-    /// and ext4, as root); otherwise the command to run later is printed. With :N, only the file system. `install`
-    /// refuses an image with data behind its last partition
+    /// and ext4, as root); otherwise the command to run later is printed. With :N, only the file system. With data of the image
+    /// behind its last partition, `install` refuses, and `receive` writes the disk without growing anything
     #[arg(long)]
     pub(crate) grow: bool,
     /// Give the disk and its partitions new random ids (GUIDs, or the signature of an MBR). Systems that find their partitions
