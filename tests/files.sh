@@ -219,6 +219,24 @@ check "a user copies" setpriv --reuid nobody --clear-groups "$PLATTER" --store "
 check "with the contents" cmp "$WORK/user/etc/hostname" <(platter cat disk:/etc/hostname)
 check "as himself" test "$(stat -c %U "$WORK/user/etc/hostname")" = nobody
 
+# A file that the target cannot hold keeps nothing from the others.
+truncate -s 8M "$WORK/too-large"
+mke2fs -q -t ext2 "$WORK/too-large"
+for name in first large last; do
+	echo "$name" >"$WORK/contents"
+	debugfs -w -R "write $WORK/contents $name" "$WORK/too-large" >/dev/null 2>&1
+done
+for size in 0x7ffffffffffff000 0x8000000000000000; do
+	debugfs -w -R "set_inode_field large size $size" "$WORK/too-large" >/dev/null 2>&1
+	platter capture "$WORK/too-large" too-large >/dev/null
+	rm -rf "$WORK/all-but-one"
+	check_exit "$EXIT_CORRUPT" "a tree with a file of $size bytes" platter cp -r too-large:/ "$WORK/all-but-one"
+	check_said "names it" 'large'
+	check "the others are copied, and no part of it" [ "$(ls "$WORK/all-but-one")" = "first
+last
+lost+found" ]
+done
+
 # What root cannot set is lost, so the exit code says so: a long attribute on a filesystem that has room for short ones only.
 truncate -s 16M "$WORK/long-attributes" "$WORK/short-attributes"
 mke2fs -q -t ext4 -O ea_inode "$WORK/long-attributes"

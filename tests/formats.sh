@@ -118,6 +118,18 @@ refused "one of several files" "one of several files" "$WORK/split-s001.vmdk"
 check "a flat VMDK" convert flat.vmdk vmdk -o subformat=monolithicFlat
 refused "a flat VMDK" "description of a VMDK image" "$WORK/flat.vmdk"
 same flat-data "$WORK/flat-flat.vmdk" --format raw
+# The last grain of a disk may be stored as short as it is.
+cp --sparse=always "$DISK" "$WORK/odd.raw"
+head -c 1536 /dev/urandom >>"$WORK/odd.raw"
+check "a disk that does not end with a grain" platter capture "$WORK/odd.raw" lab/odd
+check "exported as a compressed VMDK" platter export lab/odd "$WORK/odd.vmdk" --compress
+check "is captured again" platter capture "$WORK/odd.vmdk" lab/odd-again
+check "with the same score" [ "$(score lab/odd-again)" = "$(score lab/odd)" ]
+rm "$WORK/odd.raw" "$WORK/odd.vmdk"
+for format in parallels qcow; do
+	check "an image of $format" qemu-img convert -f raw -O "$format" "$WORK/base.img" "$WORK/other-format"
+	refused "an image of $format" 'convert it with `qemu-img convert -O raw' "$WORK/other-format"
+done
 encrypted() { # CIPHER NAME; LUKS ends without an image when qemu-img's derivation of a key is shorter than a tick of the processor's clock
 	for _ in $(seq 50); do
 		qemu-img create -q -f qcow2 --object secret,id=s,data=x -o encrypt.format="$1",encrypt.key-secret=s "$WORK/$2" 96M && return

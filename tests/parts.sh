@@ -216,6 +216,22 @@ check "a cast with --grow writes the disk" receive_to lab/behind "$TARGET" --gro
 check_said "and says why the partition was not grown" "no partition was grown: .*data behind partition 2, at offset $((61 * MIB))"
 check "the data is there" cmp -i $((61 * MIB)) -n "$MIB" "$WORK/behind" "$TARGET"
 release
+# The same behind a file system in its place: the place grows, the file system does not.
+rm -f "$WORK/shrunk" && truncate -s 48M "$WORK/shrunk"
+mke2fs -q -t ext4 "$WORK/shrunk" 20M
+head -c 100000 /dev/urandom | dd of="$WORK/shrunk" bs=1M seek=30 conv=notrunc status=none
+platter capture "$WORK/shrunk" lab/shrunk >/dev/null
+for way in install receive; do
+	full_target 101 512
+	case $way in
+	install) check "install --grow of a file system before data" platter install lab/shrunk "$TARGET" --yes --grow ;;
+	receive) check "receive --grow of the same" receive_to lab/shrunk "$TARGET" --grow ;;
+	esac
+	check_said "says why it did not grow" "the image has data behind it, at offset $((30 * MIB))"
+	check "the data is there" cmp -i $((30 * MIB)) -n 100000 "$WORK/shrunk" "$TARGET"
+	check "the file system has its length" [ "$(dumpe2fs -h "$TARGET" 2>/dev/null | awk -F: '/^Block count/ { b = $2 } /^Block size/ { print b * $2 }')" = $((20 * MIB)) ]
+	release
+done
 # The backup GPT that is left where the disk ended before it was enlarged is no such data.
 cp --sparse=always "$WORK/gpt-512" "$WORK/enlarged"
 truncate -s 70M "$WORK/enlarged"

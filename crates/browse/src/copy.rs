@@ -277,12 +277,12 @@ impl Copy<'_> {
                 std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset).context(context)
             }
         });
+        let written = written.and_then(|()| file.set_len(inode.metadata().size).context(context));
         if let Err(error) = written {
             // A part of a file could pass for all of it.
             let _ = sys::unlinkat(directory, name, AtFlags::empty());
             return Err(error);
         }
-        file.set_len(inode.metadata().size).context(context)?;
         self.report.bytes += inode.metadata().size;
         self.finish(file.as_fd(), inode)
     }
@@ -363,8 +363,12 @@ fn created(name: &[u8], error: rustix::io::Errno) -> Error {
 /// Whether other files can still be copied after this error.
 fn is_of_one_file(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    let is_denied = source.is_some_and(|source| source.kind() == io::ErrorKind::PermissionDenied);
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused | ErrorKind::Missing) || is_denied
+    // Too large a file, also for the numbers of the system.
+    let is_known = source.is_some_and(|source| {
+        use io::ErrorKind::{FileTooLarge, InvalidInput, PermissionDenied};
+        matches!(source.kind(), PermissionDenied | FileTooLarge | InvalidInput)
+    });
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused | ErrorKind::Missing) || is_known
 }
 
 fn uid(number: u32) -> sys::Uid {

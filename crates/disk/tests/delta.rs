@@ -167,7 +167,7 @@ fn install_onto(
     let counts = install_delta(&recipe, store, &edges, options, &|_| {}, &Local::new(&delta, &edges))?;
     let right = Delta::of_target(&recipe, whole, free, &edges, false, &|_| {})?;
     compare_rest(&recipe, store, &edges, options, &|_| {}, &Local::new(&right, &edges))?;
-    edges.finish(true, Some(&TableChanges::default()))?;
+    edges.finish(true, Some(&TableChanges::default()), &Extents::new())?;
     Ok((counts, delta))
 }
 

@@ -2,7 +2,7 @@
 
 use platter_image::{DiskRead, Error, Extent, Result};
 
-use crate::reader::{self, ExamineOptions};
+use crate::reader::{self, ExamineOptions, Reader};
 use crate::{Contents, Found, Owners, btrfs, exfat, ext, fat, ntfs, swap, ufs, volumes, xfs};
 
 /// Whether the surroundings of an extent allow its filesystem to drop anything.
@@ -38,6 +38,20 @@ const READERS: &[(&str, Read)] = &[
     (volumes::PHYSICAL_VOLUME, volumes::examine_physical),
     (volumes::RAID_MEMBER, volumes::examine_member),
 ];
+
+/// Bytes that the filesystem of that name spans at the start of `extent`, which may be longer; `None` if it cannot be read, or does not fill
+/// the bytes in front of its end, as NTFS, which has a copy of its boot sector behind it.
+pub fn filesystem_length(disk: &dyn DiskRead, extent: Extent, name: &str) -> Option<u64> {
+    fn length<'d, R: Reader<'d>>(disk: &'d dyn DiskRead, extent: Extent) -> Option<u64> {
+        R::open(disk, extent).ok().map(|filesystem| filesystem.identity().length)
+    }
+    match name {
+        "ext" => length::<ext::Ext<'_>>(disk, extent),
+        "btrfs" => length::<btrfs::Btrfs<'_>>(disk, extent),
+        "xfs" => length::<xfs::Xfs<'_>>(disk, extent),
+        _ => None,
+    }
+}
 
 fn reader(name: &str) -> Option<Read> {
     READERS.iter().find(|(known, _)| *known == name).map(|(_, read)| *read)

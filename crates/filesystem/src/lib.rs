@@ -45,7 +45,7 @@ mod weak_signatures;
 mod xfs;
 
 pub use contents::Contents;
-pub use examine::{Trust, examine, names};
+pub use examine::{Trust, examine, filesystem_length, names};
 pub use file_name::escaped;
 pub use files::{
     Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run, Visit,

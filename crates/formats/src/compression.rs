@@ -7,6 +7,8 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
 /// Memory of the decoder of xz: enough for its highest level.
 const XZ_MEMORY_KIB: u32 = 128 << 10;
+const TOO_MUCH_MEMORY: &str = "the compressed stream needs more than 128 MiB of memory (`zstd --long` above 27, or a large dictionary of xz): \
+                               unpack it with its own program, and give Platter the disk, also through a pipe (`-`)";
 /// Bytes of compressed data that are read at once.
 const INPUT_LENGTH: usize = 128 << 10;
 
@@ -58,18 +60,31 @@ struct Judged<R>(R);
 
 impl<R: Read> Read for Judged<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+        use io::ErrorKind::{InvalidData, InvalidInput, Other, OutOfMemory, UnexpectedEof};
         self.0.read(buffer).map_err(|error| {
             let is_carried = matches!(error.get_ref(), Some(inner) if inner.is::<Error>());
             let is_system = error.raw_os_error().is_some();
-            match matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof) {
-                true if !is_carried && !is_system => {
-                    io::Error::other(Error::corrupt("the compressed stream is damaged").with_source(error))
+            let judged = match error.kind() {
+                _ if is_carried || is_system => return error,
+                OutOfMemory => Error::refused(TOO_MUCH_MEMORY),
+                InvalidData | InvalidInput | Other | UnexpectedEof => {
+                    Error::corrupt("the compressed stream is damaged")
                 }
-                _ => error,
-            }
+                _ => return error,
+            };
+            io::Error::other(judged.with_source(error))
         })
     }
+}
+
+fn zstd_error(code: usize) -> io::Error {
+    let name = get_error_name(code);
+    // The library exports no numbers of errors.
+    let kind = match name.contains("too much memory") {
+        true => io::ErrorKind::OutOfMemory,
+        false => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, name)
 }
 
 /// A decompressed zstd stream. Its window is at most 128 MiB, the limit of the library.
@@ -100,10 +115,7 @@ impl<R: Read> Read for Zstd<R> {
             }
             let mut input = InBuffer::around(&self.input[self.left.clone()]);
             let mut output = OutBuffer::around(&mut *buffer);
-            let hint = self
-                .context
-                .decompress_stream(&mut output, &mut input)
-                .map_err(|code| io::Error::new(io::ErrorKind::InvalidData, get_error_name(code)))?;
+            let hint = self.context.decompress_stream(&mut output, &mut input).map_err(zstd_error)?;
             let (used, written) = (input.pos(), output.pos());
             self.left.start += used;
             // After the last frame, an empty input begins no further one.

@@ -165,7 +165,9 @@ impl<'d> Mapped<'d> {
         let stored = self.file.length().saturating_sub(offset).min(length);
         let mut bytes = vec![0; stored as usize];
         self.file.read_exact_at(&mut bytes, offset)?;
-        let decoded = decode(&bytes, unit as usize, codec).map_err(|error| {
+        // The rest of the disk may be shorter than its last unit, and some programs store no more.
+        let least = self.layout.length().saturating_sub(number * unit).min(unit);
+        let decoded = decode(&bytes, unit as usize, least as usize, codec).map_err(|error| {
             invalid(format!(
                 "the compressed data at offset {offset} of the file, for offset {} of the disk: {error}",
                 number * unit
@@ -216,16 +218,16 @@ impl fmt::Debug for Mapped<'_> {
     }
 }
 
-/// Decompresses exactly `length` bytes. Bytes after the end of the stream are ignored.
-fn decode(stored: &[u8], length: usize, codec: Codec) -> io::Result<Vec<u8>> {
+/// Decompresses up to `length` bytes, and at least so many; zeros follow. Bytes after the end of the stream are ignored.
+fn decode(stored: &[u8], length: usize, least: usize, codec: Codec) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let written = match codec {
         Codec::Deflate | Codec::Zlib => inflate(stored, &mut bytes, codec == Codec::Zlib)?,
         Codec::Zstd => zstd(stored, &mut bytes)?,
     };
-    match written == length {
+    match written >= least {
         true => Ok(bytes),
-        false => Err(invalid(format!("it has {written} of {length} bytes"))),
+        false => Err(invalid(format!("it has {written} of {least} bytes"))),
     }
 }
 

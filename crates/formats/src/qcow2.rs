@@ -197,7 +197,8 @@ pub struct BackingName {
     pub format: Option<String>,
 }
 
-/// The name of the backing file in a qcow2 image that [`open`](crate::open) accepts; `None` if it has none.
+/// The name of the backing file in a qcow2 image that [`open`](crate::open) accepts; `None` if it has none. Extensions of the header end
+/// where the name begins, or where they cannot be read.
 ///
 /// # Errors
 /// `Corrupt` if the header is not what it must be; `Io`.
@@ -215,14 +216,15 @@ pub fn backing_name(file: &dyn DiskRead) -> Result<Option<BackingName>> {
     };
     let mut format = None;
     for _ in 0..EXTENSIONS_MAX {
-        let extension = Structure::read(file, "an extension of the qcow2 header", at, 8)?;
+        let extension = Structure::read(file, "an extension of the qcow2 header", at, 8);
+        let Some(extension) = extension.ok().filter(|_| at < offset) else { break };
         let (kind, length) = (extension.u32_be(0), extension.u32_be(4));
         if kind == EXTENSIONS_END || length as usize > NAME_MAX {
             break;
         }
         if kind == BACKING_FORMAT {
-            let stated = Structure::read(file, "the format of the backing file", at + 8, length as usize)?;
-            format = Some(text(stated.bytes()));
+            let stated = Structure::read(file, "the format of the backing file", at + 8, length as usize);
+            format = stated.ok().map(|stated| text(stated.bytes()));
         }
         at += 8 + u64::from(length).next_multiple_of(8);
     }

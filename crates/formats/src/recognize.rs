@@ -56,9 +56,14 @@ const fn compressed(name: &'static str, program: &'static str) -> Wrapping {
 }
 
 /// Magic bytes, their offset, and the format.
-const BEGINNINGS: [(usize, &[u8], Wrapping); 16] = [
+const BEGINNINGS: [(usize, &[u8], Wrapping); 21] = [
+    (0, b"QFI\xfb\0\0\0\x01", machine("an image of the first qcow format")),
     (0, b"QFI\xfb", read("a qcow2 image", Format::Qcow2)),
     (0, b"QED\0", machine("a QED image")),
+    (0, b"WithoutFreeSpace", machine("an image of Parallels")),
+    (0, b"WithouFreSpacExt", machine("an image of Parallels")),
+    (0, b"Bochs Virtual HD Image", machine("an image of Bochs")),
+    (0, b"#!/bin/sh\n#V2.0 Format\n", machine("a cloop image")),
     (0, b"KDMV", read("a VMDK image", Format::Vmdk)),
     (0, b"COWD", machine("a VMDK image of ESX")),
     (0, b"# Disk DescriptorFile", machine("the description of a VMDK image")),
@@ -80,6 +85,8 @@ const BEGINNINGS: [(usize, &[u8], Wrapping); 16] = [
 const BZIP2_BLOCKS: [&[u8]; 2] = [b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"];
 /// The magic of the footer of a fixed-size VHD image.
 const VHD_FOOTER: &[u8] = b"conectix";
+/// The magic of the last sector of a DMG image.
+const DMG_TRAILER: &[u8] = b"koly";
 /// The versioned magic numbers of a Frisbee image.
 const NDZ: std::ops::RangeInclusive<u32> = 0x6969_6969..=0x6969_6970;
 
@@ -96,6 +103,7 @@ pub fn wrapping(first: &[u8], last: &[u8]) -> Option<Wrapping> {
     match found {
         Some((_, _, wrapping)) => Some(wrapping),
         None if last.starts_with(VHD_FOOTER) => Some(read("a VHD image", Format::Vhd)),
+        None if last.starts_with(DMG_TRAILER) => Some(machine("a DMG image")),
         None if number.is_some_and(|number| NDZ.contains(&number)) => {
             Some(read("a Frisbee image", Format::Ndz))
         }
@@ -126,6 +134,8 @@ mod tests {
         }
         assert!(told(b"QFI\xfb", &[]).unwrap().contains("--format qcow2"));
         assert!(told(&[0; 512], VHD_FOOTER).unwrap().contains("--format vhd"));
+        assert!(told(&[0; 512], DMG_TRAILER).unwrap().contains("a DMG image: convert it with `qemu-img"));
+        assert!(told(b"QFI\xfb\0\0\0\x01", &[]).unwrap().contains("`qemu-img convert"));
         assert!(told(&0x6969_696c_u32.to_le_bytes(), &[]).unwrap().contains("--format ndz"));
         for disk in [&[][..], b"B", &[0; 512], &[0xeb; 511], b"PK", b"\xeb\x2a\x4d\x18"] {
             assert_eq!(told(disk, disk), None);

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use platter_disk::device::{LoopDevice, end_with_us};
-use platter_disk::partition::Grown;
-use platter_filesystem::{Found, probe};
-use platter_image::{DiskRead, Extent};
+use platter_disk::partition::{Grown, first_used};
+use platter_filesystem::{Found, filesystem_length, probe};
+use platter_image::{DiskRead, Extent, Extents};
 
 use crate::report::GrownReport;
 
@@ -28,13 +28,16 @@ pub(crate) struct GrownPlace {
     grown: Grown,
     sector_size: u32,
     filesystem: String,
+    /// Why its file system must not grow, if there is data behind it.
+    overgrown: Option<String>,
     /// UUID and label of a swap area, which is made again.
     swap_names: (Option<String>, Option<String>),
 }
 
 impl GrownPlace {
     /// Looks at the contents of a grown partition of a written disk. Contents that cannot be read count as unknown.
-    pub(crate) fn of(disk: &dyn DiskRead, grown: Grown) -> Self {
+    /// `data`: what the disk fills.
+    pub(crate) fn of(disk: &dyn DiskRead, grown: Grown, data: &Extents) -> Self {
         let mut swap_names = (None, None);
         let filesystem = match probe(disk, grown.before) {
             Ok(Found::Filesystem(name)) => name.to_owned(),
@@ -45,22 +48,25 @@ impl GrownPlace {
             }
             Ok(Found::Ambiguous(_) | Found::Nothing) | Err(_) => "unknown".to_owned(),
         };
-        Self { grown, sector_size: disk.sector_size(), filesystem, swap_names }
+        let overgrown = overgrown(disk, &grown, &filesystem, data);
+        Self { grown, sector_size: disk.sector_size(), filesystem, swap_names, overgrown }
     }
 
     /// Grows the file system on the target, which must be closed.
     pub(crate) fn grow_filesystem(&self, target: &Path) -> GrownReport {
         let Grown { number, before, after } = self.grown;
-        let grown = match self.filesystem.as_str() {
-            "ext" => grow_ext(target, after, self.sector_size),
-            "xfs" | "btrfs" => Err("its tool needs it mounted".to_owned()),
-            "ntfs" => Err("it is grown by ntfsresize, which then wants Windows to check it".to_owned()),
-            "swap" => Err("a swap area is made again".to_owned()),
-            "fat" | "exfat" => {
+        let grown = match (self.filesystem.as_str(), &self.overgrown) {
+            (_, Some(reason)) => Err(reason.clone()),
+            ("ext", _) => grow_ext(target, after, self.sector_size),
+            ("xfs" | "btrfs", _) => Err("its tool needs it mounted".to_owned()),
+            ("ntfs", _) => Err("it is grown by ntfsresize, which then wants Windows to check it".to_owned()),
+            ("swap", _) => Err("a swap area is made again".to_owned()),
+            ("vfat" | "exfat", _) => {
                 Err("no usual tool grows it: use the rest of the partition after formatting it again"
                     .to_owned())
             }
-            _ => Err("its contents are unknown".to_owned()),
+            ("LVM2_member", _) => Err("its physical volume is grown by pvresize".to_owned()),
+            _ => Err("Platter knows no tool for it".to_owned()),
         };
         GrownReport {
             partition: number,
@@ -69,7 +75,7 @@ impl GrownPlace {
             filesystem: self.filesystem.clone(),
             filesystem_grown: grown.is_ok(),
             reason: grown.err(),
-            command: self.command(target),
+            command: if self.overgrown.is_some() { String::new() } else { self.command(target) },
         }
     }
 
@@ -105,9 +111,22 @@ impl GrownPlace {
                 let (uuid, label) = &self.swap_names;
                 format!("mkswap{}{} {device}", option("--uuid", uuid), option("--label", label))
             }
-            "fat" | "exfat" => String::new(),
-            _ => format!("the tool for the contents of {device}, such as pvresize for LVM"),
+            "vfat" | "exfat" => String::new(),
+            "LVM2_member" => format!("pvresize {device}"),
+            _ => format!("the tool for the contents of {device}"),
         }
+    }
+}
+
+/// Why a file system must not grow to the end of its place: the image has data between it and the end of its place before.
+fn overgrown(disk: &dyn DiskRead, grown: &Grown, filesystem: &str, data: &Extents) -> Option<String> {
+    let length = filesystem_length(disk, grown.before, filesystem)?;
+    let behind = Extent::new(grown.before.offset, grown.before.length);
+    let behind = Extent::between(behind.offset + length.min(behind.length), behind.end());
+    match first_used(disk, &data.clip(behind).collect()) {
+        Ok(None) => None,
+        Ok(Some(offset)) => Some(format!("the image has data behind it, at offset {offset} of the disk")),
+        Err(error) => Some(format!("what is behind it cannot be read: {error}")),
     }
 }
 
@@ -188,10 +207,17 @@ mod tests {
             ("ext", "resize2fs /dev/sda3"),
             ("xfs", "xfs_growfs"),
             ("swap", "mkswap --uuid 12-34 --label 'a b' /dev/sda3"),
-            ("unknown", "pvresize"),
+            ("LVM2_member", "pvresize /dev/sda3"),
+            ("unknown", "the tool for the contents of /dev/sda3"),
         ] {
             let swap_names = (Some("12-34".to_owned()), Some("a b".to_owned()));
-            let place = GrownPlace { grown, sector_size: 512, filesystem: filesystem.to_owned(), swap_names };
+            let place = GrownPlace {
+                grown,
+                sector_size: 512,
+                filesystem: filesystem.to_owned(),
+                overgrown: None,
+                swap_names,
+            };
             let file = place.command(Path::new("/srv/disk.raw"));
             assert!(!file.contains("/dev/") || file.contains("/srv/disk.raw, then"), "{file}");
             let said = place.command(Path::new("/dev/sda"));

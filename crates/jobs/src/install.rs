@@ -68,7 +68,8 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let disk = DiskToWrite { recipe: &recipe, source: &*source, local, total };
     let (counts, finished, compared) = write_disk(&disk, &target, &request.target, progress)
         .map_err(|error| request.target.explain(error))?;
-    let grown = request.target.grown_place(&target, length, finished.grown);
+    let data = request.target.data_to_keep(&recipe, whole)?;
+    let grown = request.target.grown_place(&target, length, finished.grown, &data);
     // The tool of the file system needs the target for itself.
     drop(target);
     let grown = grown.map(|place| place.grow_filesystem(&request.target.path));
@@ -155,7 +156,8 @@ pub(crate) fn write_disk<P: PageSource + Sync>(
         let bytes = Compared { data_bytes: bytes.0, zero_bytes: bytes.1, free_bytes_left_out: 0 };
         compared = Some(bytes.of_disk(length));
     }
-    let finished = target.finish(request.read_back, request.table_changes()?.as_ref())?;
+    let data = request.data_to_keep(recipe, Extent::new(0, recipe.root().disk_length))?;
+    let finished = target.finish(request.read_back, request.table_changes()?.as_ref(), &data)?;
     Ok((counts, finished, compared))
 }
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use platter_disk::partition::{Partition, PartitionTable, data_behind, last_partition};
 use platter_disk::survey::read_table;
 use platter_fetch::memory_cache;
-use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, Error, Extent, Result};
 use platter_vdisk::{DiskView, RecipeDisk, Source};
 
-use crate::target::TargetRequest;
+use crate::target::{TargetRequest, data_in};
 
 /// Memory for decoded blocks of the table, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
@@ -54,14 +53,7 @@ fn refuse_data_behind<P: PageSource>(
     last: &Partition,
 ) -> Result<()> {
     let behind = Extent::between(last.extent.end(), recipe.root().disk_length);
-    let mut data = Vec::new();
-    for entry in recipe.entries(behind) {
-        let entry = entry?;
-        if matches!(entry.state, State::Data { .. }) {
-            data.extend(entry.extent.intersect(&behind));
-        }
-    }
-    match data_behind(disk, table, last, &data)? {
+    match data_behind(disk, table, last, &data_in(recipe, behind)?)? {
         Some(reason) => Err(Error::refused(format!("{reason}: leave out --grow"))),
         None => Ok(()),
     }

@@ -13,8 +13,9 @@ use platter_disk::refusal::{
 };
 use platter_disk::{Source, Target, TargetOptions};
 use platter_formats::{Format, Wrapping};
+use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe, Root};
-use platter_image::{DiskRead, DiskWrite, Error, ErrorKind, Extent, IoContext, Result};
+use platter_image::{DiskRead, DiskWrite, Error, ErrorKind, Extent, Extents, IoContext, Result};
 
 use crate::Progress;
 use crate::capture::refuse_other_format;
@@ -157,17 +158,26 @@ impl TargetRequest {
         Ok(self.part.is_none().then_some(TableChanges { grow: self.grow, new_ids }))
     }
 
-    /// What has grown on a written target that is still open. A target for one partition may be larger than it.
+    /// The parts of a range of a disk that hold data, if something is to grow: nothing grows over them.
+    ///
+    /// # Errors
+    /// Those of reading the recipe.
+    pub(crate) fn data_to_keep<P: PageSource>(&self, recipe: &Recipe<P>, range: Extent) -> Result<Extents> {
+        if self.grow { data_in(recipe, range) } else { Ok(Extents::new()) }
+    }
+
+    /// What has grown on a written target that is still open. `data`: what its disk fills. A target for one partition may be larger than it.
     pub(crate) fn grown_place(
         &self,
         target: &dyn DiskRead,
         disk_length: u64,
         grown: Option<Grown>,
+        data: &Extents,
     ) -> Option<GrownPlace> {
         let (before, after) = (Extent::new(0, disk_length), Extent::new(0, target.length()));
         let is_larger_part = self.grow && self.part.is_some() && before != after;
         let grown = grown.or(is_larger_part.then_some(Grown { number: None, before, after }));
-        grown.map(|grown| GrownPlace::of(target, grown))
+        grown.map(|grown| GrownPlace::of(target, grown, data))
     }
 
     /// Whether [`TargetRequest::wants_delta`] may say yes.
@@ -266,4 +276,19 @@ impl TargetRequest {
         };
         error.within(context)
     }
+}
+
+/// The parts of a range that the disk of a recipe fills with data.
+///
+/// # Errors
+/// Those of reading the recipe.
+pub(crate) fn data_in<P: PageSource>(recipe: &Recipe<P>, range: Extent) -> Result<Extents> {
+    let mut data = Extents::new();
+    for entry in recipe.entries(range) {
+        let entry = entry?;
+        if matches!(entry.state, State::Data { .. }) {
+            entry.extent.intersect(&range).into_iter().for_each(|extent| data.push(extent));
+        }
+    }
+    Ok(data)
 }

@@ -43,7 +43,8 @@ impl Output {
     /// Prints one fact: as a line of JSON, or as the text for people.
     pub(crate) fn fact(self, fact: &impl Serialize, text: impl FnOnce() -> String) {
         let line = if self.json {
-            serde_json::to_string(fact).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+            let line = serde_json::to_string(fact);
+            without_controls(&line.unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}")))
         } else {
             visible::lines(&text()).into_owned()
         };
@@ -82,11 +83,8 @@ impl Output {
         let kind = kind(error);
         let code = exit_code(kind);
         let printed = if self.json {
-            writeln!(
-                io::stderr().lock(),
-                "{}",
-                serde_json::json!({ "error": text, "kind": kind.as_str(), "exit_code": code })
-            )
+            let fact = serde_json::json!({ "error": text, "kind": kind.as_str(), "exit_code": code });
+            writeln!(io::stderr().lock(), "{}", without_controls(&fact.to_string()))
         } else {
             writeln!(io::stderr().lock(), "platter: {}", visible::lines(&text))
         };
@@ -178,6 +176,18 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Escapes the control characters that JSON permits in strings, because terminals obey them.
+fn without_controls(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    for character in line.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]

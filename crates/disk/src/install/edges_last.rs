@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 
-use platter_image::{DiskRead, DiskWrite, Extent, IoContext, Result};
+use platter_image::{DiskRead, DiskWrite, Extent, Extents, IoContext, Result};
 
 use super::state::{Phase, TargetState};
 use crate::partition::{Grown, TableChanges, change_table};
@@ -115,17 +115,22 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
     /// Call this when everything else was written. It makes that durable, moves the backup GPT to the end of
     /// a target longer than the disk, makes the other changes to the table, writes the edges, and with `read_back`
     /// compares them with the target. Without `changes` the target is a partition, and there is no table to change.
-    /// The whole disk is durable when this returns.
+    /// `data`: the ranges that the disk fills, if a partition is to grow. The whole disk is durable when this returns.
     ///
     /// # Errors
     /// `Io` when the target fails; `Refused` when a partition leaves no space for the backup GPT; `Corrupt`
     /// with the offset of the first difference found.
-    pub fn finish(&self, read_back: bool, changes: Option<&TableChanges>) -> Result<Finished> {
+    pub fn finish(
+        &self,
+        read_back: bool,
+        changes: Option<&TableChanges>,
+        data: &Extents,
+    ) -> Result<Finished> {
         self.sync()?;
         let mut finished = Finished::default();
         let is_longer = self.disk_length < DiskWrite::length(&self.target);
         if let Some(changes) = changes.filter(|changes| is_longer || **changes != TableChanges::default()) {
-            let change = change_table(self, self.disk_length, changes)?;
+            let change = change_table(self, self.disk_length, changes, data)?;
             for (offset, bytes) in &change.writes {
                 self.write_all_at(bytes, *offset)
                     .context(|| format!("changing the partition table at offset {offset}"))?;

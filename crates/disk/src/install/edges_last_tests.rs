@@ -63,7 +63,7 @@ fn write_all(target: Failing, state: &Arc<TargetState>) -> (Result<()>, Vec<u8>)
             edges.write_all_at(&bytes, start as u64).context(|| "writing".to_owned())?;
         }
         edges.write_zeroes(500_000, 1_000_000).context(|| "making zeros".to_owned())?;
-        edges.finish(true, Some(&TableChanges::default()))?;
+        edges.finish(true, Some(&TableChanges::default()), &Extents::new())?;
         Ok(())
     };
     let result = write();
@@ -138,7 +138,7 @@ fn bytes_after_the_disk_are_kept() {
             );
             assert!(bytes[end..].iter().all(|byte| *byte == 0), "the old backup is gone at once");
         }
-        edges.finish(true, Some(&TableChanges::default())).unwrap();
+        edges.finish(true, Some(&TableChanges::default()), &Extents::new()).unwrap();
         let bytes = edges.target.bytes.lock();
         assert!(bytes[disk].iter().all(|byte| *byte == 7));
         assert!(bytes[past].iter().all(|byte| *byte == 0xaa));
@@ -151,7 +151,7 @@ fn a_wrong_byte_in_an_edge_is_detected() {
         let state = Arc::new(TargetState::new(std::path::Path::new("disk")));
         let edges = EdgesLast::begin(Failing::new(usize::MAX), LENGTH as u64, state).unwrap();
         edges.write_all_at(&vec![7; LENGTH], 0).unwrap();
-        edges.finish(false, Some(&TableChanges::default())).unwrap();
+        edges.finish(false, Some(&TableChanges::default()), &Extents::new()).unwrap();
         edges.compare_edges().unwrap();
         edges.target.bytes.lock()[at] = 8;
         let error = edges.compare_edges().unwrap_err();
@@ -166,7 +166,7 @@ fn a_disk_shorter_than_two_edges_is_written_completely() {
         let target = Failing { bytes: Mutex::new(vec![0; length as usize]), left: Mutex::new(usize::MAX) };
         let edges = EdgesLast::begin(target, length, state).unwrap();
         edges.write_all_at(&vec![9; length as usize], 0).unwrap();
-        edges.finish(true, Some(&TableChanges::default())).unwrap();
+        edges.finish(true, Some(&TableChanges::default()), &Extents::new()).unwrap();
         assert!(edges.target.bytes.lock().iter().all(|byte| *byte == 9));
     }
 }

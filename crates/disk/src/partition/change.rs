@@ -3,7 +3,7 @@
 //!
 //! Computes only what to write. What cannot be changed safely is left as it is, with a note.
 
-use platter_image::{BlockId, DiskRead, Extent, Kind, Result};
+use platter_image::{BlockId, DiskRead, Extent, Extents, Kind, Result};
 
 use super::behind::data_behind;
 use super::last::last_partition;
@@ -53,12 +53,19 @@ pub struct TableChange {
 /// Computes the changes to the table of an installed disk, which may be longer than the image on it. Nothing is
 /// written without a table, or if the primary GPT is bad. A file system without a table counts as a partition that grows.
 ///
+/// `data`: the ranges that the image fills, if a partition is to grow; none grows over them.
+///
 /// # Errors
 /// `Refused` if a partition would not fit before the backup GPT; errors of reading the disk.
-pub fn change_table(disk: &dyn DiskRead, image_length: u64, changes: &TableChanges) -> Result<TableChange> {
+pub fn change_table(
+    disk: &dyn DiskRead,
+    image_length: u64,
+    changes: &TableChanges,
+    data: &Extents,
+) -> Result<TableChange> {
     let table = PartitionTable::read(disk)?;
     let mut change = TableChange::default();
-    let last = if changes.grow { growing(disk, &table, image_length)? } else { Ok(None) };
+    let last = if changes.grow { growing(disk, &table, data)? } else { Ok(None) };
     let last = last.unwrap_or_else(|reason| {
         change.notes.push(format!("no partition was grown: {reason}"));
         None
@@ -86,14 +93,13 @@ pub fn change_table(disk: &dyn DiskRead, image_length: u64, changes: &TableChang
 fn growing<'a>(
     disk: &dyn DiskRead,
     table: &'a PartitionTable,
-    image_length: u64,
+    data: &Extents,
 ) -> Result<Result<Option<&'a Partition>, String>> {
     let last = match last_partition(table) {
         Ok(Some(last)) => last,
         other => return Ok(other),
     };
-    let behind = Extent::new(last.extent.end(), image_length.saturating_sub(last.extent.end()));
-    let reason = data_behind(disk, table, last, &[behind])?;
+    let reason = data_behind(disk, table, last, data)?;
     Ok(reason.map_or(Ok(Some(last)), Err))
 }
 

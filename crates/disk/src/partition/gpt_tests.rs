@@ -207,7 +207,7 @@ fn impossible_numbers_are_not_trusted() {
 
 /// What moves the backup.
 fn relocation(disk: &Vec<u8>) -> Result<TableChange> {
-    change_table(disk, disk.len() as u64, &TableChanges::default())
+    change_table(disk, disk.len() as u64, &TableChanges::default(), &Extents::new())
 }
 
 /// Applies changes, and reads the resulting table.
@@ -234,7 +234,7 @@ fn the_last_partition_grows() {
         for length in [small.len(), sectors * sector * 2] {
             let mut disk = small.clone();
             disk.resize(length, 0);
-            let change = change_table(&disk, length as u64, &grow).unwrap();
+            let change = change_table(&disk, length as u64, &grow, &Extents::new()).unwrap();
             let grown = change.grown.unwrap();
             let (disk, table) = applied(disk, &change);
             assert_eq!((table.doubts.len(), table.notes.len()), (0, 0), "{table:?}");
@@ -242,7 +242,7 @@ fn the_last_partition_grows() {
             assert_eq!((grown.number, grown.after), (Some(1), table.partitions[0].extent));
             assert!(end.is_multiple_of(1 << 20) && length as u64 - end < (2 << 20), "{end} of {length}");
             assert_eq!(table.partitions[1].extent, Extent::new(100 * sector as u64, 100 * sector as u64));
-            let again = change_table(&disk, length as u64, &grow).unwrap();
+            let again = change_table(&disk, length as u64, &grow, &Extents::new()).unwrap();
             assert_eq!((again.writes.len(), again.notes.len()), (0, 1), "{:?}", again.notes);
             let mut damaged = disk;
             damaged[sector] ^= 1;
@@ -251,18 +251,23 @@ fn the_last_partition_grows() {
     }
 }
 
-/// Data of the image behind the last partition keeps it from growing; zeros, and what an earlier backup GPT left, do not. What is
-/// behind the image on the target does not matter.
+/// Data of the image behind the last partition keeps it from growing; zeros, and what the target held where the image has
+/// nothing, do not.
 #[test]
 fn a_partition_does_not_grow_over_data() {
     let grow = TableChanges { grow: true, new_ids: None };
     let small = Maker { sectors: 30_000, ..Maker::new(512) }.disk(&[(300, 1900)]);
-    let (at, image_length) = (20_000 * 512 + 7, small.len() as u64);
-    for (place, is_data) in [(at, true), (small.len() + 5, false)] {
+    let image_length = small.len() as u64;
+    let (image, before_gap) = (Extent::new(0, image_length), Extent::new(0, 19_000 * 512));
+    for (place, filled, is_data) in [
+        (20_000 * 512 + 7, image, true),
+        (20_000 * 512 + 7, before_gap, false),
+        (small.len() + 5, image, false),
+    ] {
         let mut disk = small.clone();
         disk.resize(60_000 * 512, 0);
         disk[place] = 1;
-        let change = change_table(&disk, image_length, &grow).unwrap();
+        let change = change_table(&disk, image_length, &grow, &[filled].into_iter().collect()).unwrap();
         assert_eq!(change.grown.is_none(), is_data);
         let told =
             change.notes.iter().any(|note| note.contains("data behind partition 1, at offset 10240000"));
@@ -275,7 +280,9 @@ fn a_damaged_gpt_does_not_grow() {
     let mut disk = Maker::new(512).disk(&[(100, 199)]);
     let last = disk.len() - 512;
     disk[last] ^= 1;
-    let change = change_table(&disk, disk.len() as u64, &TableChanges { grow: true, new_ids: None }).unwrap();
+    let change =
+        change_table(&disk, disk.len() as u64, &TableChanges { grow: true, new_ids: None }, &Extents::new())
+            .unwrap();
     assert_eq!(change.grown, None);
     assert!(change.notes[0].contains("no partition was grown: the backup GPT header"), "{:?}", change.notes);
 }
@@ -286,7 +293,7 @@ fn new_ids_are_random_and_in_both_copies() {
     let before = PartitionTable::read(&disk).unwrap();
     let ids = |seed: u8| {
         let changes = TableChanges { grow: false, new_ids: Some([seed; 32]) };
-        let change = change_table(&disk, disk.len() as u64, &changes).unwrap();
+        let change = change_table(&disk, disk.len() as u64, &changes, &Extents::new()).unwrap();
         assert!(change.replaces_ids && !change.moves_backup);
         let (mut disk, table) = applied(disk.clone(), &change);
         assert_eq!((table.doubts.len(), table.notes.len()), (0, 0), "{table:?}");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn changed(mut disk: Vec<u8>, changes: &TableChanges) -> (Vec<u8>, PartitionTable, TableChange) {
-        let change = change_table(&disk, disk.len() as u64, changes).unwrap();
+        let change = change_table(&disk, disk.len() as u64, changes, &platter_image::Extents::new()).unwrap();
         for (offset, bytes) in &change.writes {
             disk[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(bytes);
         }

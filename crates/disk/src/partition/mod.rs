@@ -18,7 +18,7 @@ use platter_filesystem::TABLES_READ;
 use platter_filesystem::boot_record::Record;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
 
-pub use behind::data_behind;
+pub use behind::{data_behind, first_used};
 pub use change::{Grown, TableChange, TableChanges, change_table};
 pub use last::last_partition;
 

@@ -290,7 +290,7 @@ impl<'a> Disks<'a> {
         let (name_b, files_b) = self.open(1, pair.b)?;
         let mut report = PartitionDifference {
             partition: pair.number,
-            filesystem: if name_a == name_b { name_a } else { format!("{name_a}, then {name_b}") },
+            filesystem: names_of(name_a, name_b),
             changed_bytes: sums.map(|sums| sums.data()),
             ..PartitionDifference::default()
         };
@@ -371,4 +371,10 @@ fn by_blocks(error: Error) -> Result<String> {
         }
         _ => Err(error),
     }
+}
+
+/// What both filesystems are, or first one and then the other. A name that is empty is unknown.
+fn names_of(a: String, b: String) -> String {
+    let known = |name: String| if name.is_empty() { "unknown".to_owned() } else { name };
+    if a == b { a } else { format!("{}, then {}", known(a), known(b)) }
 }

@@ -99,7 +99,9 @@ pub fn export_holes(
     };
     let written = install_readable(&recipe, &*source, &opened, InstallOptions::default(), &advance, &on_lost);
     let counts = written
-        .and_then(|counts| opened.finish(false, Some(&TableChanges::default())).map(|_| counts))
+        .and_then(|counts| {
+            opened.finish(false, Some(&TableChanges::default()), &Extents::new()).map(|_| counts)
+        })
         .map_err(|error| target.explain(error))?;
     let lost = lost.into_inner();
     let extents = lost.extents();

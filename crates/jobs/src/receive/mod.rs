@@ -19,7 +19,7 @@ use std::time::Instant;
 use platter_disk::Target;
 use platter_disk::install::{Delta, EdgesLast, Finished};
 use platter_disk::refusal::CheckedTarget;
-use platter_image::{DiskRead, DiskWrite, Error, Extent, Result, Score};
+use platter_image::{DiskRead, DiskWrite, Error, Extent, Extents, Result, Score};
 use platter_net::{CastFilter, ReceiveEvent, ReceiveOptions, ReceiveSummary, Wanted};
 use platter_records::{NumberChoice, VersionQuery, VersionRecord, decode_offer};
 use platter_signing::{SignatureCheck, SignaturePolicy};
@@ -201,9 +201,10 @@ fn opener(
         let is_delta = request.wants_delta(&agreed, recipe, range, &target)?;
         let find = || request.find_delta(recipe, range, (&target, false), &Silent);
         let delta = is_delta.then(find).transpose()?;
+        let data = Mutex::new(request.data_to_keep(recipe, range)?);
         let target = request.begin(target, root)?;
         let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
-        Ok((Arc::new(Receiving { target, disk_length, is_delta, request, ended }), delta))
+        Ok((Arc::new(Receiving { target, disk_length, is_delta, request, data, ended }), delta))
     }
 }
 
@@ -278,6 +279,8 @@ struct Receiving {
     disk_length: u64,
     is_delta: bool,
     request: TargetRequest,
+    /// What the disk fills in the segments so far, if something is to grow.
+    data: Mutex<Extents>,
     ended: Arc<Mutex<Option<Ended>>>,
 }
 
@@ -287,14 +290,19 @@ impl ReceivedDisk for Receiving {
     }
 
     fn delta(&self, recipe: &SegmentRecipe<'_>, range: Extent) -> Result<Option<Delta>> {
+        let data = self.request.data_to_keep(recipe, range)?;
+        let mut known = self.data.lock();
+        data.iter().for_each(|extent| known.push(*extent));
+        drop(known);
         let find = || self.request.find_delta(recipe, range, (&self.target, true), &Silent);
         self.is_delta.then(find).transpose()
     }
 
     fn finish(&self, compared: Option<Compared>) -> Result<()> {
         let changes = self.request.table_changes()?;
-        let finished = self.target.finish(self.request.read_back, changes.as_ref())?;
-        let grown = self.request.grown_place(&self.target, self.disk_length, finished.grown);
+        let data = std::mem::take(&mut *self.data.lock());
+        let finished = self.target.finish(self.request.read_back, changes.as_ref(), &data)?;
+        let grown = self.request.grown_place(&self.target, self.disk_length, finished.grown, &data);
         let compared = compared.map(|compared| compared.of_disk(self.disk_length));
         *self.ended.lock() = Some(Ended { finished, compared, grown });
         Ok(())
