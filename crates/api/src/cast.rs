@@ -4,6 +4,9 @@ use platter_records::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The title of a cast of the hoard, before the revision. No image can have such a name.
+pub const HOARD_CAST_TITLE: &str = "hoard:@";
+
 /// State of a cast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -30,8 +33,8 @@ impl CastState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CastStatus {
-    /// `lab/debian12@3`, or the score if the sender was started with a score.
-    #[schemars(schema_with = "schema::version_query")]
+    /// `lab/debian12@3`; the score if the sender was started with a score; or `hoard:@7`, a revision of the hoard.
+    #[schemars(schema_with = "schema::cast_title")]
     pub version: String,
     /// The score: 64 hexadecimal digits.
     #[schemars(schema_with = "schema::id")]
@@ -159,4 +162,46 @@ pub struct CastOffer {
     pub join: Option<String>,
     /// Multicast group of the data, once receivers can join.
     pub group: Option<String>,
+}
+
+/// The request of a node that lacks the newest revision of the hoard: it can receive a cast of it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskForHoardCastRequest {
+    /// The id of the node: 32 hexadecimal digits.
+    #[schemars(schema_with = "schema::short_id")]
+    pub node: String,
+    /// The epoch of the revision that it has; empty if it has none.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub epoch: String,
+    /// The revision that it has; 0 if it has none.
+    pub since: u64,
+    /// It lacks at most so many bytes of the newest revision, before compression.
+    pub missing_bytes_max: u64,
+    /// As in [`AskForCastRequest`].
+    #[serde(default)]
+    #[schemars(length(max = 2))]
+    pub families: Vec<CastFamily>,
+}
+
+/// What an origin does for a node that asked for a cast of the hoard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HoardCastState {
+    /// There is no cast for this node: it fetches what it lacks.
+    Fetch,
+    /// Other nodes may ask as well, or the sender is being started: ask again.
+    Wait,
+    /// Receivers can join.
+    Ready,
+}
+
+/// The answer to a node that asked for a cast of the hoard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HoardCastOffer {
+    /// State.
+    pub state: HoardCastState,
+    /// Where to receive the cast, once it is ready. Its score is that of the hoard's manifest.
+    pub cast: Option<CastOffer>,
 }

@@ -55,6 +55,7 @@ pub enum Endpoint {
     Disks,
     Casts,
     AskForCast,
+    AskForHoardCast,
     TellOfCast,
     Collect,
     Standing,
@@ -81,7 +82,7 @@ pub enum Scope {
 
 impl Endpoint {
     /// All endpoints.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 54] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -128,6 +129,7 @@ impl Endpoint {
         Self::Disks,
         Self::Casts,
         Self::AskForCast,
+        Self::AskForHoardCast,
         Self::TellOfCast,
         Self::Collect,
         Self::Standing,
@@ -186,6 +188,7 @@ impl Endpoint {
             Self::Disks => ("get", "/api/v1/disks"),
             Self::Casts => ("get", "/api/v1/casts"),
             Self::AskForCast => ("post", "/api/v1/casts"),
+            Self::AskForHoardCast => ("post", "/api/v1/hoard/cast"),
             Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
             Self::Collect => ("post", "/api/v1/collect"),
             Self::Standing => ("get", "/api/v1/standing"),
@@ -224,7 +227,8 @@ impl Endpoint {
             | Self::Costs
             | Self::Disks
             | Self::Casts
-            | Self::AskForCast => Some(Role::Read),
+            | Self::AskForCast
+            | Self::AskForHoardCast => Some(Role::Read),
             Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -288,6 +292,7 @@ impl Endpoint {
             | Self::Growth
             | Self::Disks
             | Self::Casts
+            | Self::AskForHoardCast
             | Self::Need
             | Self::UploadFrames
             | Self::EndUpload => Scope::Readable,

@@ -29,7 +29,8 @@ mod version;
 
 pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
 pub use cast::{
-    AskForCastRequest, CastFamily, CastOffer, CastOfferState, CastReceiver, CastState, CastStatus, ListedCast,
+    AskForCastRequest, AskForHoardCastRequest, CastFamily, CastOffer, CastOfferState, CastReceiver,
+    CastState, CastStatus, HOARD_CAST_TITLE, HoardCastOffer, HoardCastState, ListedCast,
 };
 pub use changes::{CHANGES_MAX, ChangesReply};
 pub use collect::CollectRequest;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::{
-    AskForCastRequest, CastFamily, CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest,
-    CostsReply, FenceRequest, ForgetReport, ForgetRequest, ListedCast, NodePeersReply, NodeReport,
-    ProtectReport, ProtectRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply,
-    SetQuotaReport, SetQuotaRequest, SignRequest, StandingReply, StoreFacts, TakeEditLockRequest,
-    UnregisterReply, UnregisterRequest,
+    AskForCastRequest, AskForHoardCastRequest, CastFamily, CastOffer, CastStatus, ChangesReply, CloneRequest,
+    CollectRequest, CostsReply, FenceRequest, ForgetReport, ForgetRequest, HoardCastOffer, ListedCast,
+    NodePeersReply, NodeReport, ProtectReport, ProtectRequest, RenameReport, RenameRequest, ReplicaReply,
+    ReplicaRequest, ResolveReply, SetQuotaReport, SetQuotaRequest, SignRequest, StandingReply, StoreFacts,
+    TakeEditLockRequest, UnregisterReply, UnregisterRequest,
 };
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
@@ -460,6 +460,11 @@ impl OriginStore {
     pub fn ask_for_cast(&self, version: &str, families: Vec<CastFamily>) -> Result<CastOffer> {
         let request = AskForCastRequest { version: version.to_owned(), families };
         self.client.post("/api/v1/casts", &request)
+    }
+
+    /// Asks for a cast of what this node lacks of the hoard. If the reply says so, ask again.
+    pub fn ask_for_hoard_cast(&self, request: &AskForHoardCastRequest) -> Result<HoardCastOffer> {
+        self.client.post("/api/v1/hoard/cast", request)
     }
 
     /// As `Store::hoard`.

@@ -4,7 +4,7 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use platter_api::{CastReceiver, CastState, CastStatus, ListedCast};
+use platter_api::{CastReceiver, CastState, CastStatus, HOARD_CAST_TITLE, ListedCast};
 use platter_image::{Error, Result, Score};
 use platter_records::{ImageName, VersionQuery};
 
@@ -91,15 +91,24 @@ pub(crate) fn may_see(who: &Principal, image: Option<&ImageName>) -> bool {
     image.map_or_else(|| who.reads_everything(), |image| who.may_read(image))
 }
 
-/// Checks a report and returns its image; `None` for a disk without a name.
+/// Checks the id of a cast or a node.
+///
+/// # Errors
+/// `Refused`.
+pub(crate) fn check_id(id: &str) -> Result<()> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    match id.len() == ID_LENGTH && id.bytes().all(is_digit) {
+        true => Ok(()),
+        false => Err(Error::refused(format!("id {id:?}: it must have {ID_LENGTH} hexadecimal digits"))),
+    }
+}
+
+/// Checks a report and returns its image; `None` for a disk without a name, and for the hoard.
 ///
 /// # Errors
 /// `Refused` when the report is invalid or too long.
 pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<ImageName>> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if id.len() != ID_LENGTH || !id.bytes().all(is_digit) {
-        return Err(Error::refused(format!("cast {id:?}: its id must have {ID_LENGTH} hexadecimal digits")));
-    }
+    check_id(id)?;
     if Score::from_hex(&status.score).is_none() {
         return Err(Error::refused(format!("score {:?}: it must have 64 hexadecimal digits", status.score)));
     }
@@ -117,6 +126,10 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     let texts = [Some(&status.sender), Some(&status.group), status.reason.as_ref()];
     if texts.into_iter().chain(receivers).flatten().any(|text| text.len() > CAST_TEXT_LENGTH_MAX) {
         return Err(Error::refused(format!("a text is longer than {CAST_TEXT_LENGTH_MAX} bytes")));
+    }
+    let revision = status.version.strip_prefix(HOARD_CAST_TITLE);
+    if revision.is_some_and(|digits| digits.parse::<u64>().is_ok()) {
+        return Ok(None);
     }
     match status.version.parse()? {
         VersionQuery::Named(image, _) => Ok(Some(image)),
@@ -202,10 +215,13 @@ mod tests {
         assert_eq!(check_report(&id(1), &good).unwrap(), Some("lab/a".parse().unwrap()));
         let by_score = CastStatus { version: good.score.clone(), ..good.clone() };
         assert_eq!(check_report(&id(1), &by_score).unwrap(), None);
+        let of_hoard = CastStatus { version: "hoard:@7".into(), ..good.clone() };
+        assert_eq!(check_report(&id(1), &of_hoard).unwrap(), None);
         let long = "x".repeat(CAST_TEXT_LENGTH_MAX + 1);
         let receiver = CastReceiver { name: long.clone(), ..CastReceiver::default() };
         let bad = [
             CastStatus { version: "../x".into(), ..good.clone() },
+            CastStatus { version: "hoard:@x".into(), ..good.clone() },
             CastStatus { score: "xy".into(), ..good.clone() },
             CastStatus { sender: long.clone(), ..good.clone() },
             CastStatus { seconds: -1.0, ..good.clone() },

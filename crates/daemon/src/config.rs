@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_api::{CastFamily, CastOffer, CastStatus, ListedDisk};
+use platter_api::{AskForHoardCastRequest, CastFamily, CastOffer, CastStatus, HoardCastOffer, ListedDisk};
 use platter_image::{Error, Result, Score};
-use platter_records::{FormerAnswers, Resolved, Standing, StoreId};
+use platter_records::{FormerAnswers, HoardSnapshot, Resolved, Standing, StoreId};
 use platter_store::{Store, StorePlace};
 use platter_transport::TlsFiles;
 
@@ -179,10 +179,34 @@ impl FromStr for ListenAddress {
 /// the processes that serve disks.
 pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync>;
 
-/// Casts a version of the store on demand in one of the families, and reports the state of the cast, by its id, to the function. Returns at
-/// once. The caller provides this function, because the origin knows neither the protocol nor its sockets.
-pub type CastOnDemand =
-    Arc<dyn Fn(&Store, &Resolved, &[CastFamily], TellOfCast) -> Result<CastOffer> + Send + Sync>;
+/// Casts on demand, and reports the state of each cast, by its id, to the function. Every call returns at once. The caller provides them,
+/// because the origin knows neither the protocol nor its sockets.
+pub trait CastOnDemand: Send + Sync {
+    /// Casts a version of the store in one of the families.
+    ///
+    /// # Errors
+    /// Why the cast failed.
+    fn version(
+        &self,
+        store: &Store,
+        resolved: &Resolved,
+        families: &[CastFamily],
+        tell: TellOfCast,
+    ) -> Result<CastOffer>;
+
+    /// Casts what nodes lack of `hoard`, all of which the asking node may read, if enough nodes ask. The revision in the request is of
+    /// the same hoard, or 0.
+    ///
+    /// # Errors
+    /// Why the cast failed.
+    fn hoard(
+        &self,
+        store: &Store,
+        hoard: &HoardSnapshot,
+        request: &AskForHoardCastRequest,
+        tell: TellOfCast,
+    ) -> Result<HoardCastOffer>;
+}
 
 /// Takes the state of a cast.
 pub type TellOfCast = Arc<dyn Fn(&str, &CastStatus) + Send + Sync>;
@@ -214,8 +238,8 @@ pub struct ServeOptions {
     pub list_disks: ListDisks,
     /// Reads the files inside of versions.
     pub look_inside: Arc<dyn LookInside>,
-    /// Casts versions on demand. `None`: such requests are refused.
-    pub cast: Option<CastOnDemand>,
+    /// Casts on demand. `None`: there are none.
+    pub cast: Option<Arc<dyn CastOnDemand>>,
     /// Collect garbage in intervals.
     pub collections: Option<Collections>,
     /// Read every pack back once in this period.

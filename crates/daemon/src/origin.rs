@@ -63,7 +63,7 @@ pub(crate) struct Origin {
     pub(crate) list_disks: ListDisks,
     pub(crate) look_inside: Arc<dyn LookInside>,
     pub(crate) downloads: Downloads,
-    pub(crate) cast: Option<CastOnDemand>,
+    pub(crate) cast: Option<Arc<dyn CastOnDemand>>,
     pub(crate) overlay_bases: OverlayBases,
     pub(crate) collections: Option<Collections>,
     /// Held while the list of followers is changed.

@@ -58,17 +58,18 @@ pub use export::{
 pub use heal::{Holder, heal};
 pub use hoard::{
     Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
-    HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest, ImportRequest, Machine, Marker,
-    MemberFigures, NodeRevision, Observation, ObservedBoot, Observer, RecordRequest, RegisterReport,
-    UnregisterReport, growth_svg, hoard_cast, hoard_daily, hoard_follow, hoard_followed, hoard_import,
-    hoard_list, hoard_place, hoard_receive, hoard_record, hoard_status, hoard_sync, hoard_sync_from,
-    hoard_unregister, is_settled, register_observed,
+    HoardOriginCastRequest, HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest,
+    ImportRequest, Machine, Marker, MemberFigures, NodeRevision, Observation, ObservedBoot, Observer,
+    RecordRequest, RegisterReport, UnregisterReport, growth_svg, hoard_cast, hoard_daily, hoard_follow,
+    hoard_followed, hoard_import, hoard_list, hoard_place, hoard_receive, hoard_receive_from_origin,
+    hoard_record, hoard_status, hoard_sync, hoard_sync_from, hoard_unregister, is_settled, register_observed,
 };
 pub use install::{InstallRequest, install};
 pub use names::{ForgetRequest, forget, protect, rename};
 pub use platter_api::{
-    CacheStatus, CastReceiver, CastState, CastStatus, DiskStatus, FillStatus, ForgetReport, ListedCast,
-    ListedDisk, NodeCounters, RenameReport, RenamedVersion, SERVE_SOCKET,
+    AskForHoardCastRequest, CacheStatus, CastFamily, CastOffer, CastReceiver, CastState, CastStatus,
+    DiskStatus, FillStatus, ForgetReport, HoardCastOffer, ListedCast, ListedDisk, NodeCounters, RenameReport,
+    RenamedVersion, SERVE_SOCKET,
 };
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_client::{ServerAddress, ServerOptions};
@@ -95,7 +96,7 @@ pub use platter_net::{
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,
     HoardSnapshot, ImageCosts, ImageName, Imported, MissingBlocks, NumberChoice, OriginAccess, PackCount,
-    Repairs, Standing, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
+    Repairs, Resolved, Standing, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
 };
 pub use platter_signing::{
     SignaturePolicy, SigningKey, TrustedKey, TrustedKeys, create_key, default_directory,

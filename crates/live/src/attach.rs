@@ -58,6 +58,10 @@ pub struct NodeRequest {
     pub sharing: Option<SharingRequest>,
     /// Register boots of its disks as boot sets, if its access token allows that.
     pub record_boots: bool,
+    /// Receive revisions of the hoard by cast, if the origin casts them.
+    pub casts: bool,
+    /// The interface for that, by name or address. `None`: the one towards the origin, if it is another machine.
+    pub interface: Option<String>,
 }
 
 impl AttachRequest {

@@ -1,9 +1,12 @@
 //! The hoard of a node: its disks read from it, and it follows the origin's revisions.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use platter_image::Result;
 use platter_records::BootSetRecord;
 use platter_store::Hoard;
@@ -14,9 +17,15 @@ use super::boots::BootRecorder;
 use super::event::LiveEvent;
 use super::served::Served;
 use platter_client::{Listener, listen};
-use platter_fetch::{OpenStore, StoreLocation};
+use platter_fetch::{OpenStore, OriginLocation, StoreLocation};
 use platter_jobs::Silent;
-use platter_jobs::{HoardSyncRequest, Observer, hoard_place, hoard_sync_from};
+use platter_jobs::{
+    HoardOriginCastRequest, HoardSyncReport, HoardSyncRequest, Observer, ServerOptions, hoard_place,
+    hoard_receive_from_origin, hoard_sync_from,
+};
+
+/// After a cast did not arrive here, this node does not ask for one for this long.
+const UNREACHED_PAUSE: Duration = Duration::from_secs(600);
 
 /// A hoard on this machine.
 pub(super) struct Hoarding {
@@ -24,6 +33,8 @@ pub(super) struct Hoarding {
     /// A sync is under way.
     under_way: AtomicBool,
     news: Arc<News>,
+    /// When a cast did not arrive here.
+    unreached: Mutex<Option<Instant>>,
 }
 
 /// Whether this node should report to the origin now: the origin may have a newer revision, or this node has got one.
@@ -43,7 +54,12 @@ impl Hoarding {
     /// Opens the requested hoard.
     pub(super) fn open(request: &AttachRequest) -> Result<Self> {
         let hoard = request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?;
-        Ok(Self { hoard, under_way: AtomicBool::new(false), news: Arc::default() })
+        Ok(Self {
+            hoard,
+            under_way: AtomicBool::new(false),
+            news: Arc::default(),
+            unreached: Mutex::default(),
+        })
     }
 
     /// Whether there was news since the last call.
@@ -85,8 +101,8 @@ impl Served {
         }
     }
 
-    /// Syncs the hoard to the origin's revision if it differs: on a thread of its own, one at a time. A failed sync is
-    /// retried after the next message from the origin.
+    /// Brings the hoard to the origin's revision if it differs: on a thread of its own, one at a time. What a cast does not bring is
+    /// fetched. A failed attempt is repeated after the next message from the origin.
     pub(super) fn follow_hoard(self: &Arc<Self>, revision: u64) {
         let (StoreLocation::Remote(origin), Some(cache)) =
             (self.request().place.store(), &self.request().hoard)
@@ -96,39 +112,76 @@ impl Served {
         if revision == self.hoarding.revision() || self.hoarding.under_way.swap(true, Ordering::AcqRel) {
             return;
         }
-        // The cache is already open in this process, and hoarded blocks need none.
-        let store = StoreLocation::Remote(origin.uncached());
-        let request = HoardSyncRequest { store, cache: cache.clone(), whole: false };
         let (served, before) = (self.clone(), self.hoarding.revision());
-        let sync = move || {
-            let near = |record: &BootSetRecord, options| match served.boots() {
-                // The boot's blocks are in the cache.
-                Some(boots) if boots.has_observed(record) => {
-                    let source = served.store().cached_source(record.score, options)?;
-                    Some(source as Arc<dyn Source>)
-                }
-                _ => served.store().remote()?.peer_source(record.score, options),
+        let (origin, cache) = (origin.clone(), cache.clone());
+        let follow = move || {
+            let report = match served.hoard_by_cast(&origin.server, &cache) {
+                Some(report) => Ok(report),
+                None => served.fetch_hoard(&origin, &cache),
             };
-            match hoard_sync_from(&request, &near, &Silent) {
-                Ok(report) => {
-                    let refreshed = served.hoarding.hoard.as_ref().map_or(Ok(()), |hoard| hoard.refresh());
-                    served.tell(&LiveEvent::Note(match refreshed {
-                        Ok(()) => format!(
-                            "hoard: revision {}, {} boot sets, {} bytes on the disk",
-                            report.revision, report.members, report.disk_bytes
-                        ),
-                        Err(error) => format!("hoard: revision {} cannot be read: {error}", report.revision),
-                    }));
-                }
-                Err(error) => served.tell(&LiveEvent::Note(format!("hoard: {error}"))),
-            }
+            served.tell_of_hoard(report);
             served.hoarding.under_way.store(false, Ordering::Release);
             // The origin gets a report, and may have a newer revision by now.
             let is_newer = served.hoarding.revision() != before;
             served.hoarding.news.0.fetch_or(is_newer, Ordering::AcqRel);
         };
-        if thread::Builder::new().name("hoard".to_owned()).spawn(sync).is_err() {
+        if thread::Builder::new().name("hoard".to_owned()).spawn(follow).is_err() {
             self.hoarding.under_way.store(false, Ordering::Release);
         }
+    }
+
+    /// Receives the newest revision from a cast of the origin, if it makes one for this node.
+    fn hoard_by_cast(&self, origin: &ServerOptions, cache: &Path) -> Option<HoardSyncReport> {
+        let node = self.request().node.as_ref().filter(|node| node.casts)?;
+        let unreached = *self.hoarding.unreached.lock();
+        if unreached.is_some_and(|at| at.elapsed() < UNREACHED_PAUSE) {
+            return None;
+        }
+        let request = HoardOriginCastRequest {
+            origin: origin.clone(),
+            cache: cache.to_owned(),
+            node: self.store().cache()?.cache().id().to_string(),
+            name: node.name.clone(),
+            interface: node.interface.clone(),
+            stop: Arc::clone(&self.request().stop),
+        };
+        let is_near = |record: &BootSetRecord| self.boots().is_some_and(|boots| boots.has_observed(record));
+        let received = hoard_receive_from_origin(&request, &is_near, &Silent);
+        received.unwrap_or_else(|error| {
+            *self.hoarding.unreached.lock() = Some(Instant::now());
+            let reason = error.with_causes();
+            self.tell(&LiveEvent::Note(format!("hoard: not received by cast, so it is fetched: {reason}")));
+            None
+        })
+    }
+
+    /// Fetches what the hoard lacks of the newest revision, from this node's cache, its peers and the origin.
+    fn fetch_hoard(&self, origin: &OriginLocation, cache: &Path) -> Result<HoardSyncReport> {
+        // The cache is already open in this process, and hoarded blocks need none.
+        let store = StoreLocation::Remote(origin.uncached());
+        let request = HoardSyncRequest { store, cache: cache.to_owned(), whole: false };
+        let near = |record: &BootSetRecord, options| match self.boots() {
+            // The boot's blocks are in the cache.
+            Some(boots) if boots.has_observed(record) => {
+                let source = self.store().cached_source(record.score, options)?;
+                Some(source as Arc<dyn Source>)
+            }
+            _ => self.store().remote()?.peer_source(record.score, options),
+        };
+        hoard_sync_from(&request, &near, &Silent)
+    }
+
+    fn tell_of_hoard(&self, report: Result<HoardSyncReport>) {
+        let refreshed = || self.hoarding.hoard.as_ref().map_or(Ok(()), |hoard| hoard.refresh());
+        self.tell(&LiveEvent::Note(match report.map(|report| (refreshed(), report)) {
+            Ok((Ok(()), report)) => format!(
+                "hoard: revision {}, {} boot sets, {} bytes on the disk",
+                report.revision, report.members, report.disk_bytes
+            ),
+            Ok((Err(error), report)) => {
+                format!("hoard: revision {} cannot be read: {error}", report.revision)
+            }
+            Err(error) => format!("hoard: {error}"),
+        }));
     }
 }

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::schemas::Schemas;
 use crate::{
-    AccessToken, AddAccessTokenRequest, AskForCastRequest, BeginUploadReply, CastOffer, CastStatus,
-    ChangesReply, CloneRequest, CollectRequest, CostsReply, DirectoryPage, Endpoint, FenceRequest,
-    ForgetReport, ForgetRequest, Growth, ImportReply, ImportRequest, ListedCast, ListedDisk, NewToken,
-    NodePeersReply, NodeReport, NodesReply, PartitionEntry, ProtectReport, ProtectRequest, PublishReply,
-    PublishRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest, ResolveReply, SetQuotaReport,
-    SetQuotaRequest, SignRequest, StandingReply, StoreFacts, StoreKeys, TakeEditLockRequest, UnregisterReply,
-    UnregisterRequest, UploadFramesReply, VersionFacts,
+    AccessToken, AddAccessTokenRequest, AskForCastRequest, AskForHoardCastRequest, BeginUploadReply,
+    CastOffer, CastStatus, ChangesReply, CloneRequest, CollectRequest, CostsReply, DirectoryPage, Endpoint,
+    FenceRequest, ForgetReport, ForgetRequest, Growth, HoardCastOffer, ImportReply, ImportRequest,
+    ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply, PartitionEntry, ProtectReport,
+    ProtectRequest, PublishReply, PublishRequest, RenameReport, RenameRequest, ReplicaReply, ReplicaRequest,
+    ResolveReply, SetQuotaReport, SetQuotaRequest, SignRequest, StandingReply, StoreFacts, StoreKeys,
+    TakeEditLockRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -72,6 +72,7 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Disks => "Live disks of this machine, and disks with local changes",
         Endpoint::Casts => "Casts of the last ten minutes",
         Endpoint::AskForCast => "Cast a version on demand, or join its running cast",
+        Endpoint::AskForHoardCast => "Cast the hoard to nodes that lack its newest revision",
         Endpoint::TellOfCast => "Report the state of a cast",
         Endpoint::Collect => "Delete what no version needs",
         Endpoint::Standing => "What the store is among its copies",
@@ -183,6 +184,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::RecordBootSet => bytes(true, BYTES),
         Endpoint::UnregisterBootSet => object::<UnregisterRequest>(schemas),
         Endpoint::AskForCast => object::<AskForCastRequest>(schemas),
+        Endpoint::AskForHoardCast => object::<AskForHoardCastRequest>(schemas),
         Endpoint::TellOfCast => object::<CastStatus>(schemas),
         Endpoint::Collect => object::<CollectRequest>(schemas),
         Endpoint::Fence => object::<FenceRequest>(schemas),
@@ -258,6 +260,9 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "Ordered by name"),
         Endpoint::Casts => reply::<Vec<ListedCast>>(schemas, 200, "The newest first"),
         Endpoint::AskForCast => reply::<CastOffer>(schemas, 200, "Where to join, once the sender is ready"),
+        Endpoint::AskForHoardCast => {
+            reply::<HoardCastOffer>(schemas, 200, "Whether to wait, to join a cast, or to fetch")
+        }
         Endpoint::TellOfCast => (204, json!({ "description": "Accepted" })),
     }
 }

@@ -52,7 +52,7 @@ mod tests {
 
     /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
     /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 53] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 54] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -99,6 +99,7 @@ mod tests {
         (Endpoint::Disks, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Casts, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::AskForCast, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::AskForHoardCast, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::TellOfCast, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Collect, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::Standing, "FFF FFA", "FFF FFA", "FFF FFA"),

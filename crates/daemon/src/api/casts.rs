@@ -1,4 +1,5 @@
-//! Endpoints for casts: senders report them, clients list them, and who may read a version asks for a cast of it.
+//! Endpoints for casts: senders report them, clients list them, and who may read a version, or a part of the hoard, asks for a cast of
+//! it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,9 +9,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use platter_api::{AskForCastRequest, CastStatus};
+use platter_api::{AskForCastRequest, AskForHoardCastRequest, CastStatus, HoardCastOffer, HoardCastState};
 use platter_image::Error;
-use platter_records::VersionQuery;
+use platter_records::{ImageName, VersionQuery};
 
 use super::Shared;
 use super::body::{json, read_json};
@@ -18,7 +19,8 @@ use super::gate::Asker;
 use super::path::Named;
 use super::problem::{Problem, no_nameless};
 use crate::access::Principal;
-use crate::casts::check_report;
+use crate::casts::{check_id, check_report};
+use crate::config::TellOfCast;
 
 /// The refusal of an origin that does not cast.
 const NO_CASTS: &str = "this origin does not cast: `platter serve --cast INTERFACE` enables it, and `platter install --server URL` \
@@ -47,19 +49,47 @@ pub(super) async fn ask(
         // Before anything else: the answer for something hidden does not depend on the origin's options.
         let resolved = shared.resolve_for(&asker.who, what)?;
         let cast = shared.cast.as_ref().ok_or_else(|| Error::refused(NO_CASTS))?;
-        let (origin, image) =
-            (Arc::downgrade(&shared), resolved.version.as_ref().map(|it| it.name.image.clone()));
-        let tell = move |id: &str, status: &CastStatus| {
-            let Some(origin) = origin.upgrade() else { return };
-            let (sender, now) = (Principal::of_unix_socket(), Instant::now());
-            // Only a list that is full of running casts refuses it; the cast goes on.
-            if let Ok(true) = origin.casts.tell(id, &sender, image.clone(), status.clone(), now) {
-                origin.tell_of_cast(id, image.clone(), status);
-            }
-        };
-        cast(&shared.store, &resolved, &request.families, Arc::new(tell))
+        let image = resolved.version.as_ref().map(|it| it.name.image.clone());
+        cast.version(&shared.store, &resolved, &request.families, tell_for(&shared, image))
     });
     json(&offer.await?)
+}
+
+pub(super) async fn ask_for_hoard(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let mut request: AskForHoardCastRequest = read_json(&origin, &asker, &headers, sent).await?;
+    check_id(&request.node).map_err(|error| Problem::bad_request(&error))?;
+    let Some(cast) = origin.cast.clone() else {
+        return json(&HoardCastOffer { state: HoardCastState::Fetch, cast: None });
+    };
+    let shared = Arc::clone(&origin);
+    let offer = origin.pool.run(move || {
+        let hoard = shared.hoard(&asker.who)?;
+        // Only revisions of the whole hoard are numbers in an order.
+        if !asker.who.reads_everything() || request.epoch != hoard.epoch || request.since > hoard.revision {
+            request.since = 0;
+        }
+        // Visible only to who reads everything, as a disk without a name.
+        cast.hoard(&shared.store, &hoard, &request, tell_for(&shared, None))
+    });
+    json(&offer.await?)
+}
+
+/// Enters the states of a cast of this origin, of this image, into the list.
+fn tell_for(origin: &Shared, image: Option<ImageName>) -> TellOfCast {
+    let origin = Arc::downgrade(origin);
+    Arc::new(move |id: &str, status: &CastStatus| {
+        let Some(origin) = origin.upgrade() else { return };
+        let (sender, now) = (Principal::of_unix_socket(), Instant::now());
+        // Only a list that is full of running casts refuses it; the cast goes on.
+        if let Ok(true) = origin.casts.tell(id, &sender, image.clone(), status.clone(), now) {
+            origin.tell_of_cast(id, image.clone(), status);
+        }
+    })
 }
 
 pub(super) async fn tell(

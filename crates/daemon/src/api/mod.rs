@@ -158,6 +158,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Disks => get(disks::list),
         Endpoint::Casts => get(casts::list),
         Endpoint::AskForCast => post(casts::ask),
+        Endpoint::AskForHoardCast => post(casts::ask_for_hoard),
         Endpoint::TellOfCast => post(casts::tell),
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use platter_image::frame::{
     Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, Verify,
 };
-use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameIndex, Kind, Result, header_of, judged};
+use platter_image::{
+    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameIndex, Kind, Result, header_of, judged, locate,
+};
 
 use crate::chunk_contents::{Prefix, prefix};
 
@@ -84,6 +86,47 @@ impl Chunks {
             chunks.add(ChunkPiece::Rebuilt(group), length, std::mem::take(&mut new_chunk), ids.into_iter());
         }
         Ok(chunks)
+    }
+
+    /// Plans the chunks for `wanted` in this order, without any other block. Returns the blocks of each chunk as well.
+    pub(super) fn plan_exactly(
+        source: &impl FrameIndex,
+        kind: Kind,
+        domain: Domain,
+        wanted: &[BlockId],
+    ) -> Result<(Self, Vec<Vec<BlockId>>)> {
+        let (mut chunks, mut contents) = (Self::default(), Vec::new());
+        let mut rebuilder = Rebuilder::new(source, kind, domain)?;
+        let mut head = Vec::new();
+        let places = wanted.iter().map(|id| locate(source, id)).collect::<Result<Vec<_>>>()?;
+        let (mut sparse, mut left): (Vec<BlockPlace>, _) = (Vec::new(), wanted);
+        let mut add = |piece: ChunkPiece, length: u32, count: usize| {
+            chunks.add(piece, length, false, std::iter::empty());
+            let (ids, rest) = left.split_at(count);
+            left = rest;
+            contents.resize(chunks.chunks.len(), Vec::new());
+            contents.last_mut().into_iter().for_each(|chunk: &mut Vec<BlockId>| chunk.extend(ids));
+        };
+        // The end of the list flushes what is sparse, like a frame that is wanted as a whole.
+        for frame in places.chunk_by(|a, b| a.frame == b.frame).map(Some).chain([None]) {
+            let whole = match frame {
+                Some(frame) if header_of(source, frame[0].frame, &mut head)?.blocks.len() != frame.len() => {
+                    sparse.extend_from_slice(frame);
+                    continue;
+                }
+                whole => whole,
+            };
+            for mut group in rebuilder.group(&std::mem::take(&mut sparse))? {
+                group.sort_unstable();
+                let length = rebuilder.rebuild(&group)?.stored.len() as u32;
+                let count = group.len();
+                add(ChunkPiece::Rebuilt(group), length, count);
+            }
+            if let Some(frame) = whole {
+                add(ChunkPiece::Stored(frame[0].frame), frame[0].frame.length, frame.len());
+            }
+        }
+        Ok((chunks, contents))
     }
 
     fn add(&mut self, part: ChunkPiece, length: u32, new_chunk: bool, ids: impl Iterator<Item = Prefix>) {

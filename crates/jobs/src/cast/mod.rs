@@ -1,6 +1,7 @@
 //! Casts a version to every receiver that wants it.
 
 mod chunks;
+mod hoard;
 mod on_demand;
 mod reporter;
 mod segments;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use platter_cast::OFFER_BYTES_MAX;
 use platter_image::recipe::Recipe;
-use platter_image::{Domain, Error, ErrorKind, Kind, Result, plan};
+use platter_image::{Domain, Error, ErrorKind, Kind, Result, Score, plan};
 use platter_net::{
     Bottleneck, ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
@@ -31,6 +32,7 @@ use reporter::Reporter;
 use segments::segments;
 use spool::Spool;
 
+pub(crate) use hoard::{hoard_session, hoard_title};
 pub use on_demand::{CastDesk, CastDeskOptions};
 use platter_api::{CastState, CastStatus, ListedCast};
 pub use segments::SEGMENT_DATA_MAX;
@@ -95,7 +97,7 @@ pub fn cast(
     // If the origin cannot be reached, the cast continues without reports.
     let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
     let tell = reporter.map(Tell::Origin);
-    let mut told = Told::begin(tell, &resolved, description.total_bytes());
+    let mut told = Told::begin(tell, title(&resolved), resolved.score, description.total_bytes());
     let sent = platter_net::send(&request.network, &description, &source, |event| {
         told.hear(&event);
         on_event(&event);
@@ -218,10 +220,10 @@ struct Told {
 }
 
 impl Told {
-    fn begin(tell: Option<Tell>, resolved: &Resolved, cast_bytes: u64) -> Self {
+    fn begin(tell: Option<Tell>, title: String, score: Score, cast_bytes: u64) -> Self {
         let status = CastStatus {
-            version: title(resolved),
-            score: resolved.score.to_string(),
+            version: title,
+            score: score.to_string(),
             sender: default_holder(),
             cast_bytes,
             ..CastStatus::default()

@@ -10,14 +10,14 @@ use std::time::Instant;
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::{BlockId, Domain, Error, ErrorKind, FrameAddress, FrameIndex, Kind, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, Segment, SendEvent, SendOptions,
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, SendEvent, SendOptions,
     SessionDescription, SinkOutcome, Wanted,
 };
 use platter_records::HoardMember;
 use platter_store::{Added, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
 
 use super::sync::{HoardSyncReport, hoard_place};
-use crate::cast::cast_report;
+use crate::cast::{cast_report, hoard_session, hoard_title};
 use crate::cast_keys::{refuse_readable, secret_of, use_keys_of};
 use crate::receive::Frames;
 use crate::{CastReport, Progress};
@@ -93,27 +93,8 @@ pub fn hoard_cast(
             }
         }
     }
-    let name = format!("{NAME}@{}", snapshot.revision);
-    let (score, frames) = HoardManifest { snapshot, chunks: ids }.frames()?;
-    let mut manifest: Vec<Vec<u8>> = Vec::new();
-    for frame in frames {
-        match manifest.last_mut().filter(|chunk| chunk.len() + frame.stored.len() <= CHUNK_LENGTH) {
-            Some(chunk) => chunk.extend_from_slice(&frame.stored),
-            None => manifest.push(frame.stored),
-        }
-    }
-    let chunk_lengths: Vec<u32> =
-        manifest.iter().map(|chunk| chunk.len() as u32).chain(lengths.iter().copied()).collect();
-    let segment = Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: manifest.len() as u32 };
-    let description = SessionDescription {
-        secret,
-        offer: Vec::new(),
-        score,
-        name: name.clone(),
-        segment_length: u64::from(u32::MAX),
-        segments: vec![segment],
-        chunk_lengths,
-    };
+    let name = hoard_title(snapshot.revision);
+    let (description, manifest) = hoard_session(snapshot, secret, ids, &lengths)?;
     let source = HoardChunks { hoard: &hoard, manifest, chunks };
     let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
     Ok(cast_report(name, &description, &summary))
@@ -163,36 +144,66 @@ impl ChunkSource for HoardChunks<'_> {
 /// Receives the hoard of another node.
 ///
 /// # Errors
-/// `Missing` when no sender is heard; `Transient` when another process updates the hoard; `Corrupt`, `Io`.
+/// `Missing` when no sender is heard; `Transient` when another process updates the hoard; `Corrupt`, `Io`. What arrived before an error
+/// stays for the next update.
 pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> Result<HoardSyncReport> {
-    let started = Instant::now();
     let writer = HoardWriter::open(&hoard_place(&request.cache))?;
-    let before = writer.hoard().snapshot();
-    let mut sink = HoardSink::new(writer)?;
-    // Data is requested only after the manifest, because some of it is already here.
-    let network =
-        ReceiveOptions { wanted: Wanted::Name(NAME.into()), everything: false, ..request.network.clone() };
+    let network = ReceiveOptions { wanted: Wanted::Name(NAME.into()), ..request.network.clone() };
     progress.note(HOARD_UNPROVED);
     progress.begin("waiting for a sender", 0);
+    let report = receive_into((writer, Completeness::Required), &network, progress, &mut |_| {})?;
+    report.ok_or_else(|| Error::bug("received a hoard without an end"))
+}
+
+/// Whether a cast has everything that a revision needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completeness {
+    /// Anything else is an error.
+    Required,
+    /// It may lack what other nodes have already.
+    Optional,
+}
+
+/// Receives a cast into a hoard. Returns `None` if all of it was received and made durable, and a revision still lacks something.
+///
+/// # Errors
+/// As [`hoard_receive`].
+pub(super) fn receive_into(
+    (writer, completeness): (HoardWriter, Completeness),
+    network: &ReceiveOptions,
+    progress: &dyn Progress,
+    on_event: &mut dyn FnMut(&ReceiveEvent),
+) -> Result<Option<HoardSyncReport>> {
+    let (started, before) = (Instant::now(), writer.hoard().snapshot());
+    let mut sink = HoardSink::new(writer, completeness)?;
+    // Data is requested only after the manifest, because some of it is already here.
+    let network = ReceiveOptions { everything: false, ..network.clone() };
     let mut done = 0;
-    platter_net::receive(&network, &mut sink, |event| match event {
-        ReceiveEvent::Trouble(text) => progress.note(&text),
-        ReceiveEvent::Joined { name, .. } => progress.note(&format!("joined the cast of {name}")),
-        ReceiveEvent::Ignored { name, join, reason } => {
-            progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
+    let received = platter_net::receive(&network, &mut sink, |event| {
+        on_event(&event);
+        match event {
+            ReceiveEvent::Trouble(text) => progress.note(&text),
+            ReceiveEvent::Joined { name, .. } => progress.note(&format!("joined the cast of {name}")),
+            ReceiveEvent::Ignored { name, join, reason } => {
+                progress.note(&format!("ignored the sender of {name} at {join}: {reason}"));
+            }
+            ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to come back"),
+            ReceiveEvent::Progress { bytes, .. } => {
+                progress.advance(bytes.saturating_sub(done));
+                done = bytes;
+            }
         }
-        ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to come back"),
-        ReceiveEvent::Progress { bytes, .. } => {
-            progress.advance(bytes.saturating_sub(done));
-            done = bytes;
-        }
-    })?;
-    let facts = sink.facts.ok_or_else(|| Error::bug("received a hoard without an end"))?;
+    });
+    if let Err(error) = received {
+        sink.writer.take().map_or(Ok(()), HoardWriter::keep_added)?;
+        return Err(error);
+    }
+    let Some(facts) = sink.facts else { return Ok(None) };
     let members = sink.manifest.map_or_else(Vec::new, |manifest| manifest.snapshot.members);
     let differ = |from: &[HoardMember], other: &[HoardMember]| {
         from.iter().filter(|member| !other.contains(*member)).count()
     };
-    Ok(HoardSyncReport {
+    Ok(Some(HoardSyncReport {
         revision_before: before.revision,
         revision: facts.revision,
         whole: true,
@@ -205,12 +216,13 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
         disk_bytes: facts.disk_bytes,
         index_bytes: facts.index_bytes,
         seconds: started.elapsed().as_secs_f64(),
-    })
+    }))
 }
 
 /// Receives a hoard.
 struct HoardSink {
     writer: Option<HoardWriter>,
+    completeness: Completeness,
     decoder: FrameDecoder,
     description: Option<SessionDescription>,
     taken: Vec<bool>,
@@ -225,9 +237,10 @@ struct HoardSink {
 }
 
 impl HoardSink {
-    fn new(writer: HoardWriter) -> Result<Self> {
+    fn new(writer: HoardWriter, completeness: Completeness) -> Result<Self> {
         Ok(Self {
             writer: Some(writer),
+            completeness,
             decoder: FrameDecoder::new()?,
             description: None,
             taken: Vec::new(),
@@ -351,7 +364,11 @@ impl ChunkSink for HoardSink {
         };
         let score: Score = description.score;
         let writer = self.writer.take().ok_or_else(|| Error::bug("finished twice"))?;
-        self.facts = Some(writer.finish(&manifest.snapshot)?);
+        match writer.finish(&manifest.snapshot) {
+            Err(error)
+                if error.kind() == ErrorKind::Missing && self.completeness == Completeness::Optional => {}
+            facts => self.facts = Some(facts?),
+        }
         Ok(SinkOutcome { score, bytes_written: self.added.raw_bytes })
     }
 }

@@ -8,6 +8,7 @@
 //! - `manage`: register, unregister, follow, the daily work
 //! - `sync`: updates a node's replica to the origin's newest revision
 //! - `casting`: casts one node's replica to many at once
+//! - `origin_cast`: the same from the cast that an origin makes when enough nodes lack a revision
 //! - `layered`: reads hoarded blocks from the replica, others from below
 //! - `status`, `growth`, `plot`: the cost of the hoard
 
@@ -18,6 +19,7 @@ mod growth;
 mod machine;
 mod manage;
 mod observed;
+mod origin_cast;
 mod plot;
 mod recording;
 mod status;
@@ -31,6 +33,7 @@ pub use manage::{
     hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_unregister,
 };
 pub use observed::{Observation, ObservedBoot, Observer, is_settled, register_observed};
+pub use origin_cast::{HoardOriginCastRequest, hoard_receive_from_origin};
 pub use plot::growth_svg;
 pub use recording::{RecordRequest, hoard_record};
 pub use status::{HoardStatus, MemberFigures, NodeRevision, hoard_status};

@@ -235,7 +235,7 @@ fn awaited_families(network: &ReceiveOptions, progress: &dyn Progress) -> Result
 }
 
 /// The families of addresses that this machine has now.
-fn families(interface: Option<&str>) -> Vec<CastFamily> {
+pub(crate) fn families(interface: Option<&str>) -> Vec<CastFamily> {
     let families = platter_net::families(interface).into_iter();
     families
         .map(|family| match family {
@@ -308,12 +308,21 @@ fn join_key(
             answer => break answer?,
         }
     };
-    let key = Score::from_hex(&offer.join_key);
-    let key = key.ok_or_else(|| Error::corrupt("the origin names an invalid key for its cast"))?;
+    let key = key_of(&offer)?;
     if let Some(Ok(join)) = offer.join.map(|join| join.parse()) {
         told.set(join);
     }
-    Ok(Ok(JoinKey::new(key.0.0)))
+    Ok(Ok(key))
+}
+
+/// The key of a cast.
+///
+/// # Errors
+/// `Corrupt` when it is none.
+pub(crate) fn key_of(offer: &CastOffer) -> Result<JoinKey> {
+    let key = Score::from_hex(&offer.join_key);
+    let key = key.ok_or_else(|| Error::corrupt("the origin names an invalid key for its cast"))?;
+    Ok(JoinKey::new(key.0.0))
 }
 
 /// What the thread that asks and the receiver share.

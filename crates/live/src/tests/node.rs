@@ -57,7 +57,13 @@ impl Host {
 
     fn request(&self) -> AttachRequest {
         AttachRequest {
-            node: Some(NodeRequest { name: "test".into(), sharing: None, record_boots: false }),
+            node: Some(NodeRequest {
+                name: "test".into(),
+                sharing: None,
+                record_boots: false,
+                casts: false,
+                interface: None,
+            }),
             ..request_at(self.place())
         }
     }

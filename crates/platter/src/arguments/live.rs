@@ -114,6 +114,13 @@ pub(crate) struct Node {
     /// Do not keep a copy of the origin's hoard (the boot sets of all images) in the cache directory
     #[arg(long)]
     pub(crate) no_hoard: bool,
+    /// Do not receive the hoard by cast: always fetch it from the origin and other nodes
+    #[arg(long, conflicts_with = "no_hoard")]
+    pub(crate) no_casts: bool,
+    /// Network interface (name or address) on which the origin casts the hoard [default: the one towards the origin, if it is another
+    /// machine]
+    #[arg(long, value_name = "IF", conflicts_with_all = ["no_casts", "no_hoard"])]
+    pub(crate) interface: Option<String>,
     /// Do not register the first boots of each version as its boot set, for the hoards of all nodes
     #[arg(long)]
     pub(crate) no_record_boots: bool,

@@ -60,6 +60,10 @@ pub(crate) struct ServeCasts {
     /// Seconds to wait for late receivers after the last one has finished
     #[arg(long, default_value = "5", value_name = "SECONDS", requires = "cast", value_parser = seconds)]
     pub(crate) cast_linger: Duration,
+    /// Cast a new revision of the hoard when this many nodes that lack more than 4 MiB of it ask at the same time, instead of sending it
+    /// to each of them; 0: never
+    #[arg(long, default_value_t = 3, value_name = "N", requires = "cast")]
+    pub(crate) cast_hoard: u16,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use platter_daemon::{
-    AccessTokens, CastOnDemand, Collections, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve,
+    AccessTokens, CastOnDemand, Collections, NamePattern, ServeEvent, ServeOptions, TellOfCast, TlsFiles,
+    serve,
 };
 use platter_jobs::{
-    CastDesk, CastDeskOptions, Domain, Error, Home, Store, StoreLocation, StorePlace, tell_former,
+    AskForHoardCastRequest, CastDesk, CastDeskOptions, CastFamily, CastOffer, Domain, Error, HoardCastOffer,
+    HoardSnapshot, Home, Resolved, Store, StoreLocation, StorePlace, tell_former,
 };
 use platter_live::{overlay_bases, served_disks};
 use serde_json::json;
@@ -51,12 +53,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
     Ok(ExitCode::SUCCESS)
 }
 
-/// Casts of versions that receivers ask for, if the operator wants them.
+/// Casts that receivers ask for, if the operator wants them.
 fn on_demand(
     options: &ServeCasts,
     store: &Path,
     domain: Domain,
-) -> platter_jobs::Result<Option<CastOnDemand>> {
+) -> platter_jobs::Result<Option<Arc<dyn CastOnDemand>>> {
     let Some(interface) = &options.cast else { return Ok(None) };
     let options = CastDeskOptions {
         interface: interface.clone(),
@@ -64,11 +66,34 @@ fn on_demand(
         casts_max: usize::from(options.casts_max),
         gather: options.cast_wait,
         linger: options.cast_linger,
+        hoard_nodes_min: usize::from(options.cast_hoard),
     };
-    let desk = CastDesk::new(options, store, domain)?;
-    Ok(Some(Arc::new(move |store, resolved, families, tell| {
-        desk.ask(store, resolved, families, move |id, status| tell(id, status))
-    })))
+    Ok(Some(Arc::new(Desk(CastDesk::new(options, store, domain)?))))
+}
+
+/// The casts of this process, for its origin.
+struct Desk(Arc<CastDesk>);
+
+impl CastOnDemand for Desk {
+    fn version(
+        &self,
+        store: &Store,
+        resolved: &Resolved,
+        families: &[CastFamily],
+        tell: TellOfCast,
+    ) -> platter_jobs::Result<CastOffer> {
+        self.0.ask(store, resolved, families, move |id, status| tell(id, status))
+    }
+
+    fn hoard(
+        &self,
+        store: &Store,
+        hoard: &HoardSnapshot,
+        request: &AskForHoardCastRequest,
+        tell: TellOfCast,
+    ) -> platter_jobs::Result<HoardCastOffer> {
+        self.0.ask_for_hoard(store, hoard, request, move |id, status| tell(id, status))
+    }
 }
 
 fn tell(event: &ServeEvent, output: Output) {

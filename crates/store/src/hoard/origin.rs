@@ -99,7 +99,10 @@ impl Store {
     }
 
     /// Returns the blocks in which a boot set is stored: its head and its parts.
-    pub(crate) fn boot_set_parts(&self, id: &BlockId) -> Result<Vec<BlockId>> {
+    ///
+    /// # Errors
+    /// As [`Store::boot_set_bytes`].
+    pub fn boot_set_parts(&self, id: &BlockId) -> Result<Vec<BlockId>> {
         let head = BootSetHead::decode(&self.read_block(Kind::BootSet, id)?)?;
         Ok(std::iter::once(*id).chain(head.parts).collect())
     }

@@ -200,11 +200,20 @@ impl HoardWriter {
         Ok(added)
     }
 
+    /// Ends an update early. What was added is durable on return, and the next update finds it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn keep_added(mut self) -> Result<()> {
+        self.seal()
+    }
+
     /// Makes `snapshot` the complete revision and reclaims the space of what it does not need. Added data and revision are
     /// durable on return.
     ///
     /// # Errors
-    /// `Missing` when a member's boot set, or something that it names, is not in the hoard; `Io`.
+    /// `Missing` when a member's boot set, or something that it names, is not in the hoard: what was added is durable nevertheless;
+    /// `Io`.
     pub fn finish(mut self, snapshot: &HoardSnapshot) -> Result<ReplicaFacts> {
         self.seal()?;
         let needed = self.needed(snapshot)?;

@@ -1,9 +1,7 @@
-//! Casts on demand: the first receiver that asks for a version starts its cast, and the cast ends after its last one.
+//! The running casts of a process, each in a thread of its own, which share one rate.
 //!
-//! Owns the running casts of a process, each in a thread of its own, and divides one rate among them. Nothing is announced: who may
-//! read a version is told where its cast is, and the cast names only the score.
+//! Nothing is announced: who may read what is cast is told where its cast is, and the cast names only the score.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,16 +9,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_api::{CastFamily, CastOffer, CastOfferState, CastStatus};
+use platter_api::{
+    AskForHoardCastRequest, CastFamily, CastOffer, CastOfferState, CastStatus, HoardCastOffer, HoardCastState,
+};
 use platter_cast::{demand, shares};
 use platter_image::{Domain, Error, ErrorKind, IoContext, Result, Score};
 use platter_net::{Family, JoinKey, SendControl, SendEvent, SendOptions, SenderProgress, unscoped};
-use platter_records::Resolved;
+use platter_records::{HoardSnapshot, Resolved};
 use platter_store::Store;
-use platter_transport::{private_file, random_bytes, to_hex};
+use platter_transport::to_hex;
 use platter_vfs::{OsVfs, Vfs};
 
-use super::{SEGMENT_DATA_MAX, Tell, Told, describe};
+use super::gathering::{Gathering, Verdict};
+use super::secret::Secret;
+use super::subject::{Subject, SubjectId};
+use crate::cast::{Tell, Told};
 
 /// How long a cast waits for a receiver that was told of it. Receivers ask again until they have joined.
 const EXPECTED: Duration = Duration::from_secs(10);
@@ -33,8 +36,8 @@ const RATE_MIN: u64 = 1_000_000;
 /// Shortest time in which it is measured what a cast uses.
 const SHARE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The file in the directory of a store from which the keys of its casts are derived.
-const SECRET_FILE: &str = "cast-secret";
+/// A node that lacks at most so many bytes of the hoard fetches them: a cast would take longer to begin.
+const HOARD_BYTES_MIN: u64 = 4 << 20;
 
 /// Options of casts on demand.
 #[derive(Clone, Debug)]
@@ -49,6 +52,8 @@ pub struct CastDeskOptions {
     pub gather: Duration,
     /// How long a cast waits for late receivers after the last one has finished.
     pub linger: Duration,
+    /// Cast a revision of the hoard when this many nodes that lack it ask at the same time; 0: never.
+    pub hoard_nodes_min: usize,
 }
 
 /// The casts on demand of a process.
@@ -63,17 +68,18 @@ pub struct CastDesk {
 struct State {
     running: Vec<Running>,
     failures: Vec<Failure>,
+    gathering: Gathering,
 }
 
 /// A cast that runs or is being prepared.
 #[derive(Debug)]
 struct Running {
     id: String,
-    score: Score,
+    subject: SubjectId,
     family: Family,
     control: Arc<SendControl>,
-    /// Join address and group, once receivers can join.
-    place: Option<(SocketAddr, SocketAddr)>,
+    /// Where receivers join, once they can.
+    place: Option<Place>,
     /// The bits that it had sent at that time.
     sent: (u64, Instant),
     /// The rate that it can use, and its share.
@@ -81,45 +87,30 @@ struct Running {
     share: u64,
 }
 
+/// Where a cast can be received.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    score: Score,
+    join: SocketAddr,
+    group: SocketAddr,
+}
+
+/// What is known about a cast that somebody asks for.
+enum Found {
+    /// Nothing: it may be started.
+    Nothing,
+    /// It is being prepared.
+    Preparing,
+    Ready(Place),
+}
+
 #[derive(Debug)]
 struct Failure {
-    score: Score,
+    subject: SubjectId,
     family: Family,
     kind: ErrorKind,
     messages: Vec<String>,
     at: Instant,
-}
-
-/// What the keys of casts are derived from. A restarted origin has the same one, so that receivers can go on.
-struct Secret([u8; 32]);
-
-impl Secret {
-    fn read_or_make(path: &Path) -> Result<Self> {
-        match private_file::read(path, 33)? {
-            Some(bytes) => bytes.try_into().map(Self).map_err(|_| {
-                Error::corrupt(format!(
-                    "{} does not have 32 bytes: delete it, and it is made anew",
-                    path.display()
-                ))
-            }),
-            None => {
-                let secret = random_bytes()?;
-                private_file::replace(path, &secret)?;
-                Ok(Self(secret))
-            }
-        }
-    }
-
-    /// The join key of the casts of a version.
-    fn key_of(&self, score: Score) -> [u8; 32] {
-        JoinKey::derive(&self.0, &score.0.0)
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
 }
 
 impl CastDesk {
@@ -136,11 +127,7 @@ impl CastDesk {
             )));
         }
         platter_net::check_interface(&options.interface)?;
-        let secret = match domain.is_encrypted() {
-            // A file with it would open recorded casts of encrypted data for who has only the store's files.
-            true => Secret(*domain.keys()?.of_casts()),
-            false => Secret::read_or_make(&dir.join(SECRET_FILE))?,
-        };
+        let secret = Secret::of(dir, domain)?;
         Ok(Arc::new(Self { options, secret, state: Mutex::default() }))
     }
 
@@ -156,39 +143,95 @@ impl CastDesk {
         families: &[CastFamily],
         tell: impl Fn(&str, &CastStatus) + Send + 'static,
     ) -> Result<CastOffer> {
-        let (now, family) = (Instant::now(), self.family_for(families));
-        let mut state = self.state.lock();
-        let score = resolved.score;
-        let offer = |state, place: Option<(SocketAddr, SocketAddr)>| CastOffer {
-            score: score.to_string(),
-            state,
-            join_key: to_hex(&self.secret.key_of(score)),
-            join: place.map(|(join, _)| unscoped(join).to_string()),
-            group: place.map(|(_, group)| group.to_string()),
+        let subject = Subject::Version(resolved.clone());
+        let id = subject.id()?;
+        let offer = |state, place| self.offer(id, resolved.score, state, place);
+        let Some(family) = self.family_for(families) else {
+            return Ok(offer(CastOfferState::OtherFamily, None));
         };
-        let Some(family) = family else { return Ok(offer(CastOfferState::OtherFamily, None)) };
-        let is_it = |cast: &&Running| cast.score == score && cast.family == family;
-        let known = state.running.iter().find(|cast| is_it(cast) && cast.control.keep(now + EXPECTED));
-        if let Some(known) = known {
-            return Ok(match known.place {
-                Some(place) => offer(CastOfferState::Ready, Some(place)),
-                None => offer(CastOfferState::Preparing, None),
-            });
-        }
-        state.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
-        if let Some(failure) = state.failures.iter().find(|it| it.score == score && it.family == family) {
-            return Err(Error::from_messages(failure.kind, failure.messages.clone()));
+        let mut state = self.state.lock();
+        match find(&mut state, (id, family))? {
+            Found::Ready(place) => return Ok(offer(CastOfferState::Ready, Some(place))),
+            Found::Preparing => return Ok(offer(CastOfferState::Preparing, None)),
+            Found::Nothing => {}
         }
         if state.running.len() >= self.options.casts_max {
             return Ok(offer(CastOfferState::Queued, None));
         }
+        self.start(&mut state, store, (subject, id, family), tell)?;
+        Ok(offer(CastOfferState::Preparing, None))
+    }
+
+    /// Returns where this revision of the hoard is cast, as [`CastDesk::ask`]; starts its cast when enough nodes ask at the same time.
+    /// The revision in the request is of the same hoard as `hoard`, or 0.
+    ///
+    /// # Errors
+    /// As [`CastDesk::ask`].
+    pub fn ask_for_hoard(
+        self: &Arc<Self>,
+        store: &Store,
+        hoard: &HoardSnapshot,
+        request: &AskForHoardCastRequest,
+        tell: impl Fn(&str, &CastStatus) + Send + 'static,
+    ) -> Result<HoardCastOffer> {
+        const FETCH: HoardCastOffer = HoardCastOffer { state: HoardCastState::Fetch, cast: None };
+        const WAIT: HoardCastOffer = HoardCastOffer { state: HoardCastState::Wait, cast: None };
+        if request.missing_bytes_max <= HOARD_BYTES_MIN {
+            return Ok(FETCH);
+        }
+        let Some(family) = self.family_for(&request.families) else { return Ok(FETCH) };
+        let id = Subject::Hoard { snapshot: hoard.clone(), since: 0 }.id()?;
+        let mut state = self.state.lock();
+        match find(&mut state, (id, family))? {
+            Found::Ready(place) => {
+                let cast = self.offer(id, place.score, CastOfferState::Ready, Some(place));
+                return Ok(HoardCastOffer { state: HoardCastState::Ready, cast: Some(cast) });
+            }
+            Found::Preparing => return Ok(WAIT),
+            Found::Nothing if state.running.len() >= self.options.casts_max => return Ok(FETCH),
+            Found::Nothing => {}
+        }
+        let asking = (id, request.node.as_str(), request.since);
+        match state.gathering.ask(self.options.hoard_nodes_min, asking, Instant::now()) {
+            Verdict::Fetch => Ok(FETCH),
+            Verdict::Wait => Ok(WAIT),
+            Verdict::Start { since } => {
+                let subject = Subject::Hoard { snapshot: hoard.clone(), since };
+                self.start(&mut state, store, (subject, id, family), tell)?;
+                Ok(WAIT)
+            }
+        }
+    }
+
+    fn offer(&self, id: SubjectId, score: Score, state: CastOfferState, place: Option<Place>) -> CastOffer {
+        CastOffer {
+            score: score.to_string(),
+            state,
+            join_key: to_hex(&self.secret.key_of(&id)),
+            join: place.map(|place| unscoped(place.join).to_string()),
+            group: place.map(|place| place.group.to_string()),
+        }
+    }
+
+    /// Starts a cast in a thread of its own.
+    ///
+    /// # Errors
+    /// `Io` when no thread can be started.
+    fn start(
+        self: &Arc<Self>,
+        state: &mut State,
+        store: &Store,
+        (subject, subject_id, family): (Subject, SubjectId, Family),
+        tell: impl Fn(&str, &CastStatus) + Send + 'static,
+    ) -> Result<()> {
+        let now = Instant::now();
         let control = Arc::new(SendControl::default());
         let id = to_hex(&OsVfs.random_id().context(|| "choosing a name for a cast".into())?);
         // A new cast always accepts this.
         let _ = control.keep(now + EXPECTED);
         state.running.push(Running {
             id: id.clone(),
-            score,
+            subject: subject_id,
             family,
             control: Arc::clone(&control),
             place: None,
@@ -196,18 +239,14 @@ impl CastDesk {
             demand: demand(self.options.rate_bits_per_second, u64::MAX, 0),
             share: 0,
         });
-        self.share_rate(&mut state);
-        let (desk, store, resolved) = (Arc::clone(self), store.clone(), resolved.clone());
-        let started = {
-            let id = id.clone();
-            let run = move || desk.run((&id, family), &store, &resolved, control, tell);
-            thread::Builder::new().name("cast".into()).spawn(run).context(|| "starting a thread".into())
-        };
-        if let Err(error) = started {
+        self.share_rate(state);
+        let cast = Cast { id: id.clone(), subject, subject_id, family, control };
+        let (desk, store) = (Arc::clone(self), store.clone());
+        let run = move || desk.run(&cast, &store, tell);
+        let started = thread::Builder::new().name("cast".into()).spawn(run);
+        started.map(drop).context(|| "starting a thread".into()).inspect_err(|_| {
             state.running.retain(|cast| cast.id != id);
-            return Err(error);
-        }
-        Ok(offer(CastOfferState::Preparing, None))
+        })
     }
 
     /// The family in which a client that can receive in these gets a cast. Without any address of the interface, the first one, whose cast
@@ -223,63 +262,52 @@ impl CastDesk {
     }
 
     /// Casts from start to end.
-    fn run(
-        &self,
-        (id, family): (&str, Family),
-        store: &Store,
-        resolved: &Resolved,
-        control: Arc<SendControl>,
-        tell: impl Fn(&str, &CastStatus) + 'static,
-    ) {
-        let own_id = id.to_owned();
-        let tell = Tell::Own(Box::new(move |status| tell(&own_id, status)));
-        let failure = self.cast((id, family), store, resolved, control, tell).err();
+    fn run(&self, cast: &Cast, store: &Store, tell: impl Fn(&str, &CastStatus) + 'static) {
+        let id = cast.id.clone();
+        let tell = Tell::Own(Box::new(move |status| tell(&id, status)));
+        let failure = self.cast(cast, store, tell).err();
         let mut state = self.state.lock();
-        state.running.retain(|cast| cast.id != id);
+        state.running.retain(|running| running.id != cast.id);
         if let Some(error) = failure
             && state.failures.len() < FAILURES_MAX
         {
             let (kind, messages) = (error.kind(), error.messages());
-            let score = resolved.score;
-            state.failures.push(Failure { score, family, kind, messages, at: Instant::now() });
+            let (subject, family) = (cast.subject_id, cast.family);
+            state.failures.push(Failure { subject, family, kind, messages, at: Instant::now() });
         }
         self.share_rate(&mut state);
     }
 
-    fn cast(
-        &self,
-        (id, family): (&str, Family),
-        store: &Store,
-        resolved: &Resolved,
-        control: Arc<SendControl>,
-        tell: Tell,
-    ) -> Result<()> {
-        let (mut description, source) = describe(store, resolved, SEGMENT_DATA_MAX)?;
+    fn cast(&self, cast: &Cast, store: &Store, tell: Tell) -> Result<()> {
+        let (mut description, source) = cast.subject.describe(store)?;
+        let score = description.score;
         // Datagrams can be read by who may not know the name.
-        (description.name, description.offer) = (resolved.score.to_string(), Vec::new());
-        let mut told = Told::begin(Some(tell), resolved, description.total_bytes());
+        (description.name, description.offer) = (score.to_string(), Vec::new());
+        let mut told = Told::begin(Some(tell), cast.subject.title(), score, description.total_bytes());
         // Planning may have taken long; receivers ask again, and keep it.
-        let _ = control.keep(Instant::now() + EXPECTED);
+        let _ = cast.control.keep(Instant::now() + EXPECTED);
         let network = SendOptions {
             interface: Some(self.options.interface.clone()),
-            family: Some(family),
+            family: Some(cast.family),
             rate_bits_per_second: self.options.rate_bits_per_second,
             wait_receivers: u32::MAX,
             wait: self.options.gather,
             linger: self.options.linger,
             give_up: Some(Duration::ZERO),
             is_unlisted: true,
-            join_key: Some(JoinKey::new(self.secret.key_of(resolved.score))),
-            control,
+            join_key: Some(JoinKey::new(self.secret.key_of(&cast.subject_id))),
+            control: Arc::clone(&cast.control),
             ..SendOptions::default()
         };
         let mut has_receivers = false;
-        let sent = platter_net::send(&network, &description, &source, |event| {
+        let sent = platter_net::send(&network, &description, &*source, |event| {
             match &event {
-                SendEvent::Ready { join, group } => self.note_place(id, (*join, *group)),
+                SendEvent::Ready { join, group } => {
+                    self.note_place(&cast.id, Place { score, join: *join, group: *group });
+                }
                 SendEvent::Status { receivers, progress } => {
                     has_receivers |= !receivers.is_empty();
-                    self.note_progress(id, progress);
+                    self.note_progress(&cast.id, progress);
                 }
             }
             told.hear(&event);
@@ -292,7 +320,7 @@ impl CastDesk {
         }
     }
 
-    fn note_place(&self, id: &str, place: (SocketAddr, SocketAddr)) {
+    fn note_place(&self, id: &str, place: Place) {
         if let Some(cast) = self.state.lock().running.iter_mut().find(|cast| cast.id == id) {
             cast.place = Some(place);
         }
@@ -324,6 +352,33 @@ impl CastDesk {
     }
 }
 
+/// A cast in its thread.
+struct Cast {
+    id: String,
+    subject: Subject,
+    subject_id: SubjectId,
+    family: Family,
+    control: Arc<SendControl>,
+}
+
+/// Finds the cast of a subject, and keeps it for who asks.
+///
+/// # Errors
+/// Why it failed, if it did a moment ago.
+fn find(state: &mut State, (subject, family): (SubjectId, Family)) -> Result<Found> {
+    let now = Instant::now();
+    let is_it = |cast: &&Running| cast.subject == subject && cast.family == family;
+    let known = state.running.iter().find(|cast| is_it(cast) && cast.control.keep(now + EXPECTED));
+    if let Some(known) = known {
+        return Ok(known.place.map_or(Found::Preparing, Found::Ready));
+    }
+    state.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
+    match state.failures.iter().find(|it| it.subject == subject && it.family == family) {
+        Some(failure) => Err(Error::from_messages(failure.kind, failure.messages.clone())),
+        None => Ok(Found::Nothing),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use platter_store::StorePlace;
@@ -338,6 +393,7 @@ mod tests {
             casts_max: 1,
             gather: Duration::ZERO,
             linger: Duration::ZERO,
+            hoard_nodes_min: 2,
         };
         CastDesk::new(options, dir, Domain::SHARED).unwrap()
     }
@@ -379,7 +435,7 @@ mod tests {
         let queued = asked(&desk, &store, &b).unwrap();
         assert_ne!(queued.join_key, offer.join_key, "each version has a key of its own");
         let restarted = CastDesk::new(desk.options.clone(), folder.path(), Domain::SHARED).unwrap();
-        assert_eq!(to_hex(&restarted.secret.key_of(a.score)), offer.join_key, "it stays over a restart");
+        assert_eq!(to_hex(&restarted.secret.key_of(&a.score.0.0)), offer.join_key, "it stays over a restart");
         assert_eq!((queued.state, queued.join), (CastOfferState::Queued, None));
         // The interface is named by its IPv4 address.
         let ask = |families: &[CastFamily]| desk.ask(&store, &a, families, |_, _| {}).unwrap();
