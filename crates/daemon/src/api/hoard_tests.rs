@@ -1,13 +1,18 @@
 //! Tests of the endpoints for boot sets.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::StatusCode;
-use platter_api::Role;
-use platter_image::BlockId;
-use platter_records::{BootBlock, BootSetRecord, VersionName};
+use parking_lot::Mutex;
+use platter_api::{AskForHoardCastRequest, CastFamily, CastOffer, HoardCastOffer, HoardCastState, Role};
+use platter_image::{BlockId, Error, Result};
+use platter_records::{BootBlock, BootSetRecord, HoardSnapshot, Resolved, VersionName};
+use platter_store::Store;
 use serde_json::{Value, json};
 
 use super::tests::{BLOCK, Disk, Room};
+use crate::config::{CastOnDemand, TellOfCast};
 
 /// A boot set of that disk, recorded as the version of that name.
 fn boot_set_of(disk: &Disk, name: &str) -> platter_records::BootSet {
@@ -94,4 +99,62 @@ async fn boot_sets_are_registered_listed_and_hidden_with_their_images() {
     assert_eq!((status, &gone["unregistered"]), (StatusCode::OK, &json!(["lab/a@1"])));
     let (_, told) = room.json(&lab, "GET", &since(revision), &json!(null)).await;
     assert_eq!((images(&told, "added"), &told["whole"]), (Vec::<String>::new(), &json!(true)), "all is gone");
+}
+
+/// Remembers for which members a cast was asked, and after which revision.
+#[derive(Default)]
+struct AskedFor(Mutex<Vec<(String, u64)>>);
+
+impl CastOnDemand for AskedFor {
+    fn version(&self, _: &Store, _: &Resolved, _: &[CastFamily], _: TellOfCast) -> Result<CastOffer> {
+        Err(Error::refused("only the hoard"))
+    }
+
+    fn hoard(
+        &self,
+        _: &Store,
+        hoard: &HoardSnapshot,
+        request: &AskForHoardCastRequest,
+        _: TellOfCast,
+    ) -> Result<HoardCastOffer> {
+        let names: Vec<String> = hoard.members.iter().map(|member| member.version.to_string()).collect();
+        self.0.lock().push((names.join(" "), request.since));
+        Ok(HoardCastOffer { state: HoardCastState::Wait, cast: None })
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_cast_only_what_its_token_may_read() {
+    let asked_for = Arc::new(AskedFor::default());
+    let room = Room::with(Some(asked_for.clone()));
+    let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Read, "lab/*"));
+    for (disk, name) in [(&room.ours, "lab/a"), (&room.theirs, "other/b")] {
+        let set = boot_set_of(disk, name).encode().unwrap().to_bytes();
+        let path = format!("/api/v1/hoard/record?image={name}&number=1");
+        assert_eq!(room.ask(&all, "POST", &path, set).await.0, StatusCode::OK);
+    }
+    let (_, hoard) = room.json(&all, "GET", "/api/v1/hoard", &json!(null)).await;
+    let question = |epoch: &Value, since: u64| json!({ "node": "a".repeat(32), "epoch": epoch, "since": since, "missing_bytes_max": 1 << 30, "families": ["ipv4"] });
+    let epoch = &hoard["epoch"];
+    for (token, question) in [
+        (&all, question(epoch, 1)),
+        (&all, question(epoch, 3)),
+        (&all, question(&json!("other"), 1)),
+        (&lab, question(epoch, 1)),
+    ] {
+        let (status, answer) = room.json(token, "POST", "/api/v1/hoard/cast", &question).await;
+        assert_eq!((status, &answer["state"]), (StatusCode::OK, &json!("wait")));
+    }
+    let everything = "lab/a@1 other/b@1";
+    let expected = [(everything, 1), (everything, 0), (everything, 0), ("lab/a@1", 0)];
+    assert_eq!(*asked_for.0.lock(), expected.map(|(names, since)| (names.to_owned(), since)));
+    let mut invalid = question(epoch, 1);
+    invalid["node"] = json!("x");
+    let (status, _) = room.json(&all, "POST", "/api/v1/hoard/cast", &invalid).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    // An origin that does not cast says so.
+    let room = Room::new();
+    let all = room.token(Role::Read, "*");
+    let (status, answer) = room.json(&all, "POST", "/api/v1/hoard/cast", &question(&json!(""), 0)).await;
+    assert_eq!((status, answer), (StatusCode::OK, json!({ "state": "fetch", "cast": null })));
 }

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use super::files_tests::options_of;
 use super::{Shared, router};
 use crate::access::Entrance;
-use crate::config::ServeOptions;
+use crate::config::{CastOnDemand, ServeOptions};
 use crate::origin::Origin;
 
 pub(super) const BLOCK: u64 = 4096;
@@ -100,6 +100,10 @@ fn stream_of(frames: &[EncodedFrame]) -> Vec<u8> {
 
 impl Room {
     pub(super) fn new() -> Self {
+        Self::with(None)
+    }
+
+    pub(super) fn with(cast: Option<Arc<dyn CastOnDemand>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -117,6 +121,7 @@ impl Room {
         let options = ServeOptions {
             upload_limit: UPLOAD_LIMIT,
             list_disks: Arc::new(edited_disks),
+            cast,
             ..options_of(place)
         };
         let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());

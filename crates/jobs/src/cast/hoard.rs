@@ -150,3 +150,77 @@ impl ChunkSource for StoreHoard<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use platter_image::frame::{FrameDecoder, Verify};
+    use platter_store::StorePlace;
+
+    use super::*;
+    use crate::receive::Frames;
+    use crate::tests::{capture_bytes, register_all};
+
+    const BLOCK: usize = 32 << 10;
+
+    /// Returns the blocks that a cast sends, after comparing them with its manifest and its lengths.
+    fn sent(store: &Store, snapshot: &HoardSnapshot, since: u64) -> BTreeSet<BlockId> {
+        let (description, source) = describe_hoard(store, snapshot, since).unwrap();
+        let mut decoder = FrameDecoder::new().unwrap();
+        let (mut manifest, mut ids) = (std::collections::HashMap::new(), Vec::new());
+        for (index, length) in (0..).zip(&description.chunk_lengths) {
+            let bytes = source.read(index).unwrap();
+            assert_eq!(bytes.len(), *length as usize);
+            let mut of_chunk = BTreeSet::new();
+            for stored in Frames(&bytes) {
+                let (header, mut rest) = decoder.decode(stored.unwrap(), Verify::Hashes).unwrap();
+                for block in &header.blocks {
+                    let (contents, after) = rest.split_at(block.length as usize);
+                    rest = after;
+                    manifest.insert(block.id, contents.to_vec());
+                    of_chunk.insert(block.id);
+                }
+            }
+            if index >= description.segments[0].recipe_chunks {
+                ids.push(of_chunk);
+            }
+        }
+        let manifest = HoardManifest::assemble(description.score, &manifest).unwrap();
+        assert_eq!(manifest.snapshot, *snapshot);
+        let listed: Vec<BTreeSet<BlockId>> =
+            manifest.chunks.iter().map(|chunk| chunk.iter().copied().collect()).collect();
+        assert_eq!(listed, ids);
+        ids.into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn a_cast_of_the_hoard_has_exactly_the_blocks_of_its_members() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let block = |n: usize| (0..BLOCK).map(move |at| (at / 97 + n * 7) as u8 ^ n as u8 | 1);
+        let disk = |numbers: &mut dyn Iterator<Item = usize>| numbers.flat_map(block).collect::<Vec<u8>>();
+        // Three of four blocks of each frame are shared; then a disk that has a part of these, in another order.
+        capture_bytes(&place, "hidden/a", &disk(&mut (0..64)));
+        capture_bytes(&place, "lab/a", &disk(&mut (0..64).filter(|n| n % 4 != 3)));
+        capture_bytes(&place, "lab/b", &disk(&mut (60..80).rev().filter(|n| n % 4 != 3)));
+        register_all(&place, "lab/a").unwrap();
+        register_all(&place, "lab/b").unwrap();
+        let store = Store::open_reader(&place).unwrap();
+        let hoard = store.hoard().unwrap();
+        let needed = |name: &str| {
+            let member =
+                hoard.members.iter().find(|member| member.version.image.to_string() == name).unwrap();
+            let set = store.boot_set(&member.boot_set).unwrap();
+            let rows = set.pages.iter().chain(&set.blocks).map(|row| row.id);
+            rows.chain(store.boot_set_parts(&member.boot_set).unwrap()).collect::<BTreeSet<_>>()
+        };
+        let (a, b) = (needed("lab/a"), needed("lab/b"));
+        assert_eq!(sent(&store, &hoard, 0), &a | &b);
+        assert_eq!(sent(&store, &hoard, 1), &b - &a, "who has the first revision has what it needs");
+        assert!(sent(&store, &hoard, 2).is_empty());
+        let part = HoardSnapshot { members: vec![hoard.members[1].clone()], ..hoard.clone() };
+        assert_eq!(sent(&store, &part, 0), b);
+    }
+}

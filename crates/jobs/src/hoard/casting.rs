@@ -384,16 +384,12 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use platter_image::page::State;
-    use platter_image::recipe::{PageSource, Recipe};
-    use platter_image::{Extent, Result};
-    use platter_records::{BootBlock, BootSet, BootSetRecord};
     use platter_store::{Store, StorePlace};
 
     use super::*;
     use crate::Silent;
     use crate::hoard::{HoardSyncRequest, hoard_sync};
-    use crate::tests::capture_bytes;
+    use crate::tests::{capture_bytes, register_all};
     use platter_fetch::StoreLocation;
 
     /// A disk of this many blocks of 32 KiB, of which the first ones are unique.
@@ -403,44 +399,6 @@ mod tests {
             (0..32 << 10).map(move |n: usize| (n / 97) as u8 ^ (at as u8) ^ own.wrapping_mul(37) | 1)
         };
         (0..blocks).flat_map(block).collect()
-    }
-
-    /// Registers a boot that reads the whole disk.
-    fn register_all(place: &StorePlace, image: &str) -> Result<()> {
-        let store = Store::open_writer(place)?;
-        let version = store.resolve(image)?.version.unwrap();
-        let recipe = Recipe::open(version.record.score, &store)?;
-        let whole = Extent::new(0, version.record.disk_length);
-        let (mut pages, mut blocks): (Vec<BootBlock>, Vec<BootBlock>) = (Vec::new(), Vec::new());
-        recipe.visit_pages(whole, &mut |id| {
-            pages.push(BootBlock::new(*id, store.page(id)?.len() as u64));
-            Ok(())
-        })?;
-        for entry in recipe.entries(whole) {
-            let entry = entry?;
-            let State::Data { block, .. } = entry.state else { continue };
-            if !blocks.iter().any(|known| known.id == block) {
-                blocks.push(BootBlock::new(block, entry.extent.length));
-            }
-        }
-        let record = BootSetRecord {
-            version: version.name.clone(),
-            score: version.record.score,
-            marker: "test".into(),
-            command: String::new(),
-            accelerator: String::new(),
-            time_unix_ms: 1,
-            duration_ms: 1,
-            requests: 1,
-            bytes_read: 1,
-            pages: pages.len() as u32,
-            blocks: blocks.len() as u32,
-            bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
-            tool_version: "test".into(),
-            boots: 0,
-            nodes: Vec::new(),
-        };
-        store.register_boot_set(&version.name, &BootSet { record, pages, blocks }, 1).map(drop)
     }
 
     fn cast_to(from: &Path, to: &Path) -> (CastReport, HoardSyncReport) {
