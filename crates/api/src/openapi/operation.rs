@@ -260,9 +260,7 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Disks => reply::<Vec<ListedDisk>>(schemas, 200, "Ordered by name"),
         Endpoint::Casts => reply::<Vec<ListedCast>>(schemas, 200, "The newest first"),
         Endpoint::AskForCast => reply::<CastOffer>(schemas, 200, "Where to join, once the sender is ready"),
-        Endpoint::AskForHoardCast => {
-            reply::<HoardCastOffer>(schemas, 200, "Whether to wait, to join a cast, or to fetch")
-        }
+        Endpoint::AskForHoardCast => reply::<HoardCastOffer>(schemas, 200, "To wait, to join, or to fetch"),
         Endpoint::TellOfCast => (204, json!({ "description": "Accepted" })),
     }
 }

@@ -79,7 +79,7 @@ struct Running {
     family: Family,
     control: Arc<SendControl>,
     /// Where receivers join, once they can.
-    place: Option<Place>,
+    place: Option<CastPlace>,
     /// The bits that it had sent at that time.
     sent: (u64, Instant),
     /// The rate that it can use, and its share.
@@ -89,19 +89,19 @@ struct Running {
 
 /// Where a cast can be received.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CastPlace {
     score: Score,
     join: SocketAddr,
     group: SocketAddr,
 }
 
 /// What is known about a cast that somebody asks for.
-enum Found {
-    /// Nothing: it may be started.
-    Nothing,
+enum CastStage {
+    /// There is none.
+    Unstarted,
     /// It is being prepared.
     Preparing,
-    Ready(Place),
+    Ready(CastPlace),
 }
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl CastDesk {
         families: &[CastFamily],
         tell: impl Fn(&str, &CastStatus) + Send + 'static,
     ) -> Result<CastOffer> {
-        let subject = Subject::Version(resolved.clone());
+        let subject = Subject::Version(Box::new(resolved.clone()));
         let id = subject.id()?;
         let offer = |state, place| self.offer(id, resolved.score, state, place);
         let Some(family) = self.family_for(families) else {
@@ -151,9 +151,9 @@ impl CastDesk {
         };
         let mut state = self.state.lock();
         match find(&mut state, (id, family))? {
-            Found::Ready(place) => return Ok(offer(CastOfferState::Ready, Some(place))),
-            Found::Preparing => return Ok(offer(CastOfferState::Preparing, None)),
-            Found::Nothing => {}
+            CastStage::Ready(place) => return Ok(offer(CastOfferState::Ready, Some(place))),
+            CastStage::Preparing => return Ok(offer(CastOfferState::Preparing, None)),
+            CastStage::Unstarted => {}
         }
         if state.running.len() >= self.options.casts_max {
             return Ok(offer(CastOfferState::Queued, None));
@@ -183,13 +183,13 @@ impl CastDesk {
         let id = Subject::Hoard { snapshot: hoard.clone(), since: 0 }.id()?;
         let mut state = self.state.lock();
         match find(&mut state, (id, family))? {
-            Found::Ready(place) => {
+            CastStage::Ready(place) => {
                 let cast = self.offer(id, place.score, CastOfferState::Ready, Some(place));
                 return Ok(HoardCastOffer { state: HoardCastState::Ready, cast: Some(cast) });
             }
-            Found::Preparing => return Ok(WAIT),
-            Found::Nothing if state.running.len() >= self.options.casts_max => return Ok(FETCH),
-            Found::Nothing => {}
+            CastStage::Preparing => return Ok(WAIT),
+            CastStage::Unstarted if state.running.len() >= self.options.casts_max => return Ok(FETCH),
+            CastStage::Unstarted => {}
         }
         let asking = (id, request.node.as_str(), request.since);
         match state.gathering.ask(self.options.hoard_nodes_min, asking, Instant::now()) {
@@ -203,7 +203,13 @@ impl CastDesk {
         }
     }
 
-    fn offer(&self, id: SubjectId, score: Score, state: CastOfferState, place: Option<Place>) -> CastOffer {
+    fn offer(
+        &self,
+        id: SubjectId,
+        score: Score,
+        state: CastOfferState,
+        place: Option<CastPlace>,
+    ) -> CastOffer {
         CastOffer {
             score: score.to_string(),
             state,
@@ -303,7 +309,7 @@ impl CastDesk {
         let sent = platter_net::send(&network, &description, &*source, |event| {
             match &event {
                 SendEvent::Ready { join, group } => {
-                    self.note_place(&cast.id, Place { score, join: *join, group: *group });
+                    self.note_place(&cast.id, CastPlace { score, join: *join, group: *group });
                 }
                 SendEvent::Status { receivers, progress } => {
                     has_receivers |= !receivers.is_empty();
@@ -320,7 +326,7 @@ impl CastDesk {
         }
     }
 
-    fn note_place(&self, id: &str, place: Place) {
+    fn note_place(&self, id: &str, place: CastPlace) {
         if let Some(cast) = self.state.lock().running.iter_mut().find(|cast| cast.id == id) {
             cast.place = Some(place);
         }
@@ -365,17 +371,17 @@ struct Cast {
 ///
 /// # Errors
 /// Why it failed, if it did a moment ago.
-fn find(state: &mut State, (subject, family): (SubjectId, Family)) -> Result<Found> {
+fn find(state: &mut State, (subject, family): (SubjectId, Family)) -> Result<CastStage> {
     let now = Instant::now();
     let is_it = |cast: &&Running| cast.subject == subject && cast.family == family;
     let known = state.running.iter().find(|cast| is_it(cast) && cast.control.keep(now + EXPECTED));
     if let Some(known) = known {
-        return Ok(known.place.map_or(Found::Preparing, Found::Ready));
+        return Ok(known.place.map_or(CastStage::Preparing, CastStage::Ready));
     }
     state.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
     match state.failures.iter().find(|it| it.subject == subject && it.family == family) {
         Some(failure) => Err(Error::from_messages(failure.kind, failure.messages.clone())),
-        None => Ok(Found::Nothing),
+        None => Ok(CastStage::Unstarted),
     }
 }
 

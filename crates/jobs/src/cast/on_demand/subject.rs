@@ -15,7 +15,7 @@ pub(super) type SubjectId = [u8; 32];
 /// See above.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
-    Version(Resolved),
+    Version(Box<Resolved>),
     /// What the members that were added after revision `since` need, and older members do not.
     Hoard {
         snapshot: HoardSnapshot,
