@@ -65,6 +65,7 @@ holds_bytes() {
 	cmp <(nbdcopy "nbd+unix:///$3?socket=$WORK/nbd.sock" - | cat) "$2"
 }
 start_server() {
+	: >"$WORK/server.log"
 	"$PLATTER" --server "unix:$SOCKET" attach "$@" >"$WORK/server.log" 2>&1 &
 	SERVER=$!
 	until_true 30 grep -q '^score ' "$WORK/server.log" || { cat "$WORK/server.log"; return 1; }
@@ -91,7 +92,8 @@ for name in one two three four five six seven; do random $((mib << 20)) "$name" 
 "$ROOM" up 5 1gbit 0
 
 room="four nodes"
-serve --cast eth0 --cast-wait 1
+# On a busy machine, nodes join within some seconds.
+serve --cast eth0 --cast-wait 4
 for n in 1 2 3 4; do start "$n" "$all"; done
 nodes() { [ "$(afar --json hoard status | jq '.nodes | length')" -ge "$1" ] || [ "$(curl -s --unix-socket "$SOCKET" http://origin/api/v1/nodes | jq '[.nodes[] | select(.is_there)] | length')" -ge "$1" ]; }
 check "$room: the origin knows them" until_true 30 nodes 4
