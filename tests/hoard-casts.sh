@@ -2,7 +2,7 @@
 # tests/hoard-casts.sh: an origin casts a revision of the hoard when enough nodes lack it. Four nodes of a room get each revision for
 # about one copy on the wire, and hold it after kill -9, without their origin. Nodes with a token for some images get a cast of these
 # alone, without a byte of the others. A single node, a cast that is disabled, a node that is killed, an origin that is killed, and a
-# network that drops the cast: each node fetches what it lacks.
+# network that drops the cast: each node fetches what it lacks. Of an encrypted store, nothing is in clear at the nodes and on the wire.
 . "$(dirname "$0")/lib.sh"
 . "$TESTS/rooms.sh"
 
@@ -265,5 +265,37 @@ start 3 "$all" --no-casts
 check "$room: a node that wants none" until_true 60 hold "$(revision)" 1 2 3
 check "$room: is no receiver" until_true 20 cast_is '[.receivers[].name] | sort == ["node-1", "node-2"]'
 end TERM 1 2 3
+stop_origin TERM
+
+room="an encrypted store"
+rm -rf "$WORK"/node-*
+STORE=$WORK/encrypted
+marker="the plaintext marker of seed $SEED"
+{ cat "$WORK/five" && yes "$marker" | head -c 65536; } >"$WORK/marked" || true
+platter init --encrypt --unlock-file "$WORK/key" >"$LOG" 2>&1
+PLATTER_UNLOCK_FILE=$WORK/key serve --cast eth0 --cast-wait 4
+all=$(origin_secret read '*')
+for n in 1 2 3 4; do start "$n" "$all"; done
+check "$room: the origin knows the nodes, which have no key" until_true 30 nodes 4
+# Machine 5 receives every datagram of the cast.
+"$ROOM" in 5 timeout -s KILL 120 python3 -c 'import socket, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
+link.bind(("eth0", 0))
+with open(sys.argv[1], "wb") as file:
+    while True: file.write(link.recv(65536)) and file.flush()' "$WORK/wire" &
+pids[5]=$!
+recorded lab/marked "$WORK/marked"
+revision() { afar --json hoard status | jq .revision; }
+check "$room: they hold the revision" until_true 60 hold "$(revision)" 1 2 3 4
+check "$room: by cast" until_true 20 cast_is '.receivers_done == 4'
+end TERM 1 2 3 4 5
+check "$room: with every byte" holds_bytes 3 "$WORK/marked" lab/marked
+stop TERM
+check "$room: the search finds the marker where it is" grep -qaF "$marker" "$WORK/marked"
+check "$room: the marker is in no file of a node" eval '! grep -rqaF "$marker" "$WORK"/node-*'
+check "$room: the cast was heard on the wire" [ "$(stat -c %s "$WORK/wire")" -gt $((mib << 19)) ]
+check "$room: and the marker is not in it" eval '! grep -qaF "$marker" "$WORK/wire"'
+check "$room: nor is the name of the image" eval '! grep -qaF lab/marked "$WORK/wire"'
 "$ROOM" down
 finish
