@@ -50,7 +50,8 @@ pub(super) async fn ask(
         let resolved = shared.resolve_for(&asker.who, what)?;
         let cast = shared.cast.as_ref().ok_or_else(|| Error::refused(NO_CASTS))?;
         let image = resolved.version.as_ref().map(|it| it.name.image.clone());
-        cast.version(&shared.store, &resolved, &request.families, tell_for(&shared, image))
+        let asked = (&request.families[..], asker.who.reads_everything());
+        cast.version(&shared.store, &resolved, asked, tell_for(&shared, image))
     });
     json(&offer.await?)
 }

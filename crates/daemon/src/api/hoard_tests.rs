@@ -106,7 +106,7 @@ async fn boot_sets_are_registered_listed_and_hidden_with_their_images() {
 struct AskedFor(Mutex<Vec<(String, u64)>>);
 
 impl CastOnDemand for AskedFor {
-    fn version(&self, _: &Store, _: &Resolved, _: &[CastFamily], _: TellOfCast) -> Result<CastOffer> {
+    fn version(&self, _: &Store, _: &Resolved, _: (&[CastFamily], bool), _: TellOfCast) -> Result<CastOffer> {
         Err(Error::refused("only the hoard"))
     }
 

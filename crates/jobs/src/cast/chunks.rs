@@ -21,6 +21,15 @@ const CHUNK_LENGTH: usize = 1 << 20;
 /// zstd level of rebuilt frames.
 const REBUILT_LEVEL: i32 = 3;
 
+/// Whether blocks that are not wanted may be sent with wanted ones, in frames as they are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// In frames of which at least half is wanted.
+    Along,
+    /// Never: not every receiver may read them.
+    Never,
+}
+
 /// A part of a chunk.
 #[derive(Clone, Debug)]
 enum ChunkPiece {
@@ -50,6 +59,7 @@ impl Chunks {
         kind: Kind,
         domain: Domain,
         places: &[BlockPlace],
+        others: Others,
     ) -> Result<Self> {
         let mut chunks = Self::default();
         let mut sparse: Vec<BlockPlace> = Vec::new();
@@ -63,7 +73,11 @@ impl Chunks {
                 frame.iter().filter_map(|place| Some((place, header.blocks.get(place.slot as usize)?)));
             let wanted: u64 = blocks.clone().map(|(_, block)| u64::from(block.length)).sum();
             let ids = blocks.map(|(place, block)| (*place, prefix(&block.id)));
-            if wanted * 2 < u64::from(header.raw_length) {
+            let least = match others {
+                Others::Along => u64::from(header.raw_length).div_ceil(2),
+                Others::Never => header.raw_length.into(),
+            };
+            if wanted < least {
                 sparse.extend_from_slice(frame);
                 sparse_ids.extend(ids);
                 continue;

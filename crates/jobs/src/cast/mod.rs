@@ -26,6 +26,7 @@ use crate::chunk_contents::encode;
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport, default_holder};
 use chunks::Chunks;
+pub(crate) use chunks::Others;
 use platter_client::{OriginStore, ServerOptions};
 use platter_fetch::{StoreLocation, origin_of};
 use reporter::Reporter;
@@ -93,7 +94,7 @@ pub fn cast(
     let resolved = store
         .resolve(&spool.as_ref().map_or_else(|| request.version.clone(), |it| it.version().to_string()))?;
     progress.begin("planning", 0);
-    let (description, source) = describe(&store, &resolved, request.segment_data_max)?;
+    let (description, source) = describe(&store, &resolved, request.segment_data_max, Others::Along)?;
     // If the origin cannot be reached, the cast continues without reports.
     let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
     let tell = reporter.map(Tell::Origin);
@@ -131,6 +132,7 @@ pub(crate) fn describe<'a>(
     store: &'a Store,
     resolved: &Resolved,
     segment_data_max: u64,
+    others: Others,
 ) -> Result<(SessionDescription, StoreChunks<'a>)> {
     let recipe = Recipe::open(resolved.score, store)?;
     let domain = recipe.root().domain;
@@ -149,8 +151,8 @@ pub(crate) fn describe<'a>(
         chunk_lengths: Vec::new(),
     };
     for range in ranges {
-        let pages = Chunks::plan(store, Kind::Page, domain, &plan::pages(&recipe, range, store)?)?;
-        let data = Chunks::plan(store, Kind::Data, domain, &plan::blocks(&recipe, range, store)?)?;
+        let pages = Chunks::plan(store, Kind::Page, domain, &plan::pages(&recipe, range, store)?, others)?;
+        let data = Chunks::plan(store, Kind::Data, domain, &plan::blocks(&recipe, range, store)?, others)?;
         let contents = encode(&data.contents);
         let recipe_chunks = (pages.lengths.len() + contents.len()) as u32;
         description

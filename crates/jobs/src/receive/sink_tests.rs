@@ -12,7 +12,7 @@ use platter_store::{Store, StorePlace};
 
 use super::pipeline::Pipeline;
 use super::sink::{DiskSink, Opened, ReceivedDisk, SegmentRecipe};
-use crate::cast::describe;
+use crate::cast::{Others, describe};
 use crate::tests::capture_bytes;
 use crate::{Compared, SEGMENT_DATA_MAX};
 
@@ -95,7 +95,8 @@ fn chunks_forged_from_valid_frames_are_detected() {
     let disk = noise(7, 3 << 20);
     capture_bytes(&place, "a", &disk);
     let store = Store::open_reader(&place).unwrap();
-    let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
+    let (description, source) =
+        describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
     let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
     assert!(recipe.len() == 2 && data.len() >= 3, "{description:?}");
 
@@ -159,7 +160,8 @@ fn only_chunks_with_lacking_blocks_are_wanted() {
     let disk = noise(8, 6 << 20);
     capture_bytes(&place, "a", &disk);
     let store = Store::open_reader(&place).unwrap();
-    let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
+    let (description, source) =
+        describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
     let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
     let right = source.read(recipe.end - 1).unwrap().to_vec();
     let no_blocks = crate::chunk_contents::encode(&vec![Vec::new(); data.len()]).concat();
@@ -270,7 +272,8 @@ fn several_threads_write_exactly_the_verified_disk() {
     let disk = noise(9, 24 << 20);
     capture_bytes(&place, "a", &disk);
     let store = Store::open_reader(&place).unwrap();
-    let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
+    let (description, source) =
+        describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
     let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
     let contents = |index: u32| (index, source.read(index).unwrap().to_vec());
     for writes in [usize::MAX, 3] {

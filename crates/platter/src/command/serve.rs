@@ -79,10 +79,10 @@ impl CastOnDemand for Desk {
         &self,
         store: &Store,
         resolved: &Resolved,
-        families: &[CastFamily],
+        asked: (&[CastFamily], bool),
         tell: TellOfCast,
     ) -> platter_jobs::Result<CastOffer> {
-        self.0.ask(store, resolved, families, move |id, status| tell(id, status))
+        self.0.ask(store, resolved, asked, move |id, status| tell(id, status))
     }
 
     fn hoard(

@@ -6,7 +6,7 @@ use platter_records::{HoardSnapshot, Resolved};
 use platter_store::Store;
 
 use crate::cast::hoard::{describe_hoard, hoard_title};
-use crate::cast::{SEGMENT_DATA_MAX, describe};
+use crate::cast::{Others, SEGMENT_DATA_MAX, describe};
 use crate::install::title;
 
 /// Names a subject among all casts of a store.
@@ -15,7 +15,10 @@ pub(super) type SubjectId = [u8; 32];
 /// See above.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
-    Version(Box<Resolved>),
+    Version {
+        resolved: Box<Resolved>,
+        others: Others,
+    },
     /// What the members that were added after revision `since` need, and older members do not.
     Hoard {
         snapshot: HoardSnapshot,
@@ -24,13 +27,16 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Equal for equal disks, and for nodes that read the same members of the same revision.
+    /// Equal for equal disks, with or without other blocks, and for nodes that read the same members of the same revision.
     ///
     /// # Errors
     /// `Bug` when the snapshot cannot be serialized.
     pub(super) fn id(&self) -> Result<SubjectId> {
         match self {
-            Self::Version(resolved) => Ok(resolved.score.0.0),
+            Self::Version { resolved, others: Others::Along } => Ok(resolved.score.0.0),
+            Self::Version { resolved, others: Others::Never } => {
+                Ok(BlockId::of(Kind::Version, &[b"alone", &resolved.score.0.0[..]].concat()).0)
+            }
             Self::Hoard { snapshot, .. } => {
                 let text = serde_json::to_vec(snapshot)
                     .map_err(|error| Error::bug("cannot serialize a hoard").with_source(error))?;
@@ -42,7 +48,7 @@ impl Subject {
     /// How people see it.
     pub(super) fn title(&self) -> String {
         match self {
-            Self::Version(resolved) => title(resolved),
+            Self::Version { resolved, .. } => title(resolved),
             Self::Hoard { snapshot, .. } => hoard_title(snapshot.revision),
         }
     }
@@ -56,8 +62,8 @@ impl Subject {
         store: &'a Store,
     ) -> Result<(SessionDescription, Box<dyn ChunkSource + 'a>)> {
         Ok(match self {
-            Self::Version(resolved) => {
-                let (description, source) = describe(store, resolved, SEGMENT_DATA_MAX)?;
+            Self::Version { resolved, others } => {
+                let (description, source) = describe(store, resolved, SEGMENT_DATA_MAX, *others)?;
                 (description, Box::new(source))
             }
             Self::Hoard { snapshot, since } => {
@@ -65,5 +71,47 @@ impl Subject {
                 (description, Box::new(source))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use platter_image::frame::{FrameDecoder, Verify};
+    use platter_store::StorePlace;
+
+    use super::*;
+    use crate::receive::Frames;
+    use crate::tests::capture_bytes;
+
+    #[test]
+    fn who_may_not_read_everything_is_sent_no_other_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let block = |n: usize| (0..32 << 10).map(move |at| (at / 97 + n * 7) as u8 ^ n as u8 | 1);
+        let disk = |numbers: &mut dyn Iterator<Item = usize>| numbers.flat_map(block).collect::<Vec<u8>>();
+        // Three of four blocks of each frame are of the second disk, too.
+        capture_bytes(&place, "hidden/a", &disk(&mut (0..64)));
+        capture_bytes(&place, "lab/a", &disk(&mut (0..64).filter(|n| n % 4 != 3)));
+        let store = Store::open_reader(&place).unwrap();
+        let resolved = Box::new(store.resolve("lab/a").unwrap());
+        let sent = |others| {
+            let subject = Subject::Version { resolved: resolved.clone(), others };
+            let (description, source) = subject.describe(&store).unwrap();
+            let mut decoder = FrameDecoder::new().unwrap();
+            let mut ids = BTreeSet::new();
+            for index in description.data_chunks(0) {
+                for stored in Frames(&source.read(index).unwrap()) {
+                    let (header, _) = decoder.decode(stored.unwrap(), Verify::Hashes).unwrap();
+                    ids.extend(header.blocks.iter().map(|block| block.id));
+                }
+            }
+            (subject.id().unwrap(), ids.len())
+        };
+        let (along, alone) = (sent(Others::Along), sent(Others::Never));
+        assert_eq!((along.1, alone.1), (64, 48));
+        assert_ne!(along.0, alone.0, "two casts with keys of their own");
     }
 }
