@@ -15,6 +15,7 @@ mod congestion;
 mod family;
 mod hold;
 mod join_key;
+mod marks;
 mod pacing;
 pub mod peer;
 mod probe;

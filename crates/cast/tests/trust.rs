@@ -338,7 +338,8 @@ fn a_receiver_that_joins_again_numbers_its_feedback_anew() {
             while pair.receiver.poll_transmit(now, &mut report).is_some() {
                 pair.sender.handle_datagram(now, &report);
             }
-            pair.sender.handle_disconnect(NOW, 1);
+            pair.sender.handle_disconnect(1);
+            pair.receiver.forgo();
             pair.receiver.handle_disconnected(NOW);
         }
         assert_eq!(first, [1, 1]);

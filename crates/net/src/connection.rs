@@ -4,15 +4,53 @@
 //! are bounded.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
 use platter_image::{IoContext, Result};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// Reads from a connection before the others have their turn.
 const READS_AT_ONCE: usize = 16;
 /// The most bytes waiting to be written. A peer that lets more accumulate counts as gone.
 const OUTBOX_BYTES_MAX: usize = 64 << 10;
+
+/// A connection that is being made. The thread that makes it receives datagrams meanwhile.
+pub(crate) struct Connecting {
+    pub(crate) stream: TcpStream,
+    until: Instant,
+}
+
+impl Connecting {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn begin(to: SocketAddr, time: Duration) -> Result<Self> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))
+            .context(|| "opening a TCP socket".into())?;
+        socket.set_nonblocking(true).context(|| "setting a connection to non-blocking".into())?;
+        match socket.connect(&to.into()) {
+            Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+                Err(error).context(|| "connecting".into())
+            }
+            _ => Ok(Self { stream: socket.into(), until: Instant::now() + time }),
+        }
+    }
+
+    /// Returns that there is a connection now, or why there is none. `None` until that is known.
+    pub(crate) fn poll(&self) -> Option<Result<()>> {
+        let failed = match self.stream.take_error() {
+            Ok(None) if self.stream.peer_addr().is_ok() => return Some(Ok(())),
+            Ok(None) if Instant::now() < self.until => return None,
+            Ok(None) => io::ErrorKind::TimedOut.into(),
+            Ok(Some(error)) | Err(error) => error,
+        };
+        Some(Err(failed).context(|| "connecting".into()))
+    }
+}
 
 /// One connection.
 pub(crate) struct Connection {

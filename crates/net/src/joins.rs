@@ -1,30 +1,40 @@
 //! The connections of receivers at a sender: accepts them, keeps as many as is allowed, and carries their messages.
 //!
-//! Must never let connections over which nobody joins take the places of receivers.
+//! A receiver that has joined can do without its connection and make another one, so the number of receivers does not depend on that of
+//! connections. Must never let connections over which nobody joins take the places of receivers.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use platter_admission::{Admission, Limits, Source, Ticket};
+use platter_admission::{Admission, Limits, Refusal, Source, Ticket};
 use platter_image::{IoContext, Result};
+use socket2::SockRef;
 
 use crate::connection::Connection;
 use crate::wake::Interest;
 
+/// The most connections of joined receivers that a cast keeps. When another one joins, one that is not needed is closed.
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
 /// Limits for open connections. A connection over which no receiver has joined is a stranger.
 const PLACES: Limits = Limits {
     strangers_max: 256,
     strangers_of_one_max: 64,
     stranger_time: Duration::from_secs(10),
-    known_max: 4096,
+    known_max: CONNECTIONS_MAX,
     // Several receivers may run on one machine, in tests.
     known_of_one_max: 256,
 };
 /// The most messages of a connection that are handled before others have their turn. Receivers send one at a time, so a connection
 /// with more is closed.
 const MESSAGES_AT_ONCE: usize = 64;
+/// The most connections that are accepted before they are read: fewer than strangers have places, because those that have sent something
+/// need theirs no longer.
+const ACCEPTS_AT_ONCE: usize = 64;
+/// Connections that the kernel holds until they are accepted: those of a large room that ends at once.
+const BACKLOG: i32 = 4096;
 /// Pause after a failed accept (such as too many open files).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -36,9 +46,22 @@ pub(crate) trait Host {
     /// Answers that nobody can join over this connection.
     fn refuse(&mut self, connection: u64, reason: &str);
     /// Handles the end of a connection.
-    fn handle_disconnect(&mut self, now: Duration, connection: u64);
+    fn handle_disconnect(&mut self, connection: u64);
     /// Whether a receiver has joined over this connection.
     fn has_joined(&self, connection: u64) -> bool;
+    /// What the receiver of this connection needs it for.
+    fn need(&self, connection: u64) -> Need;
+}
+
+/// What a joined receiver needs its connection for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing now. It makes another one when it does.
+    Nothing,
+    /// An answer. Without it, it asks again over another one.
+    Answer,
+    /// It cannot make another one.
+    Connection,
 }
 
 struct Peer {
@@ -46,35 +69,69 @@ struct Peer {
     address: IpAddr,
     connection: Connection,
     ticket: Ticket,
-    has_joined: bool,
+    /// A receiver has joined or goes on over it, and it has a place.
+    is_known: bool,
     /// It was refused: nothing of it is read, and it is closed when it has been told why.
     is_refused: bool,
+    /// It gave its place to another one, or must be closed for another reason.
+    is_over: bool,
 }
 
-impl Peer {
-    /// Passes on what arrived. Returns `false` if the connection must be closed.
-    fn receive(&mut self, now: Duration, host: &mut dyn Host, admission: &mut Admission) -> bool {
-        if self.is_refused {
-            return self.connection.wants_to_write();
+/// The places of connections, while one of them is read.
+struct Contest<'a> {
+    admission: &'a mut Admission,
+    others: [&'a mut [Peer]; 2],
+}
+
+impl Contest<'_> {
+    /// Why a stranger gets no place, if it would not.
+    fn refusal(&mut self, ticket: Ticket, address: IpAddr, host: &dyn Host) -> Option<Refusal> {
+        let refusal = self.admission.may_become_known(ticket).err()?;
+        self.victim(refusal, address, host).is_none().then_some(refusal)
+    }
+
+    /// Makes a connection known. Another one gives up its place if none is free. Returns whether there is one.
+    fn enter(&mut self, ticket: Ticket, address: IpAddr, host: &dyn Host) -> bool {
+        if let Err(refusal) = self.admission.may_become_known(ticket)
+            && let Some(victim) = self.victim(refusal, address, host)
+        {
+            victim.is_over = true;
+            let given_up = victim.ticket;
+            self.admission.leave(given_up);
         }
-        let (number, address, ticket, is_refused) =
-            (self.number, self.address, self.ticket, &mut self.is_refused);
-        let keep = self.connection.read_while(MESSAGES_AT_ONCE, |message| {
-            // Without a place for its connection, a receiver must not get one among the receivers.
-            let place = if host.has_joined(number) { Ok(()) } else { admission.may_become_known(ticket) };
-            if let Err(refusal) = place {
-                host.refuse(number, &refusal.to_string());
-                *is_refused = true;
-            } else if !host.handle_message(now, number, address, message) {
-                *is_refused = !host.has_joined(number);
-            }
-            !*is_refused
-        });
-        if !self.has_joined && host.has_joined(number) {
-            self.has_joined = admission.make_known(ticket).is_ok();
-            return keep && self.has_joined;
+        self.admission.make_known(ticket).is_ok()
+    }
+
+    /// The connection that gives up its place. It is one of the address with the most connections, so whoever connects again and
+    /// again displaces his own: the oldest one over which nothing is expected, else the newest, so that others get their answers. A
+    /// receiver that waits for an answer over its address's only connection keeps it.
+    fn victim(&mut self, refusal: Refusal, address: IpAddr, host: &dyn Host) -> Option<&mut Peer> {
+        let of_one = match refusal {
+            Refusal::Full(_) => None,
+            Refusal::FullForSource(_) => Some(Source::of_host(address)),
+            Refusal::Gone => return None,
+        };
+        // The one that comes counts, too.
+        let mut of_source = HashMap::from([(Source::of_host(address), 1)]);
+        let known = |peer: &&Peer| peer.is_known && !peer.is_over;
+        for peer in self.others.iter().flat_map(|peers| peers.iter()).filter(known) {
+            *of_source.entry(Source::of_host(peer.address)).or_default() += 1;
         }
-        keep
+        let rank = |peer: &Peer| {
+            let source = Source::of_host(peer.address);
+            let count = *of_source.get(&source)?;
+            let is_idle = match host.need(peer.number) {
+                Need::Nothing => !peer.connection.wants_to_write(),
+                Need::Answer => false,
+                Need::Connection => return None,
+            };
+            let may_close = of_one.is_none_or(|one| one == source) && (is_idle || count > 1);
+            let age = if is_idle { u64::MAX - peer.number } else { peer.number };
+            may_close.then_some((count, is_idle, age))
+        };
+        let others = self.others.iter_mut().flat_map(|peers| peers.iter_mut());
+        let ranked = others.filter(|peer| known(&&**peer)).filter_map(|peer| Some((rank(peer)?, peer)));
+        ranked.max_by_key(|(rank, _)| *rank).map(|(_, peer)| peer)
     }
 }
 
@@ -91,16 +148,17 @@ pub(crate) struct Joins {
 }
 
 impl Joins {
-    /// Accepts joins. Times count from `start`.
+    /// Accepts joins, and keeps so many connections of joined receivers. Times count from `start`.
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn over(listener: TcpListener, start: Instant) -> Result<Self> {
-        Self::limited(listener, start, PLACES)
+    pub(crate) fn over(listener: TcpListener, start: Instant, connections_max: usize) -> Result<Self> {
+        Self::limited(listener, start, Limits { known_max: connections_max, ..PLACES })
     }
 
     fn limited(listener: TcpListener, start: Instant, places: Limits) -> Result<Self> {
         listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
+        SockRef::from(&listener).listen(BACKLOG).context(|| "setting the backlog of a listener".into())?;
         Ok(Self {
             listener,
             peers: Vec::new(),
@@ -122,21 +180,57 @@ impl Joins {
     /// Accepts connections, and passes on what arrived.
     pub(crate) fn receive(&mut self, now: Duration, host: &mut dyn Host) {
         self.accept(now, host);
-        let (admission, instant) = (&mut self.admission, self.start + now);
-        self.peers.retain_mut(|peer| {
-            let keep = peer.receive(now, host, admission)
-                && !admission.is_over(peer.ticket, instant)
-                && peer.connection.flush();
-            if !keep {
-                admission.leave(peer.ticket);
-                host.handle_disconnect(now, peer.number);
+        let instant = self.start + now;
+        for index in 0..self.peers.len() {
+            let keep = !self.peers[index].is_over && self.receive_from(index, now, host);
+            let peer = &mut self.peers[index];
+            peer.is_over = !keep || self.admission.is_over(peer.ticket, instant) || !peer.connection.flush();
+            if peer.is_over {
+                self.admission.leave(peer.ticket);
             }
-            keep
+        }
+        self.peers.retain(|peer| {
+            if peer.is_over {
+                host.handle_disconnect(peer.number);
+            }
+            !peer.is_over
         });
     }
 
+    /// Passes on what arrived over a connection. Returns `false` if it must be closed.
+    fn receive_from(&mut self, index: usize, now: Duration, host: &mut dyn Host) -> bool {
+        let (before, rest) = self.peers.split_at_mut(index);
+        let Some((peer, after)) = rest.split_first_mut() else { return false };
+        if peer.is_refused {
+            return peer.connection.wants_to_write();
+        }
+        let (number, address, ticket) = (peer.number, peer.address, peer.ticket);
+        let (is_known, is_refused) = (&mut peer.is_known, &mut peer.is_refused);
+        let mut contest = Contest { admission: &mut self.admission, others: [before, after] };
+        let mut has_place = true;
+        let keep = peer.connection.read_while(MESSAGES_AT_ONCE, |message| {
+            // Without a place for its connection, a receiver must not get one among the receivers.
+            let refusal = if *is_known { None } else { contest.refusal(ticket, address, host) };
+            if let Some(refusal) = refusal {
+                host.refuse(number, &refusal.to_string());
+                *is_refused = true;
+            } else if !host.handle_message(now, number, address, message) {
+                *is_refused = !host.has_joined(number);
+            }
+            if !*is_known && host.has_joined(number) {
+                *is_known = contest.enter(ticket, address, host);
+                has_place = *is_known;
+            }
+            !*is_refused && has_place
+        });
+        keep && has_place
+    }
+
     fn accept(&mut self, now: Duration, host: &mut dyn Host) {
-        while now >= self.accept_at {
+        for _ in 0..ACCEPTS_AT_ONCE {
+            if now < self.accept_at {
+                return;
+            }
             let (stream, address) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -148,7 +242,7 @@ impl Joins {
             let Ok(connection) = Connection::new(stream) else { continue };
             let entered = self.admission.enter(Source::of_host(address.ip()), self.start + now);
             if let Some(displaced) = entered.displaced {
-                self.end(now, host, |peer| peer.ticket == displaced);
+                self.end(host, |peer| peer.ticket == displaced);
             }
             self.next_peer += 1;
             let (number, ticket) = (self.next_peer, entered.ticket);
@@ -158,25 +252,31 @@ impl Joins {
                 address,
                 connection,
                 ticket,
-                has_joined: false,
+                is_known: false,
                 is_refused: false,
+                is_over: false,
             });
         }
     }
 
     /// Closes the first connection that matches.
-    fn end(&mut self, now: Duration, host: &mut dyn Host, is_it: impl Fn(&Peer) -> bool) {
+    fn end(&mut self, host: &mut dyn Host, is_it: impl Fn(&Peer) -> bool) {
         let Some(position) = self.peers.iter().position(is_it) else { return };
         let peer = self.peers.swap_remove(position);
         self.admission.leave(peer.ticket);
-        host.handle_disconnect(now, peer.number);
+        host.handle_disconnect(peer.number);
+    }
+
+    /// Closes a connection.
+    pub(crate) fn close(&mut self, host: &mut dyn Host, connection: u64) {
+        self.end(host, |peer| peer.number == connection);
     }
 
     /// Sends a message. A connection that does not take it is closed.
-    pub(crate) fn send(&mut self, now: Duration, host: &mut dyn Host, connection: u64, message: &[u8]) {
+    pub(crate) fn send(&mut self, host: &mut dyn Host, connection: u64, message: &[u8]) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == connection) else { return };
         if !peer.connection.write(message) {
-            self.end(now, host, |peer| peer.number == connection);
+            self.close(host, connection);
         }
     }
 
@@ -210,6 +310,7 @@ mod tests {
     #[derive(Default)]
     struct Room {
         joined: HashSet<u64>,
+        needs: HashMap<u64, Need>,
         handled: usize,
         answers: Vec<(u64, String)>,
     }
@@ -230,8 +331,12 @@ mod tests {
             self.answers.push((connection, reason.to_owned()));
         }
 
-        fn handle_disconnect(&mut self, _: Duration, connection: u64) {
+        fn handle_disconnect(&mut self, connection: u64) {
             self.joined.remove(&connection);
+        }
+
+        fn need(&self, connection: u64) -> Need {
+            self.needs.get(&connection).copied().unwrap_or(Need::Nothing)
         }
 
         fn has_joined(&self, connection: u64) -> bool {
@@ -254,7 +359,7 @@ mod tests {
         for _ in 0..50 {
             joins.receive(Duration::ZERO, room);
             for (connection, answer) in std::mem::take(&mut room.answers) {
-                joins.send(Duration::ZERO, room, connection, answer.as_bytes());
+                joins.send(room, connection, answer.as_bytes());
             }
             match stream.read(&mut bytes) {
                 Ok(0) => return (stream, read + " (closed)"),
@@ -272,6 +377,7 @@ mod tests {
     fn a_receiver_without_a_place_is_told_so_and_does_not_join() {
         let (mut joins, mut room) = (joins(1), Room::default());
         let (first, answer) = connect(&mut joins, &mut room, b"j", 1);
+        room.needs.insert(1, Need::Connection);
         assert_eq!((answer.as_str(), room.handled), ("", 1));
         let (_, answer) = connect(&mut joins, &mut room, b"j", 1);
         assert_eq!(answer, "too many connections: all 1 places are taken (closed)");
@@ -296,5 +402,61 @@ mod tests {
         let (mut joins, mut room) = (joins(9), Room::default());
         let (_, answer) = connect(&mut joins, &mut room, b"j", MESSAGES_AT_ONCE + 1);
         assert_eq!((answer.as_str(), room.handled), (" (closed)", MESSAGES_AT_ONCE));
+    }
+
+    /// Says whether the sender has closed this connection.
+    fn is_closed(stream: &mut TcpStream) -> bool {
+        matches!(stream.read(&mut [0; 1]), Ok(0))
+    }
+
+    /// Joins from 127.0.0.`host`.
+    fn join_from(joins: &mut Joins, room: &mut Room, host: u8) -> TcpStream {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+        socket.connect(&joins.address().unwrap().into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        stream.write_all(b"\x01\0\0\0j").unwrap();
+        let handled = room.handled;
+        while room.handled == handled {
+            joins.receive(Duration::ZERO, room);
+        }
+        stream
+    }
+
+    #[test]
+    fn receivers_beyond_the_limit_join_and_close_the_oldest_idle_connection() {
+        let (mut joins, mut room) = (joins(3), Room::default());
+        let mut streams: Vec<_> = (2..=4).map(|host| join_from(&mut joins, &mut room, host)).collect();
+        room.needs.insert(1, Need::Answer);
+        streams.push(join_from(&mut joins, &mut room, 5));
+        assert_eq!(streams.iter_mut().map(is_closed).collect::<Vec<_>>(), [false, true, false, false]);
+        assert_eq!(room.joined.len(), 3);
+        // One that joins again and again closes only its own.
+        for _ in 0..20 {
+            streams.push(join_from(&mut joins, &mut room, 5));
+        }
+        let open: Vec<usize> =
+            (0..streams.len()).filter(|number| !is_closed(&mut streams[*number])).collect();
+        assert_eq!(open, [0, 2, 23]);
+        // All wait for answers, and each over the only connection of its address.
+        room.needs.extend((1..=room.handled as u64).map(|number| (number, Need::Answer)));
+        let (_, answer) = connect(&mut joins, &mut room, b"j", 1);
+        assert_eq!(answer, "too many connections: all 3 places are taken (closed)");
+    }
+
+    #[test]
+    fn an_address_at_its_limit_closes_its_own_connections() {
+        let (mut room, of_one) = (Room::default(), PLACES.known_of_one_max);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut joins = Joins::over(listener, Instant::now(), of_one + 10).unwrap();
+        let mut other = join_from(&mut joins, &mut room, 2);
+        let mut streams: Vec<_> = (0..of_one + 5).map(|_| join_from(&mut joins, &mut room, 1)).collect();
+        assert_eq!(room.joined.len(), of_one + 1);
+        assert!(!is_closed(&mut other));
+        assert_eq!(
+            (0..of_one + 5).filter(|number| is_closed(&mut streams[*number])).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4]
+        );
     }
 }

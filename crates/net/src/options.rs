@@ -12,6 +12,7 @@ use platter_cast::{CastFilter, Family, Hold, JoinKey, ReceiverStatus, SenderProg
 use platter_image::{Result, Score};
 
 use crate::group::Group;
+use crate::joins::CONNECTIONS_MAX;
 use crate::sink::SinkOutcome;
 use crate::wake::Bell;
 
@@ -55,6 +56,8 @@ pub struct SendOptions {
     pub give_up: Option<Duration>,
     /// Set to true to end the cast early.
     pub stop: Arc<AtomicBool>,
+    /// How many connections of joined receivers are kept, at least 1. Further receivers join, and connections that are not needed end.
+    pub connections_max: usize,
     /// The cast is not announced at the discovery address, and admits only receivers that name its score.
     pub is_unlisted: bool,
     /// Controls the cast while it runs.
@@ -76,6 +79,7 @@ impl Default for SendOptions {
             linger: Duration::from_secs(2),
             give_up: None,
             stop: Arc::default(),
+            connections_max: CONNECTIONS_MAX,
             is_unlisted: false,
             control: Arc::default(),
         }

@@ -64,6 +64,11 @@ impl Fetching {
         true
     }
 
+    /// Returns whether there is nothing to fetch.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_none() && self.queue.is_empty()
+    }
+
     /// Returns the number of chunks held: the one that is being fetched.
     pub(crate) fn held(&self) -> usize {
         usize::from(self.current.is_some())

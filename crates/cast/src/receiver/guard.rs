@@ -4,11 +4,13 @@
 
 use super::options::ReceiverStatistics;
 use crate::join_key::JoinKey;
-use crate::wire::format::{HEADER_BYTES, Header, MessageType};
+use crate::marks::Mark;
+use crate::wire::announce::Announce;
+use crate::wire::format::{HEADER_BYTES, Header, MessageType, Reader};
 use crate::wire::join::SessionKeys;
 use crate::wire::protection::{DatagramKey, Freshness, ReplayWindow};
 
-/// Words of the replay window: 8,388,608 datagrams, twice as many as can be ahead of the number that the sender has named. Only
+/// Words of the replay window: 8,388,608 datagrams, twice as many as can be ahead of the number that the sender is known to have reached. Only
 /// the parts that are used take memory.
 const WINDOW_WORDS: usize = 1 << 17;
 
@@ -19,19 +21,24 @@ pub(super) struct Guard {
     announce_key: DatagramKey,
     own_key: DatagramKey,
     window: ReplayWindow,
+    /// The last mark of the sender that is known.
+    mark: Mark,
 }
 
 impl Guard {
-    /// Makes the guard of a session whose sender has reached this packet number.
-    pub(super) fn new(keys: &SessionKeys, join_key: Option<&JoinKey>, packet: u64) -> Self {
+    /// Makes the guard of a session whose sender has reached this packet number and passed this mark.
+    pub(super) fn new(keys: &SessionKeys, join_key: Option<&JoinKey>, packet: u64, mark: Mark) -> Self {
         let of_announcements = join_key.map_or(keys.sender, JoinKey::of_announcements);
-        Self {
+        let mut guard = Self {
             session_key: keys.sender,
             sender_key: DatagramKey::of_sender(&keys.sender, join_key.is_some()),
             announce_key: DatagramKey::of_announcements(of_announcements, join_key.is_some()),
             own_key: DatagramKey::of_receiver(&keys.receiver, join_key.is_some()),
             window: ReplayWindow::starting_at(WINDOW_WORDS, packet),
-        }
+            mark,
+        };
+        guard.reached(packet);
+        guard
     }
 
     /// Returns whether these are the keys of this session.
@@ -40,14 +47,32 @@ impl Guard {
     }
 
     /// Handles that the same session was joined again.
-    pub(super) fn rejoined(&mut self, keys: &SessionKeys, join_key: Option<&JoinKey>, packet: u64) {
+    pub(super) fn rejoined(
+        &mut self,
+        keys: &SessionKeys,
+        join_key: Option<&JoinKey>,
+        packet: u64,
+        mark: Mark,
+    ) {
         self.own_key = DatagramKey::of_receiver(&keys.receiver, join_key.is_some());
+        self.mark = mark;
         self.reached(packet);
     }
 
     /// Handles that the sender has reached this packet number.
-    pub(super) fn reached(&mut self, packet: u64) {
+    fn reached(&mut self, packet: u64) {
         self.window.reached(packet);
+        if self.mark.is_last() {
+            self.window.judge_by_highest();
+        }
+    }
+
+    /// Takes the mark in an announcement, whatever its packet number: the value proves itself.
+    fn learn_mark(&mut self, opened: &[u8]) {
+        let later = Announce::parse(Reader::new(opened)).map(|announce| announce.mark);
+        if later.is_some_and(|later| self.mark.advance(&later)) {
+            self.reached(self.mark.packet());
+        }
     }
 
     /// Verifies a datagram of the sender, and counts it if it is rejected. Returns the bytes after its header. An old one may only
@@ -60,6 +85,9 @@ impl Guard {
         statistics: &mut ReceiverStatistics,
     ) -> Option<(Freshness, &'a [u8])> {
         let is_announcement = header.message == MessageType::Announce;
+        if is_announcement && let Some(opened) = self.announce_key.open(datagram, scratch) {
+            self.learn_mark(opened.get(HEADER_BYTES..).unwrap_or_default());
+        }
         let freshness = self.window.freshness(header.packet);
         match freshness {
             Freshness::New => {}
@@ -88,5 +116,66 @@ impl Guard {
     /// Protects a datagram of this receiver.
     pub(super) fn seal(&self, datagram: &mut Vec<u8>) {
         self.own_key.seal(datagram, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::marks::{MARK_PACKETS, MARKS_MAX, MARKS_SKIPPED_MAX, MarkChain};
+    use crate::wire::announce::tests::sample;
+
+    const KEYS: SessionKeys = SessionKeys { receiver: [1; 32], sender: [2; 32] };
+
+    /// An announcement of the sender, or of whoever has the session key.
+    fn announcement(packet: u64, mark: Mark) -> (Header, Vec<u8>) {
+        let header = Header { message: MessageType::Announce, session: 1, packet, sent_us: 0 };
+        let mut datagram = Vec::new();
+        Announce { mark, ..sample() }.write(&header, &mut datagram);
+        DatagramKey::of_announcements(KEYS.sender, false).seal(&mut datagram, 0);
+        (header, datagram)
+    }
+
+    fn opens(guard: &mut Guard, packet: u64, mark: Mark) -> bool {
+        let (header, datagram) = announcement(packet, mark);
+        guard.open(&header, &datagram, &mut Vec::new(), &mut ReceiverStatistics::default()).is_some()
+    }
+
+    #[test]
+    fn only_the_sender_can_move_its_numbers_ahead() {
+        let chain = MarkChain::new([3; 32]);
+        let at = |index: u32| chain.at(u64::from(index) * MARK_PACKETS);
+        let mut guard = Guard::new(&KEYS, None, 9, at(0));
+        let forged = Mark { value: [5; 32], ..at(8) };
+        assert!(!opens(&mut guard, 8 * MARK_PACKETS, forged), "whoever has the key");
+        assert!(!opens(&mut guard, 8 * MARK_PACKETS, at(0)));
+        assert!(opens(&mut guard, 10, at(0)), "the sender is not outdated");
+        // Seven announcements with marks were lost.
+        assert!(opens(&mut guard, 8 * MARK_PACKETS, at(8)));
+        assert!(!opens(&mut guard, 8 * MARK_PACKETS, at(8)), "each number counts once");
+        assert!(!opens(&mut guard, 13 * MARK_PACKETS, at(8)), "the mark of the sender, and a forged number");
+        // The number was taken by a forger, and the mark counts all the same.
+        assert!(opens(&mut guard, 9 * MARK_PACKETS, at(8)));
+        assert!(!opens(&mut guard, 9 * MARK_PACKETS, at(9)));
+        assert!(opens(&mut guard, 13 * MARK_PACKETS, at(9)));
+        let far = 10 + MARKS_SKIPPED_MAX;
+        assert!(!opens(&mut guard, u64::from(far) * MARK_PACKETS, at(far)), "it has to join again");
+        guard.rejoined(&KEYS, None, u64::from(far) * MARK_PACKETS, at(far));
+        assert!(opens(&mut guard, u64::from(far) * MARK_PACKETS + 1, at(far)));
+    }
+
+    #[test]
+    fn after_the_last_mark_numbers_go_on() {
+        let chain = MarkChain::new([3; 32]);
+        let end = u64::from(MARKS_MAX) * MARK_PACKETS;
+        let mut guard = Guard::new(&KEYS, None, end - 5, chain.at(end - 5));
+        assert!(opens(&mut guard, end, chain.at(end)));
+        for step in 1..20 {
+            let packet = end + step * 4 * MARK_PACKETS;
+            assert!(!opens(&mut guard, packet + 1, chain.at(packet)));
+            assert!(opens(&mut guard, packet, chain.at(packet)));
+        }
+        let mut late = Guard::new(&KEYS, None, 2 * end, chain.at(2 * end));
+        (1..20).for_each(|step| assert!(opens(&mut late, 2 * end + step * 4 * MARK_PACKETS, chain.at(end))));
     }
 }

@@ -5,30 +5,30 @@
 //! chunks, and corrupt ones are fetched over the reliable channel. Must never accept anything of another session, nor
 //! block.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use platter_image::{Error, Result, Score};
+use platter_image::{Error, Result};
 
 use super::asking::{Asking, STALL};
 use super::assembly::{Assembly, Placed};
-use super::fetching::{Fetching, Question};
+use super::fetching::Fetching;
 use super::guard::Guard;
+use super::link::Link;
 use super::options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
 use super::senders::Senders;
 use super::session::Session;
 use super::skipped::Skipped;
 use super::wants::{ChunkState, Wants};
-use crate::session::{ChunkTable, SessionDescription, SessionId, SessionSecret};
+use crate::session::{ChunkTable, SessionDescription, SessionId};
 use crate::stage::{LoadMeter, SinkStage};
 use crate::wire::announce::Announce;
 use crate::wire::channel::Channel;
 use crate::wire::data::Data;
 use crate::wire::format::{Header, MessageType, Reader, low_microseconds};
-use crate::wire::join::{JoinMessage, ReceiverResult, SessionKeys};
+use crate::wire::join::{ReceiverResult, SessionKeys};
 use crate::wire::plan::Plan;
 use crate::wire::protection::{DatagramKey, Freshness};
 use crate::wire::report::Report;
@@ -40,7 +40,7 @@ const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// A joined sender that is silent for this long is gone: it announces itself at least twice per second. A join that is not answered for
 /// this long has failed.
-const SENDER_SILENCE: Duration = Duration::from_secs(5);
+pub(super) const SENDER_SILENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -63,14 +63,14 @@ pub struct Receiver {
     /// Data chunks that are complete before the recipe: their numbers and bytes.
     held: Vec<(u32, Vec<u8>)>,
     /// Corrupt chunks that are being fetched.
-    fetching: Fetching,
+    pub(super) fetching: Fetching,
     /// Chunks of which symbols were dropped because no buffer was free.
     skipped: Skipped,
     /// How busy the driver's sink is, and which stage of it takes longest.
     load: LoadMeter,
     stage: SinkStage,
     pub(super) events: VecDeque<ReceiverEvent>,
-    messages: VecDeque<Vec<u8>>,
+    pub(super) messages: VecDeque<Vec<u8>>,
     pub(super) statistics: ReceiverStatistics,
     /// Names of other casts that were announced.
     pub(super) others: BTreeSet<String>,
@@ -78,18 +78,23 @@ pub struct Receiver {
     /// The key of announcements, if there is a join key.
     pub(super) announce_key: Option<DatagramKey>,
     /// Number of connections so far, and the nonce of the last one.
-    connections: u64,
-    nonce: [u8; 32],
+    pub(super) connections: u64,
+    pub(super) nonce: [u8; 32],
     /// The encrypted connection, if there is a join key.
-    channel: Option<Channel>,
+    pub(super) channel: Option<Channel>,
+    /// The connection, once the session is joined.
+    pub(super) link: Link,
     /// Holds a datagram while it is decrypted.
     pub(super) scratch: Vec<u8>,
     packet: u64,
     reported_at: Duration,
     news: bool,
-    heard_at: Duration,
-    joined_at: Option<Duration>,
-    result: Option<ReceiverResult>,
+    pub(super) heard_at: Duration,
+    /// When the last symbol arrived, or the sender last knew this receiver.
+    pub(super) progressed_at: Duration,
+    pub(super) joined_at: Option<Duration>,
+    pub(super) result: Option<ReceiverResult>,
+    pub(super) is_acknowledged: bool,
 }
 
 impl Receiver {
@@ -119,13 +124,16 @@ impl Receiver {
             connections: 0,
             nonce: [0; 32],
             channel: None,
+            link: Link::new(options.seed),
             scratch: Vec::new(),
             packet: 0,
             reported_at: Duration::ZERO,
             news: false,
             heard_at: Duration::ZERO,
+            progressed_at: Duration::ZERO,
             joined_at: None,
             result: None,
+            is_acknowledged: false,
             options,
         }
     }
@@ -233,9 +241,13 @@ impl Receiver {
         };
         match self.assembly.place(slot, now, data.symbol, data.bytes) {
             Placed::Redundant => self.statistics.duplicates += 1,
-            Placed::New => self.statistics.symbols += 1,
+            Placed::New => {
+                self.statistics.symbols += 1;
+                self.progressed_at = now;
+            }
             Placed::Complete => {
                 self.statistics.symbols += 1;
+                self.progressed_at = now;
                 self.complete(now, slot, data.chunk);
             }
         }
@@ -258,7 +270,7 @@ impl Receiver {
 
     /// Handles a complete chunk: keeps it if it belongs to the directory or must wait for the recipe, else passes it to the
     /// driver.
-    fn deliver(&mut self, now: Duration, chunk: u32, bytes: Vec<u8>) {
+    pub(super) fn deliver(&mut self, now: Duration, chunk: u32, bytes: Vec<u8>) {
         let Some(session) = &mut self.session else { return };
         session.wants.set(chunk, ChunkState::Delivered);
         let directory_chunks = session.table.directory_chunks();
@@ -311,113 +323,7 @@ impl Receiver {
         self.fetch(now);
     }
 
-    /// Requests the next bytes of the chunk that is being fetched.
-    fn fetch(&mut self, now: Duration) {
-        let Some(session) = self.session.as_ref().filter(|_| self.phase == Phase::Joined) else { return };
-        let question = self.fetching.next_question(now, |chunk| session.table.length(chunk));
-        if let Some(question) = question {
-            let Question { chunk, offset, length } = question;
-            self.say(&JoinMessage::Fetch { chunk, offset, length });
-        }
-    }
-
-    fn handle_piece(&mut self, now: Duration, chunk: u32, offset: u32, bytes: &[u8]) {
-        self.heard_at = now;
-        if let Some((chunk, bytes)) = self.fetching.take(chunk, offset, bytes) {
-            self.statistics.fetched += 1;
-            self.deliver(now, chunk, bytes);
-        }
-        self.fetch(now);
-    }
-
-    /// Handles that the reliable channel is connected.
-    pub fn handle_connected(&mut self, now: Duration) {
-        self.phase = Phase::Joining;
-        self.heard_at = now;
-        self.channel = None;
-        if self.options.join_key.is_none() {
-            self.ask_to_join();
-            return;
-        }
-        self.connections += 1;
-        self.nonce =
-            *blake3::keyed_hash(&self.options.nonce_seed, &self.connections.to_le_bytes()).as_bytes();
-        self.say(&JoinMessage::Greeting { nonce: self.nonce });
-    }
-
-    /// Handles the answer to our greeting: from here on, both sides encrypt.
-    fn handle_greeting(&mut self, sender_nonce: &[u8; 32]) {
-        let Some(join_key) = &self.options.join_key else { return };
-        self.channel = Some(Channel::of_receiver(&join_key.of_connection(&self.nonce, sender_nonce)));
-        self.ask_to_join();
-    }
-
-    fn ask_to_join(&mut self) {
-        let buffer_chunks = u32::try_from(self.free()).unwrap_or(u32::MAX).max(1);
-        let (wanted, hello) = (self.options.wanted.clone(), self.options.hello.clone());
-        self.say(&JoinMessage::Join { wanted, hello, buffer_chunks });
-    }
-
-    /// Sends a message over the reliable channel.
-    fn say(&mut self, message: &JoinMessage) {
-        let bytes = message.to_bytes();
-        self.messages.push_back(match &mut self.channel {
-            Some(channel) => channel.seal(&bytes),
-            None => bytes,
-        });
-    }
-
-    /// Handles that the reliable channel ended or could not be connected: searches again.
-    pub fn handle_disconnected(&mut self, now: Duration) {
-        match self.phase {
-            Phase::Joined => self.senders.forget(),
-            _ => self.senders.fail(now),
-        }
-        self.phase = Phase::Searching;
-        self.channel = None;
-        self.messages.clear();
-    }
-
-    /// Handles a message (without its length) of the reliable channel.
-    pub fn handle_message(&mut self, now: Duration, message: &[u8]) {
-        let opened = match &mut self.channel {
-            Some(channel) => channel.open(message).map(Cow::Owned),
-            None => Some(Cow::Borrowed(message)),
-        };
-        let Some(opened) = opened else {
-            self.statistics.rejected += 1;
-            let reason = "it does not have the join key, or its messages were changed on the way";
-            self.events.push_back(ReceiverEvent::Refused(reason.into()));
-            return;
-        };
-        let is_open = self.channel.is_some() || self.options.join_key.is_none();
-        match JoinMessage::parse(&opened) {
-            Some(JoinMessage::Greeting { nonce }) if self.phase == Phase::Joining && !is_open => {
-                self.handle_greeting(&nonce);
-            }
-            Some(JoinMessage::Refused { reason }) => self.events.push_back(ReceiverEvent::Refused(reason)),
-            // Everything else has to be encrypted, if there is a join key.
-            _ if !is_open => self.statistics.rejected += 1,
-            Some(JoinMessage::Welcome { receiver, keys, packet, mut announce })
-                if self.phase == Phase::Joining =>
-            {
-                if self.options.join_key.is_none() {
-                    announce.secret = SessionSecret::default();
-                }
-                self.handle_welcome(now, receiver, &keys, packet, *announce);
-            }
-            Some(JoinMessage::Piece { chunk, offset, bytes }) if self.phase == Phase::Joined => {
-                self.handle_piece(now, chunk, offset, &bytes);
-            }
-            Some(JoinMessage::ResultOk) => self.events.push_back(ReceiverEvent::Acknowledged),
-            Some(JoinMessage::Mark { packet }) if self.phase == Phase::Joined => {
-                self.session.iter_mut().for_each(|session| session.guard.reached(packet));
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_welcome(
+    pub(super) fn handle_welcome(
         &mut self,
         now: Duration,
         receiver: u32,
@@ -435,9 +341,10 @@ impl Receiver {
             return;
         }
         self.phase = Phase::Joined;
+        self.link.opened();
         self.senders.succeed();
         // Each join has a new id and so a new key, of which the sender expects numbers from 1.
-        (self.heard_at, self.packet) = (now, 0);
+        (self.heard_at, self.progressed_at, self.packet) = (now, now, 0);
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
         self.asking.begin(announce.timers.backoff_us_max);
@@ -448,10 +355,10 @@ impl Receiver {
             Some(session) => {
                 (session.receiver, session.received) = (receiver, 0);
                 (session.joined_packet, session.seen_packet) = (packet, packet);
-                session.guard.rejoined(keys, join_key, packet);
+                session.guard.rejoined(keys, join_key, packet, announce.mark);
             }
             None => {
-                let guard = Guard::new(keys, join_key, packet);
+                let guard = Guard::new(keys, join_key, packet, announce.mark);
                 self.begin_session(now, (receiver, guard), packet, announce);
             }
         }
@@ -583,40 +490,6 @@ impl Receiver {
         self.stage = stage;
     }
 
-    /// Ends the cast with the verified score or the reason of a failure. The result is sent to the sender, and again after each
-    /// rejoin, until the sender confirms it.
-    pub fn finish(&mut self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) {
-        self.result = Some(self.result_of(now, outcome, bytes_written));
-        self.send_result();
-    }
-
-    /// Leaves the joined sender, because its data is corrupt: it may not be the sender that it claims to be. The driver sends the
-    /// messages, closes the reliable channel and calls [`Receiver::handle_disconnected`]. Another sender begins a new session.
-    pub fn leave_sender(&mut self, now: Duration, reason: &str) {
-        let result = self.result_of(now, Err(reason.to_owned()), 0);
-        self.say(&JoinMessage::Result { result });
-        self.senders.distrust(now);
-        self.session = None;
-        self.phase = Phase::Connecting;
-    }
-
-    fn result_of(&self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) -> ReceiverResult {
-        ReceiverResult {
-            outcome,
-            bytes_written,
-            duration_ms: now.saturating_sub(self.joined_at.unwrap_or(now)).as_millis() as u64,
-            symbols: self.statistics.symbols,
-            repaired: self.statistics.repaired,
-            duplicates: self.statistics.duplicates,
-        }
-    }
-
-    fn send_result(&mut self) {
-        if let (Phase::Joined, Some(result)) = (self.phase, self.result.clone()) {
-            self.say(&JoinMessage::Result { result });
-        }
-    }
-
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
@@ -649,6 +522,7 @@ impl Receiver {
             self.events.push_back(ReceiverEvent::SenderLost);
             return None;
         }
+        self.tend_link(now);
         self.fetch(now);
         let report_due = now >= self.report_at();
         let session = self.session.as_ref()?;
@@ -694,7 +568,7 @@ impl Receiver {
         })
     }
 
-    fn next_header(&mut self, now: Duration, message: MessageType) -> Option<Header> {
+    pub(super) fn next_header(&mut self, now: Duration, message: MessageType) -> Option<Header> {
         self.packet += 1;
         let session = self.session.as_ref()?.announce.session.short();
         Some(Header { message, session, packet: self.packet, sent_us: low_microseconds(now) })
@@ -721,6 +595,7 @@ impl Receiver {
         if let Some(again) = self.fetching.next_deadline().filter(|_| self.result.is_none()) {
             deadline = deadline.min(again);
         }
+        deadline = deadline.min(self.link_deadline().unwrap_or(deadline));
         Some(deadline)
     }
 
@@ -736,13 +611,18 @@ impl Receiver {
         ReceiverStatistics { wanted, done, ignored_senders, ..self.statistics }
     }
 
+    /// Returns whether a session is joined. It stays joined without a connection, while the sender is heard.
+    pub fn is_joined(&self) -> bool {
+        self.phase == Phase::Joined
+    }
+
     /// Returns the current session, or the last one.
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.announce.session)
     }
 
     /// Returns the number of free chunk buffers.
-    fn free(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         let held = self.assembly.len() + self.delivered + self.fetching.held();
         self.options.buffer_chunks.saturating_sub(held)
     }

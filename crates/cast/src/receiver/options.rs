@@ -39,6 +39,8 @@ pub struct ReceiverOptions {
 pub enum ReceiverEvent {
     /// A session was found: connect the reliable channel to this address.
     Connect(SocketAddr),
+    /// A joined session needs its reliable channel again: connect to where it was connected.
+    Reconnect,
     /// The session was joined: receive from its multicast group.
     Joined(Box<Announce>),
     /// The chunk table is known: call [`Receiver::want`]. Occurs again after the sender was restarted.
@@ -62,12 +64,16 @@ pub enum ReceiverEvent {
         /// Why it is ignored.
         reason: String,
     },
-    /// The sender refused the join: close the reliable channel and call [`Receiver::handle_disconnected`].
+    /// The sender refused the join, or the connection of a joined receiver: close the reliable channel and call
+    /// [`Receiver::handle_disconnected`].
     Refused(String),
     /// The data of the joined sender cannot be used.
     Unusable(String),
     /// The sender is gone: close the reliable channel and call [`Receiver::handle_disconnected`].
     SenderLost,
+    /// The sender does not know this receiver any more: close the reliable channel and call [`Receiver::handle_disconnected`]. Then it is
+    /// joined anew.
+    Forgotten,
     /// The sender has confirmed the result.
     Acknowledged,
 }

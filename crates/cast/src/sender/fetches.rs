@@ -52,6 +52,11 @@ impl Fetches {
         self.open.retain(|open| open.connection != connection);
     }
 
+    /// Returns whether a request of this connection is open.
+    pub(crate) fn has(&self, connection: u64) -> bool {
+        self.open.iter().any(|open| open.connection == connection)
+    }
+
     /// Returns whether there are no open requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()

@@ -6,29 +6,30 @@
 //! few, and not paced), nor start a chunk for which a voting receiver has no buffer, nor
 //! answer a receiver that is far slower than the rest while others need something, except for what must come first.
 
-use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::{Error, Result};
 
+use super::binding::{NotResumed, Rejected};
+use super::connections::Connections;
 use super::fetches::{FETCH_TICK, Fetch, Fetches};
 use super::herald::Herald;
 use super::member::ReceiverStatus;
+use super::options::{BATCH_DATAGRAMS_MAX, Destination, SenderOptions, SenderProgress, Transmit};
 use super::places::NoPlace;
 use super::repair::Repairs;
-use super::roster::{Rejected, Roster};
+use super::roster::Roster;
 use super::schedule::Schedule;
 use super::shelf::Shelf;
 use super::start::Start;
 use crate::family::Family;
 use crate::join_key::JoinKey;
+use crate::marks::MarkChain;
 use crate::pacing::{Pacer, wire_overhead_bytes};
 use crate::session::{ChunkTable, SessionDescription, SessionId, symbols_of};
 use crate::wire::announce::{Announce, FeedbackTimers};
-use crate::wire::channel::Channel;
 use crate::wire::data::{Data, SEALED_DATA_BYTES};
 use crate::wire::format::{
     DATAGRAM_BYTES_MAX, HEADER_BYTES, Header, MessageType, PACKET_NUMBER_MAX, Reader, low_microseconds,
@@ -39,8 +40,6 @@ use crate::wire::protection::DatagramKey;
 use crate::wire::report::Report;
 use crate::wire::request::{Request, RequestItem};
 
-/// Maximum number of datagrams in a batch: 44 × 1,448 bytes are less than the 65,507 bytes of one UDP send.
-pub const BATCH_DATAGRAMS_MAX: usize = 44;
 /// Minimum time between two reports of a receiver, in microseconds: at least the first, with more receivers so much for each of them,
 /// so that all together send 2,000 a second, and at most the last, because the path is read every 100 ms.
 const REPORT_US_MIN: u32 = 8_000;
@@ -55,101 +54,6 @@ const UNASKED_REPAIR: u16 = 3;
 const UNASKED_REPAIR_SHARE: u16 = 16;
 /// Interval at which an idle machine must be called, to detect silent receivers.
 const TICK: Duration = Duration::from_millis(250);
-/// After this many packets, receivers are told the number over the reliable channel: a quarter of what may be ahead of it.
-const MARK_PACKETS: u64 = 1 << 20;
-
-/// Options of a sender.
-#[derive(Clone, Debug)]
-pub struct SenderOptions {
-    /// Secret random bytes from which the session id and all keys of the session are derived. Never reuse them.
-    pub seed: [u8; 32],
-    /// With a join key, only receivers that know it can join, and everything except announcements is encrypted.
-    pub join_key: Option<JoinKey>,
-    /// Maximum rate on the wire, in bits per second.
-    pub rate_bits_per_second: u64,
-    /// The multicast group of the data.
-    pub group: SocketAddr,
-    /// The address for joins (TCP).
-    pub join: SocketAddr,
-    /// The address for requests and reports (UDP).
-    pub feedback: SocketAddr,
-    /// Start as soon as this many receivers have joined, at least 1.
-    pub wait_receivers: u32,
-    /// Start after this time even with fewer receivers.
-    pub wait: Duration,
-    /// Time to wait for late receivers after the last one has finished.
-    pub linger: Duration,
-    /// End if nobody joins within this time.
-    pub give_up: Option<Duration>,
-    /// Announce the session in its own group only, and admit only receivers that name the score: those that were told of it.
-    pub is_unlisted: bool,
-}
-
-/// The destination of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// The multicast group of the data.
-    Group,
-    /// The data group and the discovery group, where sessions are announced.
-    GroupAndDiscovery,
-}
-
-/// A batch of datagrams of equal length (the last may be shorter), to be sent in one call. Its owner reuses it.
-#[derive(Debug)]
-pub struct Transmit {
-    /// The destination.
-    pub to: Destination,
-    /// Length of each datagram in bytes.
-    pub segment_bytes: usize,
-    /// All datagrams, one after another.
-    pub bytes: Vec<u8>,
-}
-
-impl Transmit {
-    /// Makes an empty batch with capacity for the largest one.
-    pub fn new() -> Self {
-        let bytes = Vec::with_capacity(BATCH_DATAGRAMS_MAX * SEALED_DATA_BYTES);
-        Self { to: Destination::Group, segment_bytes: 0, bytes }
-    }
-
-    /// Returns the datagrams.
-    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks(self.segment_bytes.max(1))
-    }
-}
-
-impl Default for Transmit {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Counters of a sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderProgress {
-    /// Whether data is being sent.
-    pub started: bool,
-    /// Source symbols sent, including repetitions of whole chunks.
-    pub source_symbols: u64,
-    /// Symbols sent on request: repair symbols, and named source symbols.
-    pub repair_symbols: u64,
-    /// Bytes of chunks sent over reliable channels.
-    pub fetched_bytes: u64,
-    /// Datagrams sent.
-    pub datagrams: u64,
-    /// Payload bytes of the datagrams sent.
-    pub bytes: u64,
-    /// Bytes of the datagrams sent on an Ethernet wire: with all headers, preamble and gap.
-    pub wire_bytes: u64,
-    /// Datagrams and messages that were rejected: of strangers, forged, damaged or of other sessions.
-    pub rejected: u64,
-    /// Datagrams that were rejected as repetitions.
-    pub repeated: u64,
-    /// Current maximum rate, in bits per second.
-    pub rate_bits_per_second: u64,
-    /// Chunks that are pending or being sent.
-    pub chunks_remaining: u32,
-}
 
 /// The sender's state machine.
 pub struct Sender {
@@ -159,15 +63,12 @@ pub struct Sender {
     session_key: [u8; 32],
     sender_key: DatagramKey,
     announce_key: DatagramKey,
-    /// The encrypted connections, if there is a join key.
-    channels: HashMap<u64, Channel>,
-    greetings: u64,
+    connections: Connections,
     /// Holds a datagram while it is decrypted.
     scratch: Vec<u8>,
     table: ChunkTable,
     packet: u64,
-    /// The last packet number that was named over all reliable channels.
-    marked_packet: u64,
+    marks: MarkChain,
     last_data_packet: u64,
     started_at: Option<Duration>,
     emptied_at: Option<Duration>,
@@ -181,7 +82,6 @@ pub struct Sender {
     fetches: Fetches,
     shelf: Shelf,
     herald: Herald,
-    messages: VecDeque<(u64, Vec<u8>)>,
     progress: SenderProgress,
     advanced_at: Duration,
     /// There was nothing to send except chunks for which a receiver has no buffer.
@@ -201,6 +101,7 @@ impl Sender {
         let directory = description.directory();
         let table = ChunkTable::of_description(description);
         let session = session_id(&options.seed);
+        let marks = MarkChain::new(blake3::derive_key("platter 2026-11-25 cast marks", &options.seed));
         let announce = Announce {
             session,
             score: description.score,
@@ -216,11 +117,13 @@ impl Sender {
             join: options.join,
             feedback: options.feedback,
             timers: FeedbackTimers { report_us_min: REPORT_US_MIN, backoff_us_max: BACKOFF_US },
+            mark: marks.at(0),
         };
         announce.check_addresses().map_err(|reason| Error::refused(format!("this cast: {reason}")))?;
         let family = Family::of(options.group.ip());
         let session_key = blake3::derive_key("platter 2026-11-25 cast session key", &options.seed);
         let has_join_key = options.join_key.is_some();
+        let nonces = blake3::derive_key("platter 2026-11-25 cast greetings", &options.seed);
         let key_of_keys = blake3::derive_key("platter 2026-11-25 cast receiver keys", &options.seed);
         let of_announcements = options.join_key.as_ref().map_or(session_key, JoinKey::of_announcements);
         let first_end = table.directory_chunks() + description.recipe_chunks(0).end;
@@ -230,8 +133,7 @@ impl Sender {
             session_key,
             sender_key: DatagramKey::of_sender(&session_key, has_join_key),
             announce_key: DatagramKey::of_announcements(of_announcements, has_join_key),
-            channels: HashMap::new(),
-            greetings: 0,
+            connections: Connections::new(options.join_key.clone(), nonces),
             scratch: Vec::new(),
             roster: Roster::new(key_of_keys, has_join_key),
             schedule: Schedule::new(table.total(), first_end),
@@ -239,10 +141,9 @@ impl Sender {
             fetches: Fetches::default(),
             shelf: Shelf::new(&directory),
             herald: Herald::new(),
-            messages: VecDeque::new(),
             progress: SenderProgress::default(),
             packet: 0,
-            marked_packet: 0,
+            marks,
             last_data_packet: 0,
             started_at: None,
             emptied_at: None,
@@ -263,12 +164,17 @@ impl Sender {
     /// Handles a datagram from a receiver, or from anybody else.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        match self.accept(now, datagram, &mut scratch) {
-            Ok(()) => {}
-            Err(Rejected::Forged) => self.progress.rejected += 1,
-            Err(Rejected::Repeated) => self.progress.repeated += 1,
+        if let Err(rejected) = self.accept(now, datagram, &mut scratch) {
+            self.count(rejected);
         }
         self.scratch = scratch;
+    }
+
+    fn count(&mut self, rejected: Rejected) {
+        match rejected {
+            Rejected::Forged => self.progress.rejected += 1,
+            Rejected::Repeated => self.progress.repeated += 1,
+        }
     }
 
     fn accept(&mut self, now: Duration, datagram: &[u8], scratch: &mut Vec<u8>) -> Result<(), Rejected> {
@@ -329,12 +235,8 @@ impl Sender {
     /// Handles a message (without its length) of the reliable channel. `connection` is the driver's number of the connection,
     /// `from` the address of its other end. Returns false if it was refused or cannot be read.
     pub fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) -> bool {
-        let is_encrypted = self.channels.contains_key(&connection);
-        let opened = match self.channels.get_mut(&connection) {
-            Some(channel) => channel.open(message).map(Cow::Owned),
-            None => Some(Cow::Borrowed(message)),
-        };
-        let Some(opened) = opened else {
+        let is_encrypted = self.connections.is_encrypted(connection);
+        let Some(opened) = self.connections.open(connection, message) else {
             self.progress.rejected += 1;
             if !self.has_joined(connection) {
                 // It cannot read this, so it learns that the keys differ.
@@ -344,19 +246,20 @@ impl Sender {
         };
         let answer = match JoinMessage::parse(&opened) {
             Some(JoinMessage::Greeting { nonce }) if !is_encrypted => {
-                self.handle_greeting(connection, &nonce)
+                self.connections.greet(connection, &nonce)
             }
-            Some(_) if self.options.join_key.is_some() && !is_encrypted => {
+            Some(_) if !self.connections.is_open(connection) => {
                 self.progress.rejected += 1;
                 Some(JoinMessage::Refused { reason: "this cast needs a key file (--key-file FILE)".into() })
             }
             Some(JoinMessage::Join { wanted, hello, buffer_chunks }) => {
                 Some(self.handle_join(now, connection, &wanted, (hello, from), buffer_chunks))
             }
-            Some(JoinMessage::Result { result }) => self.roster.admitted(connection).map(|receiver| {
-                self.roster.result(now, receiver, result, self.announce.score);
-                JoinMessage::ResultOk
-            }),
+            Some(JoinMessage::Resume { datagram }) => self.handle_resume(now, connection, &datagram),
+            Some(JoinMessage::Result { result }) => {
+                let is_confirmed = self.roster.take_result(now, connection, result, self.announce.score);
+                is_confirmed.then_some(JoinMessage::ResultOk)
+            }
             Some(JoinMessage::Fetch { chunk, offset, length }) => {
                 let receiver = self.roster.admitted(connection);
                 let exists = self.table.length(chunk).is_some_and(|bytes| offset < bytes);
@@ -367,7 +270,7 @@ impl Sender {
                 None
             }
             Some(JoinMessage::Leave) => {
-                self.roster.leave(now, connection, "the receiver left without a result");
+                self.roster.leave(now, connection);
                 None
             }
             Some(_) => None,
@@ -375,33 +278,34 @@ impl Sender {
                 Some(JoinMessage::Refused { reason: "the message is invalid, or of another version".into() })
             }
         };
-        let is_refused = matches!(answer, Some(JoinMessage::Refused { .. }));
-        if let Some(answer) = answer {
-            let answer = seal(&mut self.channels, connection, &answer);
-            self.messages.push_back((connection, answer));
-        }
-        !is_refused
+        answer.iter().for_each(|answer| self.connections.say(connection, answer));
+        !matches!(answer, Some(JoinMessage::Refused { .. } | JoinMessage::Gone))
     }
 
     /// Tells a connection why nobody can join over it.
     pub fn refuse(&mut self, connection: u64, reason: &str) {
-        let refused = JoinMessage::Refused { reason: reason.to_owned() };
-        self.messages.push_back((connection, seal(&mut self.channels, connection, &refused)));
+        self.connections.say(connection, &JoinMessage::Refused { reason: reason.to_owned() });
     }
 
-    /// Answers a receiver that has a join key. What follows on this connection is encrypted.
-    fn handle_greeting(&mut self, connection: u64, receiver_nonce: &[u8; 32]) -> Option<JoinMessage> {
-        let Some(join_key) = &self.options.join_key else {
-            let reason = "this cast has no key file, so it is not encrypted: join it without --key-file";
-            return Some(JoinMessage::Refused { reason: reason.into() });
+    /// Has a receiver that joined before go on over this connection.
+    fn handle_resume(&mut self, now: Duration, connection: u64, datagram: &[u8]) -> Option<JoinMessage> {
+        let header = Header::parse(datagram).map(|(header, _)| header);
+        let resumed = match header.filter(|header| header.message == MessageType::Resume) {
+            None => Err(NotResumed::Rejected(Rejected::Forged)),
+            Some(header) if header.session != self.announce.session.short() => Err(NotResumed::Gone),
+            Some(header) => self.roster.resume(now, connection, &header, datagram, &mut self.scratch),
         };
-        self.greetings += 1;
-        let nonces = blake3::derive_key("platter 2026-11-25 cast greetings", &self.options.seed);
-        let nonce = *blake3::keyed_hash(&nonces, &self.greetings.to_le_bytes()).as_bytes();
-        let keys = join_key.of_connection(receiver_nonce, &nonce);
-        self.messages.push_back((connection, JoinMessage::Greeting { nonce }.to_bytes()));
-        self.channels.insert(connection, Channel::of_sender(&keys));
-        None
+        match resumed {
+            Ok(before) => {
+                before.iter().for_each(|before| self.connections.close(*before));
+                None
+            }
+            Err(NotResumed::Gone) => Some(JoinMessage::Gone),
+            Err(NotResumed::Rejected(rejected)) => {
+                self.count(rejected);
+                Some(JoinMessage::Refused { reason: "this is no receiver's connection".into() })
+            }
+        }
     }
 
     fn handle_join(
@@ -443,19 +347,28 @@ impl Sender {
             Err(NoPlace::Full) => {
                 JoinMessage::Refused { reason: "too many receivers joined this session".into() }
             }
+            Err(NoPlace::FullForAddress) => {
+                let reason = "too many receivers of your address joined this session";
+                JoinMessage::Refused { reason: reason.into() }
+            }
         }
     }
 
-    /// Returns whether a receiver has joined over this connection.
+    /// Returns whether a receiver has joined or goes on over this connection.
     pub fn has_joined(&self, connection: u64) -> bool {
         self.roster.has_joined(connection)
     }
 
-    /// Handles the end of a connection of the reliable channel.
-    pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
+    /// Returns whether a receiver waits for an answer over this connection.
+    pub fn is_asked(&self, connection: u64) -> bool {
+        self.fetches.has(connection)
+    }
+
+    /// Handles the end of a connection of the reliable channel. Its receiver goes on without one while it is heard.
+    pub fn handle_disconnect(&mut self, connection: u64) {
         self.fetches.forget(connection);
-        self.channels.remove(&connection);
-        self.roster.disconnected(now, connection);
+        self.connections.forget(connection);
+        self.roster.disconnected(connection);
     }
 
     /// Takes the contents of a chunk that [`Sender::poll_chunk_needed`] requested.
@@ -479,7 +392,12 @@ impl Sender {
 
     /// Returns the next message for the reliable channel (with its length).
     pub fn poll_message(&mut self) -> Option<(u64, Vec<u8>)> {
-        self.messages.pop_front()
+        self.connections.poll_message()
+    }
+
+    /// Returns the next connection to close: its receiver goes on over another one.
+    pub fn poll_close(&mut self) -> Option<u64> {
+        self.connections.poll_close()
     }
 
     /// Fills in the next batch to send. Returns false if there is none until [`Sender::next_deadline`] or the next input.
@@ -533,8 +451,7 @@ impl Sender {
             for (number, piece) in bytes[start..end].chunks(PIECE_BYTES_MAX).enumerate() {
                 let offset = fetch.offset + (number * PIECE_BYTES_MAX) as u32;
                 let piece = JoinMessage::Piece { chunk: fetch.chunk, offset, bytes: piece.to_vec() };
-                let piece = seal(&mut self.channels, fetch.connection, &piece);
-                self.messages.push_back((fetch.connection, piece));
+                self.connections.say(fetch.connection, &piece);
             }
             self.pacer.spend(end - start);
             self.progress.fetched_bytes += (end - start) as u64;
@@ -665,7 +582,7 @@ impl Sender {
             // Slow receivers learn at once that their requests are answered now.
             self.herald.wake(now);
         }
-        self.mark();
+        self.marks.update(&mut self.announce.mark, self.packet);
         let present = self.roster.present();
         self.announce.timers.report_us_min = report_us_min(present);
         if present > 0 {
@@ -684,18 +601,6 @@ impl Sender {
             self.emptied_at = Some(now);
             self.schedule.clear();
             self.repairs.clear();
-        }
-    }
-
-    /// Names the packet number to all receivers, if it has grown much.
-    fn mark(&mut self) {
-        if self.packet < self.marked_packet + MARK_PACKETS {
-            return;
-        }
-        self.marked_packet = self.packet;
-        let mark = JoinMessage::Mark { packet: self.packet };
-        for connection in self.roster.connections() {
-            self.messages.push_back((connection, seal(&mut self.channels, connection, &mark)));
         }
     }
 
@@ -766,15 +671,6 @@ impl Sender {
     /// Returns when the sending of data started, and when a receiver was last heard.
     pub fn times(&self) -> Option<(Duration, Duration)> {
         Some((self.started_at?, self.roster.last_heard()?))
-    }
-}
-
-/// Encodes a message, and encrypts it if the connection is encrypted.
-fn seal(channels: &mut HashMap<u64, Channel>, connection: u64, message: &JoinMessage) -> Vec<u8> {
-    let bytes = message.to_bytes();
-    match channels.get_mut(&connection) {
-        Some(channel) => channel.seal(&bytes),
-        None => bytes,
     }
 }
 

@@ -30,8 +30,20 @@ pub enum ReceiverState {
     Done(ReceiverResult),
     /// It reported a failure, or finished with a wrong score.
     Failed(String),
-    /// It left without a result, was silent for 30 seconds, or made no progress for five minutes.
+    /// It left without a result, was silent for 30 seconds (two without a connection), or made no progress for five minutes.
     Lost(String),
+}
+
+/// How absent a receiver is that may have been restarted, most absent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Absence {
+    /// It failed, or is lost and has no connection.
+    Ended,
+    /// It is lost, and its connection exists.
+    Lost,
+    Silent,
+    /// It has no connection. Most such receivers just do not need one.
+    Unconnected,
 }
 
 /// The status of a receiver.
@@ -68,8 +80,13 @@ pub(super) struct Member {
     pub(super) address: IpAddr,
     /// Whether a receiver with the same name and address joined after it was gone or failed. That one replaces it in the status.
     pub(super) is_replaced: bool,
-    /// Its connection, while it exists.
+    /// Whether a receiver with the same name and address joined while this one had no connection. If it is not heard again, it was
+    /// restarted, and is replaced.
+    pub(super) may_be_replaced: bool,
+    /// Its connection, while there is one.
     pub(super) connection: Option<u64>,
+    /// It has said that it leaves.
+    pub(super) has_left: bool,
     /// The last packet that was sent before it joined.
     pub(super) joined_packet: u64,
     /// Whether it has seen a later one in the group, as far as the sender had to know.
@@ -93,27 +110,28 @@ impl Member {
         matches!(self.status.state, Active | Silent | Stalled | Slow)
     }
 
-    /// Returns whether its messages count: it takes part, or is lost but its connection exists.
+    /// Returns whether its messages count: it takes part, or is lost and may return.
     pub(super) fn is_admitted(&self) -> bool {
         let given_up = matches!(self.status.state, ReceiverState::Lost(_));
-        self.is_present() || (given_up && self.connection.is_some())
+        self.is_present() || (given_up && !self.has_left)
     }
 
-    /// Returns whether another receiver may have its place: it has not finished, and its messages will never count again.
+    /// Returns whether another receiver may have its place: it has not finished, and has no connection.
     pub(super) fn is_gone(&self) -> bool {
         use ReceiverState::{Failed, Lost};
         self.connection.is_none() && matches!(self.status.state, Failed(_) | Lost(_))
     }
 
-    /// Ranks receivers that may have been restarted: 0 if it failed or is lost for good, 1 if it is lost but its connection exists,
-    /// 2 if it is only silent. The lowest rank is replaced first. `None` if it was evidently not restarted.
-    pub(super) fn absence(&self, now: Duration) -> Option<u8> {
+    /// Ranks receivers that may have been restarted. The most absent one is replaced first. `None` if it was evidently not restarted.
+    pub(super) fn absence(&self, now: Duration) -> Option<Absence> {
         let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
         match self.status.state {
-            ReceiverState::Failed(_) => Some(0),
-            ReceiverState::Lost(_) if self.connection.is_none() => Some(0),
-            ReceiverState::Lost(_) => Some(1),
-            _ => (self.is_present() && is_silent).then_some(2),
+            ReceiverState::Failed(_) => Some(Absence::Ended),
+            ReceiverState::Lost(_) if self.connection.is_none() => Some(Absence::Ended),
+            ReceiverState::Lost(_) => Some(Absence::Lost),
+            _ if !self.is_present() => None,
+            _ if is_silent => Some(Absence::Silent),
+            _ => self.connection.is_none().then_some(Absence::Unconnected),
         }
     }
 

@@ -1,16 +1,20 @@
 //! The sending side: one state machine that answers requests, paces, and tracks the state of every receiver.
 //!
-//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`places`] (their ids and keys), [`slowness`] (which of them are
+//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`places`] (their ids and keys), [`binding`] (which
+//! connection is whose), [`connections`] (what is said over them), [`slowness`] (which of them are
 //! far slower than the rest), [`schedule`] (the next
 //! source symbol), [`repair`] (symbols that were requested again), [`fetches`] (requests over the reliable channel),
 //! [`shelf`] (chunk contents in memory), [`start`] (what the first data waits for), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
 //! the roster nothing about chunks. State per chunk does not grow with the number of receivers, and state per receiver does
 //! not grow with the number of chunks.
 
+mod binding;
+mod connections;
 mod fetches;
 mod herald;
 mod machine;
 mod member;
+mod options;
 mod path;
 mod places;
 mod repair;
@@ -21,5 +25,6 @@ mod slowness;
 mod start;
 
 pub(crate) use fetches::FETCH_BYTES_MAX;
-pub use machine::{BATCH_DATAGRAMS_MAX, Destination, Sender, SenderOptions, SenderProgress, Transmit};
+pub use machine::Sender;
 pub use member::{ReceiverState, ReceiverStatus};
+pub use options::{BATCH_DATAGRAMS_MAX, Destination, SenderOptions, SenderProgress, Transmit};

@@ -1,6 +1,6 @@
 //! The places of a session's receivers: their ids and keys, and who gives up a place to another.
 //!
-//! One receiver joins over a connection. A receiver that was restarted joins as a new one, and replaces the old one in the status.
+//! A connection is that of one receiver. A receiver that was restarted joins as a new one, and replaces the old one in the status.
 //! When all places are taken, the place of a receiver that is gone without having finished is given to the next one, so that nobody
 //! can close a cast to others by joining again and again. Must never use an id twice: its key would make datagrams of the earlier
 //! receiver count for the later one.
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::member::{Member, ReceiverState, ReceiverStatus};
+use super::member::{Absence, Member, ReceiverState, ReceiverStatus};
 use super::path::Path;
 use super::slowness::Slowness;
 use crate::pacing::LossMeter;
@@ -18,6 +18,8 @@ use crate::wire::protection::{DatagramKey, ReplayWindow};
 
 /// Number of places of a session.
 pub(super) const RECEIVERS_MAX: usize = 16_384;
+/// Number of places that receivers of one address can hold. Without a connection, a place costs them a datagram every two seconds.
+const RECEIVERS_OF_ONE_MAX: usize = 256;
 /// Words of a receiver's replay window: 256 datagrams.
 const WINDOW_WORDS: usize = 4;
 
@@ -28,6 +30,8 @@ pub(crate) enum NoPlace {
     SecondJoin,
     /// All places are taken by receivers that take part or have finished.
     Full,
+    /// Those of its address are.
+    FullForAddress,
 }
 
 /// All places that were ever taken.
@@ -35,7 +39,7 @@ pub(super) struct Places {
     /// A receiver with id `i` has place `(i - 1) % RECEIVERS_MAX`; each receiver that gets a place anew has an id higher by
     /// [`RECEIVERS_MAX`].
     pub(super) members: Vec<Member>,
-    /// The ids of the receivers that joined over each open connection, also of those that left.
+    /// The ids of the receivers that joined or went on over each open connection, also of those that left.
     by_connection: HashMap<u64, u32>,
     key_of_keys: [u8; 32],
     has_join_key: bool,
@@ -63,6 +67,10 @@ impl Places {
             return Err(NoPlace::SecondJoin);
         }
         self.replace(now, &name, address);
+        let of_one = self.members.iter().filter(|member| member.address == address && !member.is_gone());
+        if of_one.count() >= RECEIVERS_OF_ONE_MAX {
+            return Err(NoPlace::FullForAddress);
+        }
         let (index, id) = self.next_place().ok_or(NoPlace::Full)?;
         let key = *blake3::keyed_hash(&self.key_of_keys, &id.to_le_bytes()).as_bytes();
         let status = ReceiverStatus {
@@ -83,7 +91,9 @@ impl Places {
             window: ReplayWindow::new(WINDOW_WORDS),
             address,
             is_replaced: false,
+            may_be_replaced: false,
             connection: Some(connection),
+            has_left: false,
             joined_packet: packet,
             hears_group: false,
             seen_packet: packet,
@@ -112,7 +122,11 @@ impl Places {
             .iter_mut()
             .filter(|member| !member.is_replaced && member.address == address && member.status.name == name);
         let gone = same.filter_map(|member| Some((member.absence(now)?, member)));
-        let Some((_, gone)) = gone.min_by_key(|(absence, _)| *absence) else { return };
+        let Some((absence, gone)) = gone.min_by_key(|(absence, _)| *absence) else { return };
+        if absence == Absence::Unconnected {
+            gone.may_be_replaced = true;
+            return;
+        }
         gone.is_replaced = true;
         if gone.is_present() {
             gone.status.state = ReceiverState::Lost("the receiver joined again".into());
@@ -146,9 +160,17 @@ impl Places {
         self.index(id).map(|index| &mut self.members[index])
     }
 
-    /// Returns the id of the receiver that joined over this connection. It may have left.
+    /// Returns the id of the receiver of this connection. It may have left.
     pub(super) fn of_connection(&self, connection: u64) -> Option<u32> {
         self.by_connection.get(&connection).copied()
+    }
+
+    /// Makes this the connection of a receiver. Returns the one that it had.
+    pub(super) fn bind(&mut self, connection: u64, id: u32) -> Option<u64> {
+        let before = self.get_mut(id)?.connection.replace(connection);
+        before.inspect(|before| self.forget(*before));
+        self.by_connection.insert(connection, id);
+        before
     }
 
     /// Forgets a connection that has ended.
@@ -198,7 +220,8 @@ mod tests {
             join(&mut places, connection, name, 1).unwrap();
         }
         for connection in 4..=RECEIVERS_MAX as u64 {
-            join(&mut places, connection, "stranger", 2).unwrap();
+            let who = ("stranger".to_owned(), IpAddr::from([10, 1, (connection / 200) as u8, 1]));
+            places.join(Duration::ZERO, connection, who, 4, 0).unwrap();
         }
         assert_eq!(join(&mut places, 1 << 20, "late", 3), Err(NoPlace::Full), "nobody is gone");
         leave(&mut places, 1);
@@ -214,5 +237,18 @@ mod tests {
         let (again, _) = join(&mut places, 1 << 21, "third", 1).unwrap();
         assert_eq!(again, 3 + RECEIVERS_MAX as u32);
         assert_eq!(places.get(2).unwrap().status.name, "second", "nobody else lost a place");
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_places() {
+        let mut places = Places::new([1; 32], false);
+        for connection in 1..=RECEIVERS_OF_ONE_MAX as u64 {
+            join(&mut places, connection, "a", 1).unwrap();
+        }
+        assert_eq!(join(&mut places, 1000, "a", 1), Err(NoPlace::FullForAddress));
+        join(&mut places, 1001, "a", 2).unwrap();
+        leave(&mut places, 7);
+        join(&mut places, 1002, "b", 1).unwrap();
+        assert_eq!(join(&mut places, 1003, "b", 1), Err(NoPlace::FullForAddress));
     }
 }

@@ -3,24 +3,22 @@
 //! A receiver votes on the pace while it reports and makes progress. It loses its vote if it is
 //! far slower than the rest (see [`slowness`](super::slowness)), until the others hold all that they want. It also loses it after
 //! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
-//! accepts restores the vote. It counts as lost after 30 seconds of silence or five minutes without progress, and returns if it
-//! is heard while its connection exists. Their [`places`](super::places) are given by joins. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
+//! accepts restores the vote. It counts as lost after 30 seconds of silence (two if it has no connection) or five minutes without
+//! progress, and returns if it is heard before another one has its place. Their [`places`](super::places) are given by joins, and
+//! [`binding`](super::binding) says which connections are theirs. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use platter_image::Score;
 
 use super::member::{Member, ReceiverState, ReceiverStatus, VOTE_SILENCE};
 use super::path::of_most;
-use super::places::{NoPlace, Places};
+use super::places::Places;
 use super::slowness::{BUSY_PERCENT_MAX, LossVerdict, Others};
 use crate::congestion::Reading;
 use crate::pacing::{LOSS_TOLERATED, Pacer};
-use crate::wire::format::{HEADER_BYTES, Header, Reader};
 use crate::wire::join::ReceiverResult;
-use crate::wire::protection::Freshness;
 use crate::wire::report::Report;
 
 /// A receiver that has no free buffer and accepts no chunk for this long no longer slows the others.
@@ -32,21 +30,12 @@ pub(crate) const LOST_SILENCE: Duration = Duration::from_secs(30);
 /// Number of started chunks that are remembered to compute free buffers. A receiver with more chunks in transit counts as full.
 const BEGUN_MAX: usize = 4096;
 
-/// Why a datagram was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rejected {
-    /// It is not from a receiver of this session, or was changed.
-    Forged,
-    /// A datagram with its number was accepted before, or it is too old to say.
-    Repeated,
-}
-
 /// All receivers that ever joined.
 pub(crate) struct Roster {
-    places: Places,
+    pub(super) places: Places,
     begun: VecDeque<u64>,
-    changed: bool,
-    ended: bool,
+    pub(super) changed: bool,
+    pub(super) ended: bool,
 }
 
 impl Roster {
@@ -60,67 +49,12 @@ impl Roster {
         }
     }
 
-    /// Adds a receiver. Returns its id and the key of its datagrams.
-    ///
-    /// # Errors
-    /// Why it gets no place.
-    pub(crate) fn join(
-        &mut self,
-        now: Duration,
-        connection: u64,
-        who: (String, IpAddr),
-        buffer_chunks: u32,
-        packet: u64,
-    ) -> Result<(u32, [u8; 32]), NoPlace> {
-        let joined = self.places.join(now, connection, who, buffer_chunks, packet)?;
-        self.changed = true;
-        Ok(joined)
-    }
-
-    /// Returns whether a receiver has joined over this connection.
-    pub(crate) fn has_joined(&self, connection: u64) -> bool {
-        self.places.of_connection(connection).is_some()
-    }
-
-    /// Verifies a receiver's datagram. Returns it without its tag, decrypted; `scratch` may be used for that.
-    ///
-    /// # Errors
-    /// `Rejected` when it is not from a receiver whose messages count, or is a repetition.
-    pub(crate) fn open<'a>(
-        &mut self,
-        header: &Header,
-        datagram: &'a [u8],
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<&'a [u8], Rejected> {
-        let mut id = Reader::new(datagram.get(HEADER_BYTES..).unwrap_or_default());
-        let member = id.u32().and_then(|id| self.places.get_mut(id)).filter(|it| it.is_admitted());
-        let member = member.ok_or(Rejected::Forged)?;
-        match member.window.freshness(header.packet) {
-            Freshness::New => {}
-            Freshness::Repeated | Freshness::Old => return Err(Rejected::Repeated),
-            Freshness::Impossible => return Err(Rejected::Forged),
-        }
-        let opened = member.key.open(datagram, scratch).ok_or(Rejected::Forged)?;
-        member.window.mark(header.packet);
-        Ok(opened)
-    }
-
-    /// Returns the connections of all receivers that have joined and not left.
-    pub(crate) fn connections(&self) -> impl Iterator<Item = u64> {
-        self.places.members.iter().filter_map(|member| member.connection)
-    }
-
-    /// Returns the receiver that joined over this connection, if its messages count.
-    pub(crate) fn admitted(&self, connection: u64) -> Option<u32> {
-        let id = self.places.of_connection(connection)?;
-        self.places.get(id).filter(|member| member.is_admitted()).map(|member| member.status.id)
-    }
-
     /// Records that a receiver was heard. A silent one is then stalled, because it is behind, and regains its vote with the next
     /// chunk that it accepts. One that was lost for lack of progress needs progress to return.
     pub(crate) fn heard(&mut self, now: Duration, id: u32) {
         let Some(member) = self.places.get_mut(id) else { return };
         member.status.heard_at = now;
+        member.may_be_replaced = false;
         let is_back = match member.status.state {
             ReceiverState::Silent => true,
             ReceiverState::Lost(_) => {
@@ -332,24 +266,6 @@ impl Roster {
         (self.changed, self.ended) = (true, true);
     }
 
-    /// Handles that a receiver left. Its connection may still exist, and nobody else can join over it.
-    pub(crate) fn leave(&mut self, now: Duration, connection: u64, reason: &str) {
-        let Some(id) = self.places.of_connection(connection) else { return };
-        let Some(member) = self.places.get_mut(id) else { return };
-        member.connection = None;
-        if member.is_present() {
-            member.status.heard_at = now;
-            member.status.state = ReceiverState::Lost(reason.to_owned());
-            (self.changed, self.ended) = (true, true);
-        }
-    }
-
-    /// Handles the end of a connection.
-    pub(crate) fn disconnected(&mut self, now: Duration, connection: u64) {
-        self.leave(now, connection, "the connection ended");
-        self.places.forget(connection);
-    }
-
     /// Updates states by time: receivers that are silent, make no progress or are far slower than the rest lose their vote, and
     /// later some count as lost. The sender waited for free buffers during the last `time`, if `is_waiting`. Returns whether slow
     /// receivers are served from now on.
@@ -373,6 +289,10 @@ impl Roster {
             let next = match member.status.state {
                 _ if silence >= LOST_SILENCE => {
                     ReceiverState::Lost(format!("silent for {} s", silence.as_secs()))
+                }
+                _ if silence >= VOTE_SILENCE && member.connection.is_none() => {
+                    member.is_replaced = member.may_be_replaced;
+                    ReceiverState::Lost("the connection ended, and it is silent".into())
                 }
                 ReceiverState::Stalled if stall >= LOST_STALL => {
                     ReceiverState::Lost(format!("no progress for {} s", stall.as_secs()))
@@ -450,28 +370,16 @@ fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
 mod tests {
     use super::*;
     use crate::stage::Bottleneck;
-    use crate::wire::format::MessageType;
-    use crate::wire::protection::DatagramKey;
     use platter_image::BlockId;
+    use std::net::IpAddr;
 
     fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
     }
 
     fn join(roster: &mut Roster, connection: u64, buffers: u32) -> (u32, [u8; 32]) {
-        join_as(roster, 0, connection, ("a", 1), buffers)
-    }
-
-    /// Joins with that name, from an address with that last byte.
-    fn join_as(
-        roster: &mut Roster,
-        at: u64,
-        connection: u64,
-        (name, address): (&str, u8),
-        buffers: u32,
-    ) -> (u32, [u8; 32]) {
-        let who = (name.to_owned(), IpAddr::from([10, 0, 0, address]));
-        roster.join(seconds(at), connection, who, buffers, 0).unwrap()
+        let who = ("a".to_owned(), IpAddr::from([10, 0, 0, 1]));
+        roster.join(Duration::ZERO, connection, who, buffers, 0).unwrap()
     }
 
     fn advance(roster: &mut Roster, at: u64) {
@@ -484,61 +392,6 @@ mod tests {
 
     fn admits(roster: &Roster, id: u32) -> bool {
         roster.places.get(id).is_some_and(Member::is_admitted)
-    }
-
-    fn told(roster: &Roster) -> Vec<u32> {
-        roster.statuses().iter().map(|status| status.id).collect()
-    }
-
-    #[test]
-    fn a_failed_receiver_that_was_restarted_is_listed_once() {
-        let mut roster = Roster::new([1; 32], false);
-        let (first, _) = join_as(&mut roster, 0, 1, ("a", 1), 4);
-        let (other, _) = join_as(&mut roster, 0, 2, ("b", 1), 4);
-        roster.result(seconds(1), first, result_of(Err("the disk is full".into())), Score(BlockId([1; 32])));
-        assert_eq!(told(&roster), [first, other], "nobody has replaced it yet");
-        let (again, _) = join_as(&mut roster, 1, 3, ("a", 1), 4);
-        assert_eq!(told(&roster), [other, again]);
-        assert!(!admits(&roster, first), "it does not return");
-    }
-
-    #[test]
-    fn a_lost_receiver_that_was_restarted_is_listed_once() {
-        let mut roster = Roster::new([1; 32], false);
-        let (first, key) = join_as(&mut roster, 0, 1, ("a", 1), 4);
-        let (other, _) = join_as(&mut roster, 0, 2, ("b", 2), 4);
-        roster.disconnected(seconds(1), 1);
-        // One from another address, and one with another name from the same address.
-        let (machine, _) = join_as(&mut roster, 1, 3, ("a", 2), 4);
-        let (name, _) = join_as(&mut roster, 1, 4, ("c", 1), 4);
-        assert_eq!(told(&roster), [first, other, machine, name]);
-        let (again, again_key) = join_as(&mut roster, 1, 5, ("a", 1), 4);
-        assert_eq!(told(&roster), [other, machine, name, again]);
-        assert_ne!((again, again_key), (first, key));
-        assert!(admits(&roster, again) && !admits(&roster, first));
-        assert!(!roster.has_joined(1) && roster.has_joined(5));
-        // A new receiver replaces one old receiver, not all similar ones.
-        roster.disconnected(seconds(2), 5);
-        let (twin, _) = join_as(&mut roster, 2, 6, ("a", 1), 4);
-        roster.disconnected(seconds(2), 6);
-        let (third, _) = join_as(&mut roster, 2, 7, ("a", 1), 4);
-        let (fourth, _) = join_as(&mut roster, 2, 8, ("a", 1), 4);
-        assert_eq!(told(&roster), [other, machine, name, third, fourth], "{twin} joined for {again}");
-    }
-
-    #[test]
-    fn a_replaced_receiver_that_is_heard_is_listed_again() {
-        let mut roster = Roster::new([1; 32], false);
-        let (first, _) = join_as(&mut roster, 0, 1, ("a", 1), 4);
-        // Two disks of one machine: the first receiver is present, so the second is no restart.
-        let (second, _) = join_as(&mut roster, 1, 2, ("a", 1), 4);
-        assert_eq!(told(&roster), [first, second]);
-        roster.heard(seconds(4), second);
-        let (third, _) = join_as(&mut roster, 4, 3, ("a", 1), 4);
-        assert_eq!((told(&roster), roster.present()), (vec![second, third], 2));
-        assert!(admits(&roster, first), "its connection exists");
-        roster.heard(seconds(5), first);
-        assert_eq!((told(&roster), roster.present()), (vec![first, second, third], 3));
     }
 
     #[test]
@@ -570,8 +423,8 @@ mod tests {
         assert_eq!(roster.room(), u32::MAX, "it may be far behind");
         advance(&mut roster, 33);
         assert_eq!(roster.present(), 0);
-        roster.disconnected(seconds(34), 1);
-        assert!(!admits(&roster, id));
+        roster.disconnected(1);
+        assert!(admits(&roster, id), "it may return");
     }
 
     #[test]
@@ -716,40 +569,6 @@ mod tests {
         );
         assert_eq!(report(&mut roster, 4, 8000, 1200, 0), ReceiverState::Stalled, "it gets what it missed");
         assert_eq!(report(&mut roster, 5, 8100, 100, 1), ReceiverState::Active);
-    }
-
-    #[test]
-    fn a_lost_receiver_returns_while_its_connection_exists() {
-        let mut roster = Roster::new([1; 32], false);
-        let (id, _) = join(&mut roster, 1, 4);
-        advance(&mut roster, 30);
-        assert_eq!(roster.present(), 0);
-        assert!(admits(&roster, id));
-        roster.heard(seconds(40), id);
-        assert_eq!((roster.present(), roster.statuses()[0].state.clone()), (1, ReceiverState::Stalled));
-        advance(&mut roster, 70);
-        roster.disconnected(seconds(71), 1);
-        assert!(!admits(&roster, id));
-    }
-
-    #[test]
-    fn only_the_receivers_own_datagrams_count_and_only_once() {
-        let mut roster = Roster::new([1; 32], false);
-        let ((id, key), (_, other)) = (join(&mut roster, 1, 1), join(&mut roster, 2, 1));
-        let mut scratch = Vec::new();
-        let mut open = |key: &[u8; 32], id: u32, packet| {
-            let header = Header { message: MessageType::Report, session: 1, packet, sent_us: 0 };
-            let mut bytes = Vec::new();
-            Report { receiver: id, ..Report::default() }.write(&header, &mut bytes);
-            DatagramKey::of_receiver(key, false).seal(&mut bytes, 0);
-            roster.open(&header, &bytes, &mut scratch).map(|_| ())
-        };
-        assert_eq!(open(&other, id, 1), Err(Rejected::Forged), "another receiver's key");
-        assert_eq!(open(&key, 0, 1), Err(Rejected::Forged));
-        assert_eq!(open(&key, 9, 1), Err(Rejected::Forged));
-        assert_eq!(open(&key, id, 7), Ok(()));
-        assert_eq!(open(&key, id, 7), Err(Rejected::Repeated));
-        assert_eq!(open(&key, id, 6), Ok(()), "overtaken");
     }
 
     #[test]

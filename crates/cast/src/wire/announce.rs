@@ -11,6 +11,7 @@ use platter_image::{BlockId, Score};
 use super::format::{HEADER_BYTES, Header, Reader, TAG_BYTES, begin, put_value, text};
 use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
 use crate::family;
+use crate::marks::Mark;
 use crate::session::{
     CHUNKS_MAX, NAME_BYTES_MAX, OFFER_BYTES_MAX, SECRET_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX,
     Segment, SessionId, SessionSecret,
@@ -30,6 +31,7 @@ const SEGMENTS: u16 = 11;
 const OFFER: u16 = 12;
 /// Only in a WELCOME, never in a datagram.
 const SECRET: u16 = 13;
+const MARK: u16 = 14;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
@@ -65,6 +67,8 @@ pub struct Announce {
     pub feedback: SocketAddr,
     /// Feedback timing.
     pub timers: FeedbackTimers,
+    /// The last mark that the sender has passed.
+    pub mark: Mark,
 }
 
 /// Feedback parameters: how receivers space their datagrams.
@@ -129,11 +133,12 @@ impl Announce {
         if !self.offer.is_empty() {
             put_value(to, OFFER, &self.offer);
         }
+        put_value(to, MARK, &[&self.mark.index.to_le_bytes()[..], &self.mark.value].concat());
     }
 
     /// Parses the typed values. `None` when one is missing or invalid, or the code is another one.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
-        let mut values: [Option<&[u8]>; SECRET as usize + 1] = [None; SECRET as usize + 1];
+        let mut values: [Option<&[u8]>; MARK as usize + 1] = [None; MARK as usize + 1];
         while let Some((number, value)) = reader.value() {
             if let Some(slot) = values.get_mut(usize::from(number)) {
                 slot.get_or_insert(value);
@@ -160,7 +165,7 @@ impl Announce {
         if offer.len() > OFFER_BYTES_MAX || secret.len() > SECRET_BYTES_MAX {
             return None;
         }
-        let mut timers = value(TIMERS)?;
+        let (mut timers, mut mark) = (value(TIMERS)?, value(MARK)?);
         let announce = Self {
             session: SessionId(value(SESSION)?.array()?),
             score: Score(BlockId(value(SCORE)?.array()?)),
@@ -176,6 +181,7 @@ impl Announce {
             join: parse_address(value(JOIN)?)?,
             feedback: parse_address(value(FEEDBACK)?)?,
             timers: FeedbackTimers { report_us_min: timers.u32()?, backoff_us_max: timers.u32()? },
+            mark: Mark { index: mark.u32()?, value: mark.array()? },
         };
         (understood && possible).then_some(announce)
     }
@@ -232,6 +238,7 @@ pub(crate) mod tests {
             join: "[2001:db8::7]:7580".parse().unwrap(),
             feedback: "10.0.0.1:999".parse().unwrap(),
             timers: FeedbackTimers { report_us_min: 10_000, backoff_us_max: 4_000 },
+            mark: Mark { index: 17, value: [8; 32] },
         }
     }
 

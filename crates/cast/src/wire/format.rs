@@ -28,11 +28,13 @@ pub(crate) enum MessageType {
     Plan = 3,
     Request = 4,
     Report = 5,
+    /// Only in a message of the reliable channel. Number 6 is taken by probes.
+    Resume = 7,
 }
 
 impl MessageType {
     fn from_u8(value: u8) -> Option<Self> {
-        [Self::Announce, Self::Data, Self::Plan, Self::Request, Self::Report]
+        [Self::Announce, Self::Data, Self::Plan, Self::Request, Self::Report, Self::Resume]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }

@@ -17,6 +17,8 @@ use super::plan::{Plan, PlanEntry};
 use super::protection::DatagramKey;
 use super::report::Report;
 use super::request::{Request, RequestItem};
+use super::resume::Resume;
+use crate::marks::Mark;
 use crate::session::{SYMBOL_BYTES, Segment, SessionId};
 use crate::stage::SinkStage;
 
@@ -26,7 +28,7 @@ const RECEIVER: u32 = 0x1122_3344;
 const SEEN_PACKET: u64 = 0xa1a2_a3a4_a5a6;
 
 /// A datagram or a message.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there are few of them, in a test")]
 enum Sample {
     /// With the key that seals it.
@@ -47,13 +49,15 @@ impl Sealed {
         match message {
             MessageType::Announce => DatagramKey::of_announcements(key, has_join_key),
             MessageType::Data | MessageType::Plan => DatagramKey::of_sender(&key, has_join_key),
-            MessageType::Request | MessageType::Report => DatagramKey::of_receiver(&key, has_join_key),
+            MessageType::Request | MessageType::Report | MessageType::Resume => {
+                DatagramKey::of_receiver(&key, has_join_key)
+            }
         }
     }
 }
 
 /// The body of a datagram.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there are few of them, in a test")]
 enum Body {
     Announce(Announce),
@@ -61,6 +65,7 @@ enum Body {
     Plan(Plan),
     Request(Request),
     Report(Report),
+    Resume(Resume),
 }
 
 impl Sample {
@@ -76,6 +81,7 @@ impl Sample {
             Self::Datagram(header, Body::Plan(plan), _) => plan.write(header, &mut to),
             Self::Datagram(header, Body::Request(request), _) => request.write(header, &mut to),
             Self::Datagram(header, Body::Report(report), _) => report.write(header, &mut to),
+            Self::Datagram(header, Body::Resume(resume), _) => resume.write(header, &mut to),
             Self::Message(message) => to = message.to_bytes(),
         }
         if let Self::Datagram(header, _, sealed) = self {
@@ -105,6 +111,7 @@ impl Sample {
             MessageType::Plan => Body::Plan(Plan::parse(rest)?),
             MessageType::Request => Body::Request(Request::parse(rest)?),
             MessageType::Report => Body::Report(Report::parse(rest)?),
+            MessageType::Resume => Body::Resume(Resume::parse(rest)?),
         };
         Some(Self::Datagram(header, body, *sealed))
     }
@@ -131,6 +138,7 @@ fn announce() -> Announce {
         join: "[2001:db8::1:7]:7581".parse().unwrap(),
         feedback: "10.1.2.3:7582".parse().unwrap(),
         timers: FeedbackTimers { report_us_min: 10_000, backoff_us_max: 400_000 },
+        mark: Mark { index: 0x0000_a1b2, value: counting(0x60) },
     }
 }
 
@@ -223,6 +231,7 @@ fn samples() -> Vec<(&'static str, Sample)> {
     };
     let fetch = JoinMessage::Fetch { chunk: 0x0001_1170, offset: 0x0002_0304, length: 0x8001 };
     let piece = JoinMessage::Piece { chunk: 0x0001_1170, offset: 0x0002_0304, bytes: b"a piece".to_vec() };
+    let resume = datagram(MessageType::Resume, Body::Resume(Resume { receiver: RECEIVER }));
     let full_symbol = (0..SYMBOL_BYTES).map(|index| (index % 251) as u8 + 1);
     vec![
         ("announce", datagram(MessageType::Announce, Body::Announce(announce()))),
@@ -244,7 +253,10 @@ fn samples() -> Vec<(&'static str, Sample)> {
         ("fetch", Sample::Message(fetch)),
         ("piece", Sample::Message(piece)),
         ("greeting", Sample::Message(JoinMessage::Greeting { nonce: counting(0xd0) })),
-        ("mark", Sample::Message(JoinMessage::Mark { packet: SEEN_PACKET })),
+        ("resume-datagram", resume.clone()),
+        ("resume", Sample::Message(JoinMessage::Resume { datagram: resume.encode() })),
+        ("gone", Sample::Message(JoinMessage::Gone)),
+        ("resume-encrypted", encrypted(MessageType::Resume, Body::Resume(Resume { receiver: RECEIVER }))),
         ("announce-ipv6", datagram(MessageType::Announce, Body::Announce(announce_of_ipv6()))),
         ("announce-join-key", encrypted(MessageType::Announce, Body::Announce(announce()))),
         ("data-encrypted", encrypted(MessageType::Data, data(1024, b"the end".iter().copied()))),

@@ -1,4 +1,5 @@
-//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE, MARK. Each message follows its
+//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE, and RESUME or
+//! GONE over a later connection. Each message follows its
 //! length (`u32`), and starts with version and type. With a join key, GREETINGs come first, and all other messages are
 //! encrypted ([`channel`](super::channel)).
 //!
@@ -30,7 +31,9 @@ const LEAVE: u8 = 6;
 const FETCH: u8 = 7;
 const PIECE: u8 = 8;
 const GREETING: u8 = 9;
-const MARK: u8 = 10;
+const RESUME: u8 = 10;
+/// Numbers 11 to 14 are taken by probes.
+const GONE: u8 = 15;
 
 const WANTED_SCORE: u16 = 1;
 const WANTED_NAME: u16 = 2;
@@ -118,8 +121,10 @@ pub(crate) enum JoinMessage {
     Piece { chunk: u32, offset: u32, bytes: Vec<u8> },
     /// Both, if they have a join key: a random number that is never used again.
     Greeting { nonce: [u8; 32] },
-    /// Sender: has reached this packet number.
-    Mark { packet: u64 },
+    /// Receiver: has joined before, and goes on over this connection. A sealed [`Resume`](super::resume::Resume).
+    Resume { datagram: Vec<u8> },
+    /// Sender: does not know the receiver that sent RESUME. It has to join again.
+    Gone,
 }
 
 impl JoinMessage {
@@ -148,7 +153,7 @@ impl JoinMessage {
             }
             Self::Refused { reason } => put_short_text(&mut to, reason),
             Self::Result { result } => put_result(&mut to, result),
-            Self::ResultOk | Self::Leave => {}
+            Self::ResultOk | Self::Leave | Self::Gone => {}
             Self::Fetch { chunk, offset, length } => {
                 [chunk, offset, length].iter().for_each(|field| to.extend_from_slice(&field.to_le_bytes()));
             }
@@ -158,7 +163,7 @@ impl JoinMessage {
                 to.extend_from_slice(&bytes[..bytes.len().min(PIECE_BYTES_MAX)]);
             }
             Self::Greeting { nonce } => to.extend_from_slice(nonce),
-            Self::Mark { packet } => put_u48(&mut to, *packet),
+            Self::Resume { datagram } => to.extend_from_slice(datagram),
         }
         let length = (to.len() - 4) as u32;
         to[..4].copy_from_slice(&length.to_le_bytes());
@@ -176,7 +181,8 @@ impl JoinMessage {
             Self::Fetch { .. } => FETCH,
             Self::Piece { .. } => PIECE,
             Self::Greeting { .. } => GREETING,
-            Self::Mark { .. } => MARK,
+            Self::Resume { .. } => RESUME,
+            Self::Gone => GONE,
         }
     }
 
@@ -205,7 +211,8 @@ impl JoinMessage {
                 bytes: reader.rest().to_vec(),
             }),
             GREETING => Some(Self::Greeting { nonce: reader.array()? }),
-            MARK => Some(Self::Mark { packet: reader.u48()? }),
+            RESUME => Some(Self::Resume { datagram: reader.rest().to_vec() }),
+            GONE => Some(Self::Gone),
             _ => None,
         }
     }
@@ -320,7 +327,8 @@ mod tests {
             JoinMessage::Piece { chunk: 3, offset: 4, bytes: vec![9; PIECE_BYTES_MAX] },
             JoinMessage::Piece { chunk: 3, offset: 4, bytes: Vec::new() },
             JoinMessage::Greeting { nonce: [8; 32] },
-            JoinMessage::Mark { packet: 7 },
+            JoinMessage::Resume { datagram: vec![5; 38] },
+            JoinMessage::Gone,
         ]
     }
 

@@ -12,7 +12,7 @@ use super::format::{DATAGRAM_BYTES_MAX, FLAG_JOIN_KEY, HEADER_BYTES, TAG_BYTES};
 const FLAGS_AT: usize = 2;
 /// Range of the packet number in a datagram.
 const PACKET: std::ops::Range<usize> = 8..14;
-/// Maximum difference between a number and the highest one before it, or the last one that the peer has named over the reliable channel:
+/// Maximum difference between a number and the highest one before it, or the last one that the peer is known to have reached:
 /// more datagrams than a sender sends before a receiver that hears nothing joins again.
 const STEP_MAX: u64 = 1 << 22;
 /// Bytes before the encrypted part of a receiver's datagrams: the receiver's id follows the header, because it tells the key.
@@ -143,7 +143,7 @@ pub(crate) enum Freshness {
 #[derive(Debug)]
 pub(crate) struct ReplayWindow {
     highest: u64,
-    /// What the peer has named over the reliable channel, if it does. Then no accepted number is more than [`STEP_MAX`] above it, and a
+    /// What the peer is known to have reached, if that is known. Then no accepted number is more than [`STEP_MAX`] above it, and a
     /// window of twice as many numbers still has room for those that the peer really sends, whatever others with its key send.
     reached: Option<u64>,
     /// A bit for each of the last numbers, at the number modulo the count of bits.
@@ -188,7 +188,7 @@ impl ReplayWindow {
         self.seen[word] |= bit;
     }
 
-    /// Takes the word of the peer, over the reliable channel, that it has reached this number. If that is far from what was seen,
+    /// Takes the proof that the peer has reached this number. If that is far from what was seen,
     /// everything seen is forgotten.
     pub(crate) fn reached(&mut self, packet: u64) {
         self.reached = Some(packet);
@@ -198,6 +198,11 @@ impl ReplayWindow {
             self.seen.fill(0);
             self.highest = packet;
         }
+    }
+
+    /// Has numbers judged by the highest accepted one from now on.
+    pub(crate) fn judge_by_highest(&mut self) {
+        self.reached = None;
     }
 
     fn advance(&mut self, packet: u64) {

@@ -114,8 +114,9 @@ pub struct Forger {
 enum Delivery {
     ToReceiver(usize, Arc<[u8]>),
     ToSender(Vec<u8>),
-    MessageToReceiver(usize, Vec<u8>),
-    MessageToSender(usize, Vec<u8>),
+    /// Over this connection.
+    MessageToReceiver(u64, Vec<u8>),
+    MessageToSender(u64, Vec<u8>),
     Connect(usize),
     SinkDone(usize, u32, u32, Vec<u8>),
 }
@@ -157,7 +158,8 @@ pub struct SimulatedReceiver {
     /// Datagrams that are still to be lost in a row.
     burst_left: u32,
     bad_seen: bool,
-    connected_to: u64,
+    /// Its connection to the sender; [`receiver_of`] says whose one is.
+    pub connection: Option<u64>,
 }
 
 pub struct Room {
@@ -169,8 +171,8 @@ pub struct Room {
     random: Random,
     queue: BinaryHeap<Reverse<Event>>,
     order: u64,
-    /// Counts restarts of the sender. Messages of older connections are lost.
-    epoch: u64,
+    /// Number of connections so far. Messages of those that have ended are lost.
+    connections: u64,
     pub group_bytes: u64,
     pub forger: Option<Forger>,
     /// A link that everything sent to the group passes first, and this cast's number there.
@@ -185,6 +187,14 @@ pub struct Room {
     /// The session key of the last WELCOME, for forgers.
     session_key: [u8; 32],
     trace: blake3::Hasher,
+}
+
+/// Most receivers of a room.
+const RECEIVERS_MAX: u64 = 1000;
+
+/// The number of the receiver with this connection.
+pub fn receiver_of(connection: u64) -> usize {
+    (connection % RECEIVERS_MAX) as usize
 }
 
 /// The packet number of a datagram.
@@ -271,7 +281,7 @@ impl Room {
             link_free_at: Duration::ZERO,
             burst_left: 0,
             bad_seen: false,
-            connected_to: 0,
+            connection: None,
         });
         Self {
             now: Duration::ZERO,
@@ -282,7 +292,7 @@ impl Room {
             random,
             queue: BinaryHeap::new(),
             order: 0,
-            epoch: 1,
+            connections: 0,
             group_bytes: 0,
             forger: None,
             uplink: None,
@@ -318,9 +328,17 @@ impl Room {
     /// Replaces the sender by one with another session that knows nothing.
     pub fn restart_sender(&mut self, options: SenderOptions) {
         self.sender = Sender::new(options, &self.description).unwrap();
-        self.epoch += 1;
         for receiver in &mut self.receivers {
+            receiver.connection = None;
             receiver.machine.handle_disconnected(self.now);
+        }
+    }
+
+    /// Ends a receiver's connection, if it has one, at both ends.
+    pub fn disconnect(&mut self, number: usize) {
+        if let Some(connection) = self.receivers[number].connection.take() {
+            self.sender.handle_disconnect(connection);
+            self.receivers[number].machine.handle_disconnected(self.now);
         }
     }
 
@@ -387,7 +405,8 @@ impl Room {
     fn deliver(&mut self, delivery: Delivery) {
         let now = self.now;
         let thread = match &delivery {
-            Delivery::ToReceiver(number, _) | Delivery::MessageToReceiver(number, _) => number + 1,
+            Delivery::ToReceiver(number, _) => number + 1,
+            Delivery::MessageToReceiver(connection, _) => receiver_of(*connection) + 1,
             Delivery::Connect(number) | Delivery::SinkDone(number, ..) => number + 1,
             Delivery::ToSender(_) | Delivery::MessageToSender(..) => 0,
         };
@@ -403,29 +422,32 @@ impl Room {
                 }
             }
             Delivery::ToSender(datagram) => self.sender.handle_datagram(now, &datagram),
-            Delivery::MessageToReceiver(number, bytes) => {
+            Delivery::MessageToReceiver(connection, bytes) => {
+                let number = receiver_of(connection);
                 let stopped = self.receivers[number].link.stopped;
                 if let Some((_, until)) = stopped.filter(|(from, until)| (*from..*until).contains(&now)) {
-                    self.push(until - now, Delivery::MessageToReceiver(number, bytes));
-                } else if self.is_alive(number) {
+                    self.push(until - now, Delivery::MessageToReceiver(connection, bytes));
+                } else if self.is_alive(number) && self.receivers[number].connection == Some(connection) {
                     let receiver = &mut self.receivers[number];
                     let mut buffer = MessageBuffer::default();
                     assert!(buffer.push(&bytes));
                     receiver.machine.handle_message(now, &buffer.next_message().unwrap());
                 }
             }
-            Delivery::MessageToSender(number, bytes) => {
-                if self.receivers[number].connected_to == self.epoch {
+            Delivery::MessageToSender(connection, bytes) => {
+                let number = receiver_of(connection);
+                if self.receivers[number].connection == Some(connection) {
                     let mut buffer = MessageBuffer::default();
                     assert!(buffer.push(&bytes));
                     let machine = self.receivers[number].link.again.unwrap_or(number);
                     let address = [10, 0, 1, machine as u8].into();
-                    self.sender.handle_message(now, number as u64, address, &buffer.next_message().unwrap());
+                    self.sender.handle_message(now, connection, address, &buffer.next_message().unwrap());
                 }
             }
             Delivery::Connect(number) => {
-                self.sender.handle_disconnect(now, number as u64);
-                self.receivers[number].connected_to = self.epoch;
+                self.connections += 1;
+                let connection = self.connections * RECEIVERS_MAX + number as u64;
+                self.receivers[number].connection = Some(connection);
                 self.receivers[number].machine.handle_connected(now);
             }
             Delivery::SinkDone(number, generation, index, bytes) => {
@@ -471,13 +493,19 @@ impl Room {
             }
         }
         while let Some((connection, bytes)) = self.sender.poll_message() {
-            let number = connection as usize;
+            let number = receiver_of(connection);
             // Type 2 is WELCOME. Encrypted ones start with other bytes, except by chance.
             if bytes[4..6] == [1, 2] && bytes.len() > 74 {
                 self.session_key = keys_of(&bytes).1;
             }
             let delay = self.receivers[number].link.delay;
-            self.push(delay, Delivery::MessageToReceiver(number, bytes));
+            self.push(delay, Delivery::MessageToReceiver(connection, bytes));
+        }
+        while let Some(connection) = self.sender.poll_close() {
+            self.sender.handle_disconnect(connection);
+            if self.receivers[receiver_of(connection)].connection == Some(connection) {
+                self.disconnect(receiver_of(connection));
+            }
         }
     }
 
@@ -587,14 +615,22 @@ impl Room {
             }
         }
         while let Some(bytes) = self.receivers[number].machine.poll_message() {
-            self.push(link.delay, Delivery::MessageToSender(number, bytes));
+            if let Some(connection) = self.receivers[number].connection {
+                self.push(link.delay, Delivery::MessageToSender(connection, bytes));
+            }
+        }
+        // What became of time alone.
+        while let Some(event) = self.receivers[number].machine.poll_event() {
+            self.handle_event(number, event);
         }
     }
 
     fn handle_event(&mut self, number: usize, event: ReceiverEvent) {
         let link = self.receivers[number].link;
         match event {
-            ReceiverEvent::Connect(_) => self.push(link.delay, Delivery::Connect(number)),
+            ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => {
+                self.push(link.delay, Delivery::Connect(number));
+            }
             ReceiverEvent::Session(description) => {
                 let receiver = &mut self.receivers[number];
                 assert_eq!(description, self.description);
@@ -618,7 +654,10 @@ impl Room {
             }
             ReceiverEvent::Refused(reason) | ReceiverEvent::Unusable(reason) => panic!("refused: {reason}"),
             ReceiverEvent::Ignored { .. } => self.receivers[number].ignored += 1,
-            ReceiverEvent::SenderLost => self.receivers[number].machine.handle_disconnected(self.now),
+            ReceiverEvent::SenderLost | ReceiverEvent::Forgotten => {
+                self.disconnect(number);
+                self.receivers[number].machine.handle_disconnected(self.now);
+            }
             ReceiverEvent::Acknowledged => self.receivers[number].acknowledged = true,
             ReceiverEvent::Joined(_) => {}
         }

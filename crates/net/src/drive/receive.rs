@@ -1,6 +1,6 @@
 //! The receiver's loop.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use platter_cast::{
 use platter_image::{Error, ErrorKind, IoContext, Result};
 
 use crate::batch::BatchSocket;
-use crate::connection::Connection;
+use crate::connection::{Connecting, Connection};
 use crate::devices::discovery;
 use crate::listening::Listening;
 use crate::multicast_socket::group_socket;
@@ -140,6 +140,8 @@ struct Driver<'a> {
     failed_telling: u32,
     unreached: u32,
     connection: Option<Connection>,
+    /// A connection that is being made, and to where.
+    connecting: Option<(Connecting, SocketAddr)>,
     /// Where the last connection led.
     connected_to: Option<SocketAddr>,
     connect_at: Duration,
@@ -208,6 +210,7 @@ impl<'a> Driver<'a> {
             failed_telling: 0,
             unreached: 0,
             connection: None,
+            connecting: None,
             connected_to: None,
             connect_at: Duration::ZERO,
             bell,
@@ -241,6 +244,7 @@ impl<'a> Driver<'a> {
             let now = self.start.elapsed();
             self.look_for_addresses(now)?;
             let busy = self.receive_datagrams(now)?;
+            self.finish_connecting(now)?;
             self.receive_messages(now);
             // Before the answers, so that answers for an old session are not applied to a new one.
             self.take_events(now, on_event)?;
@@ -252,6 +256,8 @@ impl<'a> Driver<'a> {
                 // If feedback is lost, the machine repeats it.
                 self.listening.send(to, &datagram);
             }
+            // Those of time alone.
+            self.take_events(now, on_event)?;
             self.send_messages();
             self.troubles.waiting.drain(..).for_each(|text| on_event(ReceiveEvent::Trouble(text)));
             if now >= told_at + PROGRESS_INTERVAL {
@@ -325,14 +331,19 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Ends the connection, if there is one. A joined session goes on without it.
     fn disconnect(&mut self, now: Duration) {
+        (self.connection, self.connecting) = (None, None);
+        self.machine.handle_disconnected(now);
+        if self.machine.is_joined() {
+            return;
+        }
         // The group is joined anew next time: switches learn from that which machines want it, and may forget it.
-        (self.connection, self.group) = (None, None);
+        self.group = None;
         if std::mem::replace(&mut self.is_joined, false) {
             self.joined_last = now;
         }
         self.set_joined(false);
-        self.machine.handle_disconnected(now);
         self.connect_at = now + CONNECT_AGAIN;
     }
 
@@ -355,12 +366,16 @@ impl<'a> Driver<'a> {
     fn take_events(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
             match event {
-                ReceiverEvent::Connect(address) => {
-                    self.connect(address);
+                ReceiverEvent::Connect(address) => self.connect(now, address)?,
+                ReceiverEvent::Reconnect => {
+                    if let Some(address) = self.connected_to {
+                        self.connect(now, address)?;
+                    }
                 }
                 ReceiverEvent::Joined(announce) => {
                     match self.listen(announce.group) {
                         Err(error) if error.kind() == ErrorKind::Refused => {
+                            self.machine.forgo();
                             self.refuse(now, &error)?;
                             continue;
                         }
@@ -402,6 +417,7 @@ impl<'a> Driver<'a> {
                     self.listening.renew();
                     on_event(ReceiveEvent::SenderLost);
                 }
+                ReceiverEvent::Forgotten => self.disconnect(now),
                 ReceiverEvent::Acknowledged => self.acknowledged = true,
             }
         }
@@ -548,7 +564,7 @@ impl<'a> Driver<'a> {
     /// Connects to the sender whose address is known without an announcement.
     ///
     /// # Errors
-    /// `Transient` when an origin has named the address, and the sender evidently cannot be reached there.
+    /// As [`Driver::not_connected`].
     fn connect_if_due(&mut self, now: Duration) -> Result<()> {
         let told = self.options.told.as_deref();
         let Some(address) = self.options.sender.or_else(|| told?.address()) else { return Ok(()) };
@@ -556,41 +572,64 @@ impl<'a> Driver<'a> {
         if self.listening.of(address).is_none() {
             return Ok(());
         }
-        if self.connection.is_some() || now < self.connect_at || self.connect(address) {
+        if self.machine.is_joined() || now < self.connect_at {
             return Ok(());
         }
-        self.count_unreached()
+        self.connect(now, address)
     }
 
-    /// Connects to a sender, if there is no connection. Returns whether there is one now.
-    fn connect(&mut self, address: SocketAddr) -> bool {
-        if self.connection.is_some() {
-            return true;
+    /// Begins to connect to a sender, if there is no connection.
+    ///
+    /// # Errors
+    /// As [`Driver::not_connected`].
+    fn connect(&mut self, now: Duration, address: SocketAddr) -> Result<()> {
+        if self.connection.is_some() || self.connecting.is_some() {
+            return Ok(());
         }
-        match self.try_to_connect(address) {
+        let scoped = self.listening.scoped(address).ok_or_else(|| self.listening.lacks(address));
+        match scoped.and_then(|scoped| Connecting::begin(scoped, CONNECT_TIME)) {
+            Ok(connecting) => {
+                self.connecting = Some((connecting, address));
+                Ok(())
+            }
+            Err(error) => self.not_connected(now, address, &error),
+        }
+    }
+
+    /// Uses the connection that was being made, if it is there.
+    ///
+    /// # Errors
+    /// As [`Driver::not_connected`].
+    fn finish_connecting(&mut self, now: Duration) -> Result<()> {
+        let polled = self.connecting.as_ref().and_then(|(connecting, _)| connecting.poll());
+        let Some(polled) = polled else { return Ok(()) };
+        let Some((connecting, address)) = self.connecting.take() else { return Ok(()) };
+        match polled.and_then(|()| Connection::new(connecting.stream)) {
             Ok(connection) => {
                 (self.connection, self.connected_to) = (Some(connection), Some(address));
-                self.machine.handle_connected(self.start.elapsed());
+                self.machine.handle_connected(now);
+                Ok(())
             }
-            Err(error) => {
-                let text = format!(
-                    "the sender cannot be reached at {} (TCP): {}",
-                    SenderAddress::from(address),
-                    error.with_causes()
-                );
-                self.troubles.tell(Trouble::Unreachable, || format!("{text}; trying again"));
-                self.refusal = Some(text);
-                // That may have taken long.
-                self.disconnect(self.start.elapsed());
-            }
+            Err(error) => self.not_connected(now, address, &error),
         }
-        self.connection.is_some()
     }
 
-    fn try_to_connect(&self, address: SocketAddr) -> Result<Connection> {
-        let scoped = self.listening.scoped(address).ok_or_else(|| self.listening.lacks(address))?;
-        let stream = TcpStream::connect_timeout(&scoped, CONNECT_TIME).context(|| "connecting".into())?;
-        Connection::new(stream)
+    /// Handles that a sender cannot be reached. A joined one is evidently there, and is tried again when it must be.
+    ///
+    /// # Errors
+    /// `Transient` when an origin has named the address, and the sender evidently cannot be reached there.
+    fn not_connected(&mut self, now: Duration, address: SocketAddr, error: &Error) -> Result<()> {
+        if !self.machine.is_joined() {
+            let text = format!(
+                "the sender cannot be reached at {} (TCP): {}",
+                SenderAddress::from(address),
+                error.with_causes()
+            );
+            self.troubles.tell(Trouble::Unreachable, || format!("{text}; trying again"));
+            self.refusal = Some(text);
+        }
+        self.disconnect(now);
+        self.count_unreached()
     }
 
     fn listen(&mut self, group: SocketAddr) -> Result<()> {
@@ -609,9 +648,12 @@ impl<'a> Driver<'a> {
             return Ok(self.acknowledged || now >= ending.at + RESULT_TIME);
         }
         if self.options.stop.load(Ordering::Relaxed) {
+            self.machine.leave();
+            self.send_messages();
             return Err(Error::refused("receiving was stopped early"));
         }
         if self.connection.is_none()
+            && self.connecting.is_none()
             && let Some((_, error)) = self.corrupt.take_if(|(until, _)| now >= *until)
         {
             return Err(error);
@@ -679,6 +721,10 @@ impl<'a> Driver<'a> {
         let mut interests: Vec<Interest<'_>> = self.listening.interests().collect();
         if let Some((_, socket)) = &self.group {
             interests.push(interest(socket.socket.as_fd(), false));
+        }
+        if let Some((connecting, _)) = &self.connecting {
+            let (descriptor, to_read) = (connecting.stream.as_fd(), false);
+            interests.push(Interest { descriptor, to_read, to_write: true });
         }
         if let Some(connection) = &self.connection {
             interests.push(interest(connection.stream.as_fd(), connection.wants_to_write()));

@@ -14,7 +14,7 @@ use platter_image::{Error, ErrorKind, IoContext, Result};
 use crate::batch::BatchSocket;
 use crate::devices::{CastPlace, discovery, place_of, places};
 use crate::group::{self, Group};
-use crate::joins::{Host, Joins};
+use crate::joins::{Host, Joins, Need};
 use crate::multicast_socket::sender_ports;
 use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
 use crate::wake::{Bell, Interest, wait};
@@ -87,12 +87,16 @@ impl Host for Sender {
         self.refuse(connection, reason);
     }
 
-    fn handle_disconnect(&mut self, now: Duration, connection: u64) {
-        self.handle_disconnect(now, connection);
+    fn handle_disconnect(&mut self, connection: u64) {
+        self.handle_disconnect(connection);
     }
 
     fn has_joined(&self, connection: u64) -> bool {
         self.has_joined(connection)
+    }
+
+    fn need(&self, connection: u64) -> Need {
+        if self.is_asked(connection) { Need::Answer } else { Need::Nothing }
     }
 }
 
@@ -116,7 +120,7 @@ impl Driver {
         let (listener, socket) = sender_ports(&place, options.join_port)?;
         let socket = BatchSocket::new(socket)?;
         let start = Instant::now();
-        let joins = Joins::over(listener, start)?;
+        let joins = Joins::over(listener, start, options.connections_max)?;
         let machine_options = SenderOptions {
             seed,
             join_key: options.join_key.clone(),
@@ -160,7 +164,7 @@ impl Driver {
                 ask.try_send(index).map_err(|_| Error::bug("the queue of chunks to read is full"))?;
             }
             let more = self.send_batches(now)?;
-            self.send_messages(now);
+            self.send_messages();
             if self.machine.take_changed() || now >= told_at + STATUS_INTERVAL {
                 told_at = now;
                 on_event(self.status());
@@ -235,9 +239,12 @@ impl Driver {
         Ok(true)
     }
 
-    fn send_messages(&mut self, now: Duration) {
+    fn send_messages(&mut self) {
         while let Some((connection, message)) = self.machine.poll_message() {
-            self.joins.send(now, &mut self.machine, connection, &message);
+            self.joins.send(&mut self.machine, connection, &message);
+        }
+        while let Some(connection) = self.machine.poll_close() {
+            self.joins.close(&mut self.machine, connection);
         }
     }
 
@@ -258,7 +265,7 @@ impl Driver {
         while !self.joins.is_empty() && self.start.elapsed() < until {
             let now = self.start.elapsed();
             self.take_feedback(now)?;
-            self.send_messages(now);
+            self.send_messages();
             self.wait(Duration::from_millis(10))?;
         }
         Ok(())

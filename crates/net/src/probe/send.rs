@@ -12,7 +12,7 @@ use super::{ProbeEvent, ProbePlace, link_local};
 use crate::batch::BatchSocket;
 use crate::devices::CastPlace;
 use crate::drive::{Addresses, addresses, random_seed};
-use crate::joins::{Host, Joins};
+use crate::joins::{Host, Joins, Need};
 use crate::multicast_socket::{sender_ports, sender_socket, stay_on_link};
 use crate::options::SendOptions;
 use crate::wake::{Bell, Interest, wait};
@@ -27,14 +27,21 @@ impl Host for ProbeSender {
         self.refuse(connection, reason);
     }
 
-    fn handle_disconnect(&mut self, _now: Duration, connection: u64) {
+    fn handle_disconnect(&mut self, connection: u64) {
         self.handle_disconnect(connection);
     }
 
     fn has_joined(&self, connection: u64) -> bool {
         self.has_joined(connection)
     }
+
+    fn need(&self, _connection: u64) -> Need {
+        Need::Connection
+    }
 }
+
+/// The most receivers of a probe: each keeps its connection.
+const RECEIVERS_MAX: usize = 4096;
 
 /// Probes the network to every receiver that joins. Uses interface, addresses, rate, join key and waiting times of the options.
 ///
@@ -83,7 +90,7 @@ impl Driver {
         let near = sender_socket(&place)?;
         stay_on_link(&near, place.family())?;
         let start = Instant::now();
-        let joins = Joins::over(listener, start)?;
+        let joins = Joins::over(listener, start, RECEIVERS_MAX)?;
         on_event(ProbeEvent::Ready(ProbePlace::new(&place, options.port)));
         on_event(ProbeEvent::Listening { join: joins.address()?, group });
         let machine = ProbeSender::new(ProbeSenderOptions {
@@ -120,7 +127,7 @@ impl Driver {
             self.joins.receive(now, machine);
             self.send_due(now, on_event);
             while let Some((connection, message)) = self.machine.poll_message() {
-                self.joins.send(now, &mut self.machine, connection, &message);
+                self.joins.send(&mut self.machine, connection, &message);
             }
             if self.machine.joined() != joined && !has_begun {
                 joined = self.machine.joined();
