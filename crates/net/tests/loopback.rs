@@ -200,6 +200,30 @@ fn a_failing_sink_is_reported_to_the_sender_and_the_others_go_on() {
     assert!(states.iter().any(|state| matches!(state, ReceiverState::Done(_))), "{states:?}");
 }
 
+/// Each fetches a chunk over its connection, and sends its result, but only two have one at a time.
+#[test]
+fn more_receivers_than_connections_are_kept_all_finish() {
+    let (contents, port, count) = (Contents::new(12), discovery(), 8);
+    thread::scope(|scope| {
+        let contents = &contents;
+        let options = SendOptions { connections_max: 2, ..send_options(port, count as u32) };
+        let sender = scope.spawn(move || send(&options, &contents.description(), contents, |_| {}));
+        let receivers: Vec<_> = (0..count)
+            .map(|number| {
+                let mut sink = Sink::new(contents);
+                scope.spawn(move || receive(&receive_options(port, number), &mut sink, |_| {}))
+            })
+            .collect();
+        for receiver in receivers {
+            let summary = receiver.join().unwrap().unwrap();
+            assert!(summary.acknowledged && summary.fetched_chunks > 0);
+        }
+        let receivers = sender.join().unwrap().unwrap().receivers;
+        assert_eq!(receivers.len(), count, "nobody joined twice: {receivers:?}");
+        assert!(receivers.iter().all(|it| matches!(it.state, ReceiverState::Done(_))), "{receivers:?}");
+    });
+}
+
 /// Many connections over which no receiver joins: they displace each other, and a receiver from the same
 /// address still gets everything.
 #[test]

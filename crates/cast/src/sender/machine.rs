@@ -686,3 +686,83 @@ fn session_id(seed: &[u8; 32]) -> SessionId {
     id.copy_from_slice(&hash[..16]);
     SessionId(id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receiver::{CastFilter, Receiver, ReceiverOptions};
+    use crate::session::{Segment, SessionSecret};
+    use platter_image::{BlockId, Score};
+
+    const NOW: Duration = Duration::from_millis(5);
+
+    fn pair() -> (Sender, Receiver) {
+        let options = SenderOptions {
+            seed: [1; 32],
+            join_key: None,
+            rate_bits_per_second: 100_000_000,
+            group: "239.255.1.1:7580".parse().unwrap(),
+            join: "10.0.0.1:7580".parse().unwrap(),
+            feedback: "10.0.0.1:9000".parse().unwrap(),
+            wait_receivers: 9,
+            wait: Duration::from_secs(9000),
+            linger: Duration::ZERO,
+            give_up: None,
+            is_unlisted: false,
+        };
+        let description = SessionDescription {
+            secret: SessionSecret::default(),
+            score: Score(BlockId([7; 32])),
+            name: "a".into(),
+            offer: Vec::new(),
+            segment_length: 1 << 36,
+            segments: vec![Segment { chunks: 1, recipe_chunks: 1 }],
+            chunk_lengths: vec![3000],
+        };
+        let mut sender = Sender::new(options, &description).unwrap();
+        let mut receiver = Receiver::new(ReceiverOptions {
+            seed: 1,
+            wanted: Wanted::Any,
+            filter: CastFilter::default(),
+            join_key: None,
+            nonce_seed: [1; 32],
+            hello: "pc".into(),
+            buffer_chunks: 4,
+            everything: true,
+        });
+        receiver.handle_connected(NOW);
+        sender.handle_message(NOW, 1, [10, 0, 0, 9].into(), &receiver.poll_message().unwrap()[4..]);
+        receiver.handle_message(NOW, &sender.poll_message().unwrap().1[4..]);
+        sender.handle_disconnect(1);
+        receiver.handle_disconnected(NOW);
+        (sender, receiver)
+    }
+
+    /// Gives the receiver the sender's next announcement. Returns how many datagrams it has rejected.
+    fn announce(sender: &mut Sender, receiver: &mut Receiver, now: Duration) -> u64 {
+        let mut transmit = Transmit::new();
+        while sender.poll_transmit(now, &mut transmit) {
+            receiver.handle_datagram(now, &transmit.bytes);
+        }
+        receiver.statistics().rejected
+    }
+
+    /// They prove how far the sender has come, as far as it goes and beyond the last mark.
+    #[test]
+    fn announcements_keep_a_receiver_without_a_connection_up_to_date() {
+        let (mut sender, mut receiver) = pair();
+        let mut now = NOW;
+        for (step, count) in [(2 << 20, 30), (60 << 20, 1091), (3 << 20, 9)] {
+            for _ in 0..count {
+                sender.packet += step;
+                now += Duration::from_millis(100);
+                // The number is taken over when the sender wakes.
+                sender.advance(now);
+                assert_eq!(announce(&mut sender, &mut receiver, now), 0, "{}", sender.packet);
+            }
+        }
+        assert!(sender.announce.mark.is_last());
+        sender.packet += 70 << 20;
+        assert_eq!(announce(&mut sender, &mut receiver, now + NOW * 20), 1, "it has to join again");
+    }
+}
