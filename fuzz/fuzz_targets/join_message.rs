@@ -26,8 +26,11 @@ fuzz_target!(|input: &[u8]| {
         pair.receiver.handle_message(pair.now, message);
         pair.settle(false);
     }
-    pair.sender.handle_disconnect(pair.now, 0);
+    // A joined receiver goes on without its connection, and may use another one.
+    pair.sender.handle_disconnect(0);
     pair.receiver.handle_disconnected(pair.now);
+    pair.settle(false);
+    pair.receiver.handle_connected(pair.now);
     pair.settle(false);
 });
 

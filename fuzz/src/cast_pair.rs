@@ -186,6 +186,10 @@ impl CastPair {
             count();
             check_message(&message);
         }
+        while let Some(connection) = self.sender.poll_close() {
+            count();
+            self.sender.handle_disconnect(connection);
+        }
         while let Some(event) = self.receiver.poll_event() {
             count();
             self.handle_event(event);
@@ -211,8 +215,10 @@ impl CastPair {
                     let _ = self.receiver.chunk_bad(self.now, generation, index, bytes);
                 }
             }
-            ReceiverEvent::SenderLost => self.receiver.handle_disconnected(self.now),
-            ReceiverEvent::Connect(_) => self.receiver.handle_connected(self.now),
+            ReceiverEvent::SenderLost | ReceiverEvent::Forgotten => {
+                self.receiver.handle_disconnected(self.now)
+            }
+            ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => self.receiver.handle_connected(self.now),
             ReceiverEvent::Refused(_) => self.receiver.handle_disconnected(self.now),
             ReceiverEvent::Joined(_)
             | ReceiverEvent::Ignored { .. }

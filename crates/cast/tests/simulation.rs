@@ -245,6 +245,7 @@ fn a_restarted_sender_is_found_and_nothing_is_sent_twice() {
     room.restart_sender(options);
     room.run(Duration::from_secs(60));
     room.assert_identical();
+    assert!(room.now < Duration::from_millis(3500), "it is asked, and does not know them: {:?}", room.now);
     assert!(room.receivers.iter().all(|receiver| receiver.sessions == 2));
     let after = (room.group_bytes - sent_before) as f64 / room.least_bytes() as f64;
     let before = sent_before as f64 / room.least_bytes() as f64;

@@ -12,6 +12,9 @@ use crate::wire::protection::flags_of;
 
 /// Maximum number of names of unwanted casts that are remembered.
 const OTHERS_MAX: usize = 8;
+/// If the joined sender is silent for this long while another one announces itself at its address, it was probably restarted: a receiver
+/// without a connection asks. One that is heard is not doubted, whatever others announce.
+const RESTART_SILENCE: Duration = Duration::from_secs(1);
 
 impl Receiver {
     /// Handles an announcement while no sender is joined.
@@ -55,10 +58,13 @@ impl Receiver {
 
     /// Handles the announcement of another session while one is joined: another disk under the same name is suspicious, and the
     /// same disk without the join key.
-    pub(super) fn handle_rival(&mut self, datagram: &[u8]) {
+    pub(super) fn handle_rival(&mut self, now: Duration, datagram: &[u8]) {
         let Some((announce, session)) = Announce::of_datagram(datagram).zip(self.session.as_ref()) else {
             return;
         };
+        if announce.join == session.announce.join && now >= self.heard_at + RESTART_SILENCE {
+            self.doubts_at = now;
+        }
         let reason = if announce.score == session.announce.score {
             self.check_key(datagram).err()
         } else if announce.name == session.announce.name {

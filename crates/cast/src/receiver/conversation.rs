@@ -9,7 +9,7 @@ use std::time::Duration;
 use platter_image::Score;
 
 use super::fetching::Question;
-use super::machine::{Phase, Receiver, SENDER_SILENCE};
+use super::machine::{DOUBT, Phase, Receiver, SENDER_SILENCE};
 use super::options::ReceiverEvent;
 use super::wants::Wants;
 use crate::session::SessionSecret;
@@ -17,9 +17,6 @@ use crate::wire::channel::Channel;
 use crate::wire::format::MessageType;
 use crate::wire::join::{JoinMessage, ReceiverResult};
 use crate::wire::resume::Resume;
-
-/// A receiver without a connection that gets nothing for this long asks whether the sender still knows it.
-const DOUBT: Duration = Duration::from_secs(60);
 
 impl Receiver {
     /// Requests the next bytes of the chunk that is being fetched.
@@ -86,7 +83,7 @@ impl Receiver {
         session.guard.seal(&mut datagram);
         self.say(&JoinMessage::Resume { datagram });
         self.link.resumed();
-        self.progressed_at = now;
+        self.doubts_at = now + DOUBT;
         self.fetching.forget_question();
         self.fetch(now);
         self.send_result();
@@ -184,7 +181,7 @@ impl Receiver {
 
     /// Returns when to call [`Receiver::tend_link`].
     pub(super) fn link_deadline(&self) -> Option<Duration> {
-        let doubts_at = if self.is_incomplete() { self.progressed_at + DOUBT } else { Duration::MAX };
+        let doubts_at = if self.is_incomplete() { self.doubts_at } else { Duration::MAX };
         let says_at = if self.has_to_say(Duration::ZERO) { Duration::ZERO } else { doubts_at };
         self.link.next_deadline(says_at, SENDER_SILENCE)
     }
@@ -192,7 +189,7 @@ impl Receiver {
     fn has_to_say(&self, now: Duration) -> bool {
         match self.result {
             Some(_) => !self.is_acknowledged,
-            None => !self.fetching.is_empty() || (self.is_incomplete() && now >= self.progressed_at + DOUBT),
+            None => !self.fetching.is_empty() || (self.is_incomplete() && now >= self.doubts_at),
         }
     }
 

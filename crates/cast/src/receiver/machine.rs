@@ -41,6 +41,8 @@ const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// A joined sender that is silent for this long is gone: it announces itself at least twice per second. A join that is not answered for
 /// this long has failed.
 pub(super) const SENDER_SILENCE: Duration = Duration::from_secs(5);
+/// A receiver without a connection that gets nothing for this long asks whether the sender still knows it.
+pub(super) const DOUBT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -90,8 +92,8 @@ pub struct Receiver {
     reported_at: Duration,
     news: bool,
     pub(super) heard_at: Duration,
-    /// When the last symbol arrived, or the sender last knew this receiver.
-    pub(super) progressed_at: Duration,
+    /// When to ask whether the sender still knows this receiver: some time after the last symbol arrived.
+    pub(super) doubts_at: Duration,
     pub(super) joined_at: Option<Duration>,
     pub(super) result: Option<ReceiverResult>,
     pub(super) is_acknowledged: bool,
@@ -130,7 +132,7 @@ impl Receiver {
             reported_at: Duration::ZERO,
             news: false,
             heard_at: Duration::ZERO,
-            progressed_at: Duration::ZERO,
+            doubts_at: Duration::MAX,
             joined_at: None,
             result: None,
             is_acknowledged: false,
@@ -155,7 +157,7 @@ impl Receiver {
                 }
                 self.scratch = scratch;
             }
-            (Phase::Joined, Some(_)) if is_announcement => self.handle_rival(datagram),
+            (Phase::Joined, Some(_)) if is_announcement => self.handle_rival(now, datagram),
             (Phase::Joined, _) => self.statistics.rejected += 1,
             _ => {}
         }
@@ -243,11 +245,11 @@ impl Receiver {
             Placed::Redundant => self.statistics.duplicates += 1,
             Placed::New => {
                 self.statistics.symbols += 1;
-                self.progressed_at = now;
+                self.doubts_at = now + DOUBT;
             }
             Placed::Complete => {
                 self.statistics.symbols += 1;
-                self.progressed_at = now;
+                self.doubts_at = now + DOUBT;
                 self.complete(now, slot, data.chunk);
             }
         }
@@ -344,7 +346,7 @@ impl Receiver {
         self.link.opened();
         self.senders.succeed();
         // Each join has a new id and so a new key, of which the sender expects numbers from 1.
-        (self.heard_at, self.progressed_at, self.packet) = (now, now, 0);
+        (self.heard_at, self.doubts_at, self.packet) = (now, now + DOUBT, 0);
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
         self.asking.begin(announce.timers.backoff_us_max);
