@@ -45,6 +45,12 @@ cast_of() {
 		--wait 60 --give-up 60 "$@" >"$WORK/cast.json" 2>"$LOG"
 }
 cast() { cast_of lab/disk "$@"; }
+no_sender() { ! pgrep -f -- "--store $STORE --quiet --json cast"; }
+kill_sender() {
+	pkill -9 -f -- "--store $STORE --quiet --json cast" || true
+	wait "$sender" || true
+	until_true 60 no_sender
+}
 targets_right() { targets_right_of "$WORK/right" "$@"; } # I...
 targets_right_of() { # FILE I...
 	local receiver code right=$1
@@ -116,10 +122,7 @@ sender=$!
 until_true 60 writes 1 || not_ok "$room: receiver 1 writes nothing"
 receive 2
 until_true 60 writes 2 || not_ok "$room: receiver 2 writes nothing"
-pkill -9 -f -- "--store $STORE --quiet --json cast" || true
-wait "$sender" || true
-no_sender() { ! pgrep -f -- "--store $STORE --quiet --json cast"; }
-until_true 60 no_sender
+kill_sender
 cast 2 --rate 100M --segment 16 &
 sender=$!
 if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
@@ -158,6 +161,28 @@ wait "$sender" || code=$?
 if [ "$code" = 0 ]; then ok "$room: the sender ends well"; else not_ok "$room: the sender ends with $code"; fi
 targets_right 1
 results_right 1
+"$ROOM" down
+
+# A switch learns from joins who wants a group, and forgets it in time. The receiver that has lost its sender must tell it again, or it may
+# not hear the next one.
+room="a switch that has forgotten a receiver"
+"$ROOM" up 1 1gbit 0
+"$ROOM" in switch ip link set bridge0 type bridge mcast_snooping 1
+member() { "$ROOM" in switch bridge mdb "$1" dev bridge0 "${@:2}"; }
+is_member() { member show | grep 'port port1 grp 239\.255\.80\.76 '; }
+receive 1
+cast 1 --rate 60M &
+sender=$!
+until_true 60 writes 1 || not_ok "$room: receiver 1 writes nothing"
+check "$room: it knew it" is_member
+kill_sender
+member del port port1 grp 239.255.80.76
+check "$room: it has forgotten it" eval '! is_member'
+check "$room: it is told again" until_true 20 is_member
+cast 1 --rate 400M &
+sender=$!
+targets_right 1
+if wait "$sender"; then ok "$room: the sender ends well"; else not_ok "$room: the sender fails"; fi
 "$ROOM" down
 
 # disturb I HOW WORDS: tests/cast_disturber.py on machine I, returns when it prints these words; its process is pids[I]

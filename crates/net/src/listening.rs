@@ -19,6 +19,9 @@ use crate::wake::Interest;
 
 /// Time between two looks for an address.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Time after which the group of announcements is joined anew while nobody is joined: a switch that no router asks for members forgets them
+/// after 260 s (IGMP and MLD), and receivers may be started long before the sender.
+const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a receiver that would wait for ever for a sender waits for an address, and each one for an address of a known sender's
 /// family: a server of addresses may be slow.
 const ADDRESS_TIME: Duration = Duration::from_secs(30);
@@ -57,8 +60,8 @@ pub(crate) struct Listening {
     port: u16,
     spots: Vec<Spot>,
     look_at: Duration,
-    /// Everything is to be opened anew.
-    is_stale: bool,
+    /// When everything is opened anew.
+    renew_at: Duration,
     /// Something was open before: then addresses may come back, however long that takes.
     was_open: bool,
     /// How long any address is waited for, and one of a known sender's family.
@@ -81,7 +84,7 @@ impl Listening {
             port: options.port,
             spots: Vec::new(),
             look_at: Duration::ZERO,
-            is_stale: false,
+            renew_at: RENEW_INTERVAL,
             was_open: false,
             longest: options.give_up.unwrap_or(ADDRESS_TIME),
             longest_family: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
@@ -92,14 +95,14 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Opens what was missing, and closes what stands at an address that has gone, if that was not looked for a moment ago. Returns what
-    /// was opened.
+    /// Opens what was missing, and closes what stands at an address that has gone, if that was not looked for a moment ago. Returns the
+    /// places where nothing was open before.
     ///
     /// # Errors
     /// What no new address mends, such as a port that another program uses: of IPv4, and of IPv6 if nothing else is heard.
-    pub(crate) fn look(&mut self, now: Duration) -> Result<&[Spot]> {
+    pub(crate) fn look(&mut self, now: Duration) -> Result<Vec<CastPlace>> {
         if now < self.look_at {
-            return Ok(&[]);
+            return Ok(Vec::new());
         }
         self.look_at = now + LOOK_INTERVAL;
         self.reason = None;
@@ -110,21 +113,19 @@ impl Listening {
                 Vec::new()
             }
         };
+        let before: Vec<CastPlace> = self.spots.iter().map(|spot| spot.place.clone()).collect();
         let devices = devices();
         self.spots.retain(|spot| spot.place.is_there(&devices));
-        let old =
-            if std::mem::take(&mut self.is_stale) { std::mem::take(&mut self.spots) } else { Vec::new() };
-        let before = self.spots.len();
-        places.into_iter().try_for_each(|place| self.open(place))?;
-        let after = self.spots.len();
-        // What cannot be opened anew now stays.
-        for spot in old {
-            if self.spots.iter().all(|new| new.place.family() != spot.place.family()) {
-                self.spots.push(spot);
-            }
+        if now >= self.renew_at && !places.is_empty() {
+            self.renew_at = now + RENEW_INTERVAL;
+            // Closed first: the kernel tells the network only of its first member of a group, and of the end of its last one. What has no
+            // place now stays.
+            self.spots.retain(|spot| places.iter().all(|place| place.family() != spot.place.family()));
         }
+        places.into_iter().try_for_each(|place| self.open(place))?;
         self.was_open |= !self.spots.is_empty();
-        Ok(&self.spots[before..after])
+        let open = self.spots.iter().map(|spot| &spot.place);
+        Ok(open.filter(|place| !before.contains(place)).cloned().collect())
     }
 
     /// Takes note of what a new address or interface may mend; of everything, if something was open before.
@@ -138,7 +139,7 @@ impl Listening {
 
     /// Opens everything anew at the next look: switches learn from a join which machines want a group, and may forget it.
     pub(crate) fn renew(&mut self) {
-        (self.is_stale, self.look_at) = (true, Duration::ZERO);
+        (self.renew_at, self.look_at) = (Duration::ZERO, Duration::ZERO);
     }
 
     /// Opens the sockets of a place, unless its family has some. IPv4 comes first.
@@ -234,5 +235,41 @@ impl Listening {
             to_read: true,
             to_write: false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At the loopback device, at a port that only this test uses.
+    fn listening() -> Listening {
+        let options = ReceiveOptions {
+            interface: Some("127.0.0.1".into()),
+            port: 61_080 + (std::process::id() % 1_000) as u16,
+            ..ReceiveOptions::default()
+        };
+        Listening::new(&options).unwrap()
+    }
+
+    #[test]
+    fn everything_is_opened_anew_each_minute_and_on_request() {
+        let mut listening = listening();
+        // Whoever gets a socket of the same number and port would look like the old one.
+        let mut last = 0;
+        let mut is_new = |listening: &Listening| {
+            let port = listening.spots()[0].feedback.local_addr().unwrap().port();
+            std::mem::replace(&mut last, port) != port
+        };
+        assert!(is_new(&listening));
+        for (second, renewed) in [(1, false), (59, false), (60, true), (61, false), (119, false), (120, true)] {
+            assert!(listening.look(Duration::from_secs(second)).unwrap().is_empty(), "the place is not new");
+            assert_eq!(is_new(&listening), renewed, "{second} s");
+        }
+        listening.renew();
+        listening.look(Duration::from_secs(121)).unwrap();
+        assert!(is_new(&listening));
+        listening.look(Duration::from_secs(180)).unwrap();
+        assert!(!is_new(&listening), "a minute has not passed");
     }
 }

@@ -71,8 +71,8 @@ fn find(
     on_event: &mut dyn FnMut(ProbeEvent),
 ) -> Result<(SocketAddr, Spot)> {
     let (mut listening, bell) = (Listening::new(options)?, Bell::new()?);
-    let ready = |spot: &Spot| ProbeEvent::Ready(ProbePlace::new(&spot.place, options.port));
-    listening.spots().iter().for_each(|spot| on_event(ready(spot)));
+    let ready = |place: &CastPlace| ProbeEvent::Ready(ProbePlace::new(place, options.port));
+    listening.spots().iter().for_each(|spot| on_event(ready(&spot.place)));
     if let Some(reason) = listening.deafness() {
         on_event(ProbeEvent::NoAddress(reason));
     }
@@ -87,7 +87,7 @@ fn find(
             break;
         }
         wait(&bell, &listening.interests().collect::<Vec<_>>(), SLEEP)?;
-        listening.look(start.elapsed())?.iter().for_each(|spot| on_event(ready(spot)));
+        listening.look(start.elapsed())?.iter().for_each(|place| on_event(ready(place)));
         let mut announced = Vec::new();
         listening.receive(|datagram| announced.extend(machine.announced(datagram)))?;
         // Anybody can announce an address of a family that this machine lacks.
