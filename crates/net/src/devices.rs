@@ -101,12 +101,13 @@ impl CastPlace {
         self.device.as_ref().map_or(0, |(_, index)| *index)
     }
 
-    /// Whether its interface still has its address, as far as is known.
+    /// Whether its interface still has its address, as far as is known. One that was made anew with the same name is another one: the
+    /// memberships of sockets are those of an index.
     pub(crate) fn is_there(&self, devices: &[Device]) -> bool {
-        let device = self.name().and_then(|name| devices.iter().find(|device| device.name == name));
-        self.device.is_none()
-            || devices.is_empty()
-            || device.is_some_and(|device| device.addresses.contains(&self.address))
+        let Some((name, index)) = &self.device else { return true };
+        let is_it = |device: &Device| device.name == *name && device.index == *index;
+        devices.is_empty()
+            || devices.iter().any(|device| is_it(device) && device.addresses.contains(&self.address))
     }
 
     pub(crate) fn family(&self) -> Family {
@@ -481,6 +482,20 @@ mod tests {
         assert_eq!(only(&devices).unwrap().name, "eth1");
         devices[1].addresses = vec![Ipv4Addr::LOCALHOST.into()];
         assert!(only(&devices).is_err());
+    }
+
+    #[test]
+    fn a_place_is_gone_with_its_address_or_its_interface() {
+        let place = CastPlace { device: Some(("usb0".into(), 7)), address: "10.0.0.1".parse().unwrap() };
+        let other = device("eth0", 2, &["10.0.0.1"]);
+        assert!(place.is_there(&[other.clone(), device("usb0", 7, &["fe80::1", "10.0.0.1"])]));
+        assert!(!place.is_there(&[other.clone(), device("usb0", 7, &["fe80::1", "10.0.0.2"])]));
+        assert!(!place.is_there(&[other.clone(), device("usb0", 9, &["10.0.0.1"])]), "made anew");
+        assert!(!place.is_there(&[other.clone(), device("usb1", 7, &["10.0.0.1"])]));
+        assert!(!place.is_there(std::slice::from_ref(&other)));
+        // The kernel may not say which interfaces there are.
+        assert!(place.is_there(&[]));
+        assert!(CastPlace { device: None, ..place }.is_there(&[other]));
     }
 
     #[test]
