@@ -62,8 +62,8 @@ pub(crate) struct Listening {
     look_at: Duration,
     /// When everything is opened anew.
     renew_at: Duration,
-    /// Something was open before: then addresses may come back, however long that takes.
-    was_open: bool,
+    /// The families in which something was open before: their addresses may come back, however long that takes.
+    were_open: Vec<Family>,
     /// How long any address is waited for, and one of a known sender's family.
     longest: Duration,
     longest_family: Duration,
@@ -85,7 +85,7 @@ impl Listening {
             spots: Vec::new(),
             look_at: Duration::ZERO,
             renew_at: RENEW_INTERVAL,
-            was_open: false,
+            were_open: Vec::new(),
             longest: options.give_up.unwrap_or(ADDRESS_TIME),
             longest_family: options.give_up.map_or(ADDRESS_TIME, |give_up| give_up.min(ADDRESS_TIME)),
             lacking_since: None,
@@ -123,14 +123,15 @@ impl Listening {
             self.spots.retain(|spot| places.iter().all(|place| place.family() != spot.place.family()));
         }
         places.into_iter().try_for_each(|place| self.open(place))?;
-        self.was_open |= !self.spots.is_empty();
         let open = self.spots.iter().map(|spot| &spot.place);
+        let new_families = open.clone().map(CastPlace::family).filter(|it| !self.were_open.contains(it));
+        self.were_open.extend(new_families.collect::<Vec<_>>());
         Ok(open.filter(|place| !before.contains(place)).cloned().collect())
     }
 
     /// Takes note of what a new address or interface may mend; of everything, if something was open before.
     fn forgive(&mut self, error: Error) -> Result<()> {
-        if !self.was_open && !lacks_address(&error) {
+        if self.were_open.is_empty() && !lacks_address(&error) {
             return Err(error);
         }
         self.reason = Some(error);
@@ -162,15 +163,17 @@ impl Listening {
         self.spots.is_empty().then(|| self.reason.as_ref().map_or_else(String::new, Error::with_causes))
     }
 
-    /// Ends the search for an address, if it took too long: for any, or for one of the family of a known sender.
+    /// Ends the search for an address, if it took too long: for any, or for one of the family of a known sender. Not of one that this machine
+    /// had before.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) fn check(&mut self, now: Duration, sender: Option<SocketAddr>) -> Result<()> {
-        if self.spots.is_empty() && !self.was_open && now >= self.longest {
-            return Err(self.reason.take().unwrap_or_else(|| Error::refused("no interface has an address")));
+        if self.spots.is_empty() && self.were_open.is_empty() && now >= self.longest {
+            return Err(self.lacks_all());
         }
-        let missing = sender.filter(|sender| !self.spots.is_empty() && self.of(*sender).is_none());
+        let had = |sender: &SocketAddr| self.were_open.contains(&Family::of(sender.ip()));
+        let missing = sender.filter(|sender| !self.spots.is_empty() && !had(sender));
         let Some(sender) = missing else {
             self.lacking_since = None;
             return Ok(());
@@ -178,6 +181,11 @@ impl Listening {
         // The sender may have become known a moment ago, and the address may have come after the last look.
         let since = *self.lacking_since.get_or_insert(now);
         if now < since + self.longest_family { Ok(()) } else { Err(self.lacks(sender)) }
+    }
+
+    /// The error of a machine that hears nothing at all.
+    pub(crate) fn lacks_all(&mut self) -> Error {
+        self.reason.take().unwrap_or_else(|| Error::refused("no interface has an address"))
     }
 
     /// The error of a machine without an address of the family of this one.
@@ -271,5 +279,27 @@ mod tests {
         assert!(is_new(&listening));
         listening.look(Duration::from_secs(180)).unwrap();
         assert!(!is_new(&listening), "a minute has not passed");
+    }
+
+    #[test]
+    fn an_address_that_was_there_is_waited_for() {
+        let mut listening = listening();
+        let [ipv4, ipv6] = ["10.0.0.1:7580", "[fd78::1]:7580"].map(|text| text.parse::<SocketAddr>().unwrap());
+        let check = |listening: &mut Listening, seconds, sender| {
+            let at = Duration::from_secs(seconds);
+            listening.check(at, Some(sender)).map_err(|error| error.to_string())
+        };
+        // This family was never there.
+        assert_eq!(check(&mut listening, 100, ipv6), Ok(()));
+        assert_eq!(check(&mut listening, 129, ipv6), Ok(()));
+        assert!(check(&mut listening, 130, ipv6).unwrap_err().contains("no IPv6 address on interface 127.0.0.1"));
+        // Of a machine that had it, and keeps only the other one.
+        listening.were_open.push(Family::Ipv6);
+        assert_eq!(check(&mut listening, 900, ipv6), Ok(()));
+        // Of one that keeps none.
+        listening.spots.clear();
+        assert_eq!(check(&mut listening, 900, ipv4), Ok(()));
+        listening.look(Duration::from_secs(900)).unwrap();
+        assert_eq!(listening.were_open, [Family::Ipv4, Family::Ipv6], "each is listed once");
     }
 }
