@@ -153,6 +153,17 @@ finds 2 no_querier
 holds "$room: the longest packet" "$WORK/receive-1.json" '.packet_bytes_max == 1400'
 "$ROOM" down
 
+room="an address that is lost before a probe is heard"
+"$ROOM" up 1 1gbit
+receive 1 --give-up 4
+check "$room: it listens" until_true 20 grep -q 'source address 10.78.0.1' "$WORK/receive-1.err"
+"$ROOM" in 1 ip address flush dev eth0
+"$ROOM" in 1 ip link set eth0 down
+ended 1
+if [ "$code" = "$EXIT_REFUSED" ]; then ok "$room: the receiver is refused"; else not_ok "$room: the receiver ends with $code"; fi
+check_said "$room: what is missing is told" 'eth0.* has no IPv4 address|no route to .* over eth0'
+"$ROOM" down
+
 room="key files"
 "$ROOM" up 3 1gbit
 for name in key other-key; do

@@ -93,8 +93,10 @@ fn find(
         // Anybody can announce an address of a family that this machine lacks.
         found = found.or_else(|| announced.into_iter().find(|sender| listening.of(*sender).is_some()));
     }
-    // Without an address, that is the reason.
-    listening.check(Duration::MAX, None)?;
+    // Without an address, also one that was lost meanwhile, that is the reason.
+    if listening.spots().is_empty() {
+        return Err(listening.lacks_all());
+    }
     if let Some(sender) = options.sender.filter(|sender| listening.of(*sender).is_none()) {
         return Err(listening.lacks(sender));
     }
