@@ -247,6 +247,23 @@ check "$room: the casts were over IPv6" jq -se 'length > 0 and all(.group | star
 "$ROOM" in 1 ip address add 10.78.0.1/24 dev eth0
 URL=https://10.78.0.200:7440
 
+# The origin is reached over a network of its own, and casts in the other one. Nobody names an interface.
+room="an origin with two networks"
+stop_origin TERM
+"$ROOM" in sender ip link add eth1 type veth peer name eth1 netns "$(cat "$PLATTER_ROOM/1")"
+for machine in sender 1; do
+	"$ROOM" in "$machine" ip address add "10.79.0.${machine/sender/200}/24" dev eth1
+	"$ROOM" in "$machine" ip link set eth1 up
+done
+URL=https://10.79.0.200:7440
+serve --cast eth0 --listen 10.79.0.200:7440
+over=()
+receive 1 lab/one "$lab"
+right 1 one
+over=(--interface eth0)
+URL=https://10.78.0.200:7440
+"$ROOM" in 1 ip link delete eth1
+
 room="an origin that does not cast"
 stop_origin TERM
 serve

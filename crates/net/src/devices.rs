@@ -394,17 +394,21 @@ pub fn exists(interface: &str) -> bool {
     address.parse::<IpAddr>().is_ok() || named(address, &devices()).is_some()
 }
 
-/// The interface over which this machine reaches another one, at the first of its addresses that is reached, IPv4 first. `None` if none
-/// is, or over the loopback device only.
-pub fn interface_towards(others: &[SocketAddr]) -> Option<String> {
+/// The interface over which this machine reaches another one, at the first of its addresses, those of IPv4 before those of IPv6, to which a
+/// suitable one leads. `None` if there is none: over a loopback device or a tunnel between two machines, no cast comes.
+pub(crate) fn interface_towards(others: &[SocketAddr]) -> Option<String> {
     let devices = devices();
-    let reached = |family| {
-        let others = others.iter().filter(move |other| Family::of(other.ip()) == family);
-        others.filter_map(|other| address_towards(*other)).next()
-    };
-    let address = Family::ALL.into_iter().find_map(reached)?;
-    let device = devices.into_iter().find(|device| device.addresses.contains(&address))?;
-    (!device.is_loopback).then_some(device.name)
+    let mut others = others.to_vec();
+    others.sort_by_key(SocketAddr::is_ipv6);
+    others.into_iter().find_map(|other| {
+        let address = address_towards(other)?;
+        Some(owner(address, &devices)?.name.clone())
+    })
+}
+
+/// The suitable interface with this address.
+fn owner(address: IpAddr, devices: &[Device]) -> Option<&Device> {
+    devices.iter().find(|device| device.is_suitable && device.addresses.contains(&address))
 }
 
 /// The default address for announcements of that family, with this port.
@@ -496,6 +500,17 @@ mod tests {
         // The kernel may not say which interfaces there are.
         assert!(place.is_there(&[]));
         assert!(CastPlace { device: None, ..place }.is_there(&[other]));
+    }
+
+    #[test]
+    fn a_tunnel_leads_to_nobody_who_casts() {
+        let mut devices = vec![device("wg0", 2, &["10.9.0.1"]), device("eth0", 3, &["10.0.0.1"])];
+        let name = |devices: &[Device], text: &str| Some(owner(text.parse().unwrap(), devices)?.name.clone());
+        assert_eq!(name(&devices, "10.9.0.1").as_deref(), Some("wg0"));
+        devices[0].is_suitable = Device::new("wg0", InterfaceFlags::all()).is_suitable;
+        assert_eq!(name(&devices, "10.9.0.1"), None);
+        assert_eq!(name(&devices, "10.0.0.1").as_deref(), Some("eth0"));
+        assert_eq!(interface_towards(&["127.0.0.1:7580".parse().unwrap()]), None);
     }
 
     #[test]

@@ -20,9 +20,10 @@ mod scope;
 mod sink;
 mod wake;
 
-pub use devices::{check_interface, exists, families, families_to_cast, interface_towards};
+pub use devices::{check_interface, exists, families, families_to_cast};
 pub use drive::{receive, send};
 pub use group::Group;
+pub use listening::interface_of;
 pub use options::{
     BUFFER_CHUNKS, ChunkSource, DISCOVERY, DISCOVERY_IPV6, JOIN_PORT, ReceiveEvent, ReceiveOptions,
     ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, ToldSender,

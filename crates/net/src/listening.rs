@@ -1,7 +1,8 @@
-//! Where a receiver listens for announcements: in each family that this machine has, IPv4 first.
+//! Where a receiver listens for announcements: at one interface, in each family that this machine has there, IPv4 first.
 //!
 //! A machine that has just started may have no address yet, or one of a family only: what is missing is looked for again while the
-//! receiver waits for a sender. Owns the sockets that do not depend on the sender.
+//! receiver waits for a sender. If nobody has named the interface, it changes when the sender becomes known. Owns the sockets that do not
+//! depend on the sender.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -54,10 +55,21 @@ fn lacks_address(error: &Error) -> bool {
     }
 }
 
+/// The interface on which a receiver listens now: the one that is named, or the one over which it reaches the sender; while that is unknown,
+/// or its address does not say (one of a link), over which it reaches the origin that names it. `None`: the routes decide.
+pub fn interface_of(options: &ReceiveOptions) -> Option<String> {
+    let named = options.interface.clone();
+    named
+        .or_else(|| interface_towards(options.known_sender().as_slice()))
+        .or_else(|| interface_towards(&options.origin))
+}
+
 /// The spots of a receiver.
-pub(crate) struct Listening {
+pub(crate) struct Listening<'a> {
+    options: &'a ReceiveOptions,
+    /// The interface, unless the routes decide; and the sender that was known when it was determined.
     interface: Option<String>,
-    port: u16,
+    sender: Option<SocketAddr>,
     spots: Vec<Spot>,
     look_at: Duration,
     /// When everything is opened anew.
@@ -73,15 +85,16 @@ pub(crate) struct Listening {
     reason: Option<Error>,
 }
 
-impl Listening {
+impl<'a> Listening<'a> {
     /// Opens what is possible now.
     ///
     /// # Errors
     /// As [`Self::look`].
-    pub(crate) fn new(options: &ReceiveOptions) -> Result<Self> {
+    pub(crate) fn new(options: &'a ReceiveOptions) -> Result<Self> {
         let mut listening = Self {
-            interface: options.interface.clone().or_else(|| interface_towards(&[options.sender?])),
-            port: options.port,
+            options,
+            interface: None,
+            sender: None,
             spots: Vec::new(),
             look_at: Duration::ZERO,
             renew_at: RENEW_INTERVAL,
@@ -95,17 +108,19 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Opens what was missing, and closes what stands at an address that has gone, if that was not looked for a moment ago. Returns the
-    /// places where nothing was open before.
+    /// Opens what was missing, and closes what stands at an address that has gone or at another interface, if that was not looked for a
+    /// moment ago and the sender is the same. Returns the places where nothing was open before.
     ///
     /// # Errors
     /// What no new address mends, such as a port that another program uses: of IPv4, and of IPv6 if nothing else is heard.
     pub(crate) fn look(&mut self, now: Duration) -> Result<Vec<CastPlace>> {
-        if now < self.look_at {
+        let sender = self.options.known_sender();
+        if now < self.look_at && sender == self.sender {
             return Ok(Vec::new());
         }
-        self.look_at = now + LOOK_INTERVAL;
-        self.reason = None;
+        (self.look_at, self.sender, self.reason) = (now + LOOK_INTERVAL, sender, None);
+        // While no route leads there, the last one stays.
+        self.interface = interface_of(self.options).or_else(|| self.interface.take());
         let places = match places(self.interface.as_deref()) {
             Ok(places) => places,
             Err(error) => {
@@ -115,7 +130,10 @@ impl Listening {
         };
         let before: Vec<CastPlace> = self.spots.iter().map(|spot| spot.place.clone()).collect();
         let devices = devices();
-        self.spots.retain(|spot| spot.place.is_there(&devices));
+        let is_here = |place: &CastPlace| {
+            self.options.interface.is_some() || self.interface.is_none() || place.name() == self.interface.as_deref()
+        };
+        self.spots.retain(|spot| spot.place.is_there(&devices) && is_here(&spot.place));
         if now >= self.renew_at && !places.is_empty() {
             self.renew_at = now + RENEW_INTERVAL;
             // Closed first: the kernel tells the network only of its first member of a group, and of the end of its last one. What has no
@@ -149,7 +167,7 @@ impl Listening {
             return Ok(());
         }
         let family = place.family();
-        match Spot::open(place, self.port) {
+        match Spot::open(place, self.options.port) {
             Ok(spot) => self.spots.push(spot),
             // Casts over IPv4 are heard.
             Err(error) if family == Family::Ipv6 && !self.spots.is_empty() => self.reason = Some(error),
@@ -251,18 +269,15 @@ mod tests {
     use super::*;
 
     /// At the loopback device, at a port that only this test uses.
-    fn listening() -> Listening {
-        let options = ReceiveOptions {
-            interface: Some("127.0.0.1".into()),
-            port: 61_080 + (std::process::id() % 1_000) as u16,
-            ..ReceiveOptions::default()
-        };
-        Listening::new(&options).unwrap()
+    fn options() -> ReceiveOptions {
+        let port = 61_080 + (std::process::id() % 1_000) as u16;
+        ReceiveOptions { interface: Some("127.0.0.1".into()), port, ..ReceiveOptions::default() }
     }
 
     #[test]
     fn everything_is_opened_anew_each_minute_and_on_request() {
-        let mut listening = listening();
+        let options = options();
+        let mut listening = Listening::new(&options).unwrap();
         // Whoever gets a socket of the same number and port would look like the old one.
         let mut last = 0;
         let mut is_new = |listening: &Listening| {
@@ -283,7 +298,8 @@ mod tests {
 
     #[test]
     fn an_address_that_was_there_is_waited_for() {
-        let mut listening = listening();
+        let options = options();
+        let mut listening = Listening::new(&options).unwrap();
         let [ipv4, ipv6] = ["10.0.0.1:7580", "[fd78::1]:7580"].map(|text| text.parse::<SocketAddr>().unwrap());
         let check = |listening: &mut Listening, seconds, sender| {
             let at = Duration::from_secs(seconds);

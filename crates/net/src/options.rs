@@ -123,8 +123,8 @@ impl SendControl {
 /// The options of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiveOptions {
-    /// Name (`eth0`) or address of the interface to listen on; `None`: the one over which `sender` is reached, else as the routes say. Casts of both families are heard, as far as it
-    /// has addresses.
+    /// Name (`eth0`) or address of the interface to listen on; `None`: as [`interface_of`](crate::interface_of) says, else as the
+    /// routes say. Casts of both families are heard, as far as it has addresses.
     pub interface: Option<String>,
     /// Which session to receive.
     pub wanted: Wanted,
@@ -138,6 +138,8 @@ pub struct ReceiveOptions {
     pub sender: Option<SocketAddr>,
     /// The sender's join address, if another thread learns it from an origin; then no announcement is needed, either.
     pub told: Option<Arc<ToldSender>>,
+    /// The addresses of that origin.
+    pub origin: Vec<SocketAddr>,
     /// The name of this machine, for the sender's screen.
     pub hello: String,
     /// The most chunks in memory (1.4 MB each), being received or waiting for the sink.
@@ -161,12 +163,20 @@ impl Default for ReceiveOptions {
             port: DISCOVERY.port(),
             sender: None,
             told: None,
+            origin: Vec::new(),
             hello: String::new(),
             buffer_chunks: BUFFER_CHUNKS,
             everything: true,
             give_up: None,
             stop: Arc::default(),
         }
+    }
+}
+
+impl ReceiveOptions {
+    /// The sender's join address, as far as it is known without an announcement.
+    pub(crate) fn known_sender(&self) -> Option<SocketAddr> {
+        self.sender.or_else(|| self.told.as_ref()?.address())
     }
 }
 

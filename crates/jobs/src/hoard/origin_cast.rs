@@ -62,13 +62,14 @@ pub fn hoard_receive_from_origin(
     is_near: &dyn Fn(&BootSetRecord) -> bool,
     progress: &dyn Progress,
 ) -> Result<Option<HoardSyncReport>> {
-    let interface = match &request.interface {
-        Some(interface) => Some(interface.clone()),
-        None => platter_net::interface_towards(&request.origin.address.socket_addresses()),
+    let network = ReceiveOptions {
+        interface: request.interface.clone(),
+        origin: request.origin.address.socket_addresses(),
+        ..ReceiveOptions::default()
     };
-    let Some(interface) = interface else { return Ok(None) };
-    let families = families(Some(&interface));
-    if families.is_empty() {
+    let families = families(&network);
+    // On the origin's machine, the group would not arrive.
+    if families.is_empty() || platter_net::interface_of(&network).is_none() {
         return Ok(None);
     }
     let store = OriginStore::open(&request.origin)?;
@@ -88,7 +89,7 @@ pub fn hoard_receive_from_origin(
         families,
     };
     match ask(&store, &question, &request.stop)? {
-        Some(offer) => receive((request, interface), &offer, progress),
+        Some(offer) => receive((request, network), &offer, progress),
         None => Ok(None),
     }
 }
@@ -112,7 +113,7 @@ fn ask(
 }
 
 fn receive(
-    (request, interface): (&HoardOriginCastRequest, String),
+    (request, network): (&HoardOriginCastRequest, ReceiveOptions),
     offer: &CastOffer,
     progress: &dyn Progress,
 ) -> Result<Option<HoardSyncReport>> {
@@ -123,7 +124,6 @@ fn receive(
     told.set(join.ok_or_else(invalid)?);
     let stop: Arc<AtomicBool> = Arc::default();
     let network = ReceiveOptions {
-        interface: Some(interface),
         wanted: Wanted::Score(score),
         join_key: Some(key_of(offer)?),
         told: Some(told),
@@ -131,7 +131,7 @@ fn receive(
         buffer_chunks: BUFFER_CHUNKS,
         give_up: Some(LOST_MAX),
         stop: Arc::clone(&stop),
-        ..ReceiveOptions::default()
+        ..network
     };
     let (mut done, mut heard) = (0, Instant::now());
     let mut watch = |event: &ReceiveEvent| {

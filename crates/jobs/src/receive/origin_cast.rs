@@ -72,11 +72,7 @@ impl OriginCastRequest {
         let (version, address) = (title(&resolved), self.origin.address.to_string());
         let mut request = request.clone();
         request.network.wanted = Wanted::Score(resolved.score);
-        if request.network.interface.is_none() {
-            // The origin casts there, unless a router is in between.
-            request.network.interface =
-                platter_net::interface_towards(&self.origin.address.socket_addresses());
-        }
+        request.network.origin = self.origin.address.socket_addresses();
         let asking =
             Asking { told: Arc::default(), stop: Arc::clone(&request.network.stop), ..Asking::default() };
         request.network.told = Some(Arc::clone(&asking.told));
@@ -90,9 +86,8 @@ impl OriginCastRequest {
                 return self.install((&request, agreed), resolved.score, (&version, &reason), progress);
             }
         };
-        let interface = request.network.interface.as_deref();
         let result = thread::scope(|scope| {
-            let ask = || asking.ask_until_end(&store, (&version, interface), &address, progress);
+            let ask = || asking.ask_until_end(&store, (&version, &request.network), &address, progress);
             let asker =
                 thread::Builder::new().spawn_scoped(scope, ask).context(|| "starting a thread".into())?;
             let result = receive(&request, Arc::clone(&agreed), &version);
@@ -213,11 +208,10 @@ fn of_install(report: InstallReport, version: &str) -> ReceiveReport {
 /// # Errors
 /// `Refused` when its interface does not exist.
 fn awaited_families(network: &ReceiveOptions, progress: &dyn Progress) -> Result<Vec<CastFamily>> {
-    let (interface, began) = (network.interface.as_deref(), Instant::now());
-    let mut note = Once::default();
+    let (began, mut note) = (Instant::now(), Once::default());
     loop {
-        let families = families(interface);
-        let missing = interface.filter(|name| !platter_net::exists(name));
+        let families = families(network);
+        let missing = network.interface.as_deref().filter(|name| !platter_net::exists(name));
         let longest = if missing.is_some() { INTERFACE_TIME } else { ADDRESS_TIME };
         let is_over = began.elapsed() >= network.give_up.map_or(longest, |time| time.min(longest))
             || network.stop.load(Ordering::Relaxed);
@@ -234,9 +228,9 @@ fn awaited_families(network: &ReceiveOptions, progress: &dyn Progress) -> Result
     }
 }
 
-/// The families of addresses that this machine has now.
-pub(crate) fn families(interface: Option<&str>) -> Vec<CastFamily> {
-    let families = platter_net::families(interface).into_iter();
+/// The families of addresses that this machine has now, at the interface on which it listens.
+pub(crate) fn families(network: &ReceiveOptions) -> Vec<CastFamily> {
+    let families = platter_net::families(platter_net::interface_of(network).as_deref()).into_iter();
     families
         .map(|family| match family {
             Family::Ipv4 => CastFamily::Ipv4,
@@ -249,8 +243,8 @@ pub(crate) fn families(interface: Option<&str>) -> Vec<CastFamily> {
 ///
 /// # Errors
 /// `Transient` without any: an empty list means IPv4.
-fn ask(store: &OriginStore, version: &str, interface: Option<&str>) -> Result<CastOffer> {
-    match families(interface) {
+fn ask(store: &OriginStore, version: &str, network: &ReceiveOptions) -> Result<CastOffer> {
+    match families(network) {
         none if none.is_empty() => Err(Error::transient(NO_ADDRESS)),
         families => store.ask_for_cast(version, families),
     }
@@ -284,7 +278,7 @@ fn join_key(
 ) -> Result<std::result::Result<JoinKey, Error>> {
     let (asked, mut note) = (Instant::now(), Once::default());
     let offer = loop {
-        match ask(store, version, network.interface.as_deref()) {
+        match ask(store, version, network) {
             // This machine or the origin may get another address.
             Ok(offer) if offer.state == CastOfferState::OtherFamily => {
                 if network.stop.load(Ordering::Relaxed) {
@@ -341,7 +335,7 @@ impl Asking {
     fn ask_until_end(
         &self,
         store: &OriginStore,
-        (version, interface): (&str, Option<&str>),
+        (version, network): (&str, &ReceiveOptions),
         address: &str,
         progress: &dyn Progress,
     ) {
@@ -355,7 +349,7 @@ impl Asking {
                 thread::park_timeout(PAUSE);
                 continue;
             }
-            let answer = ask(store, version, interface);
+            let answer = ask(store, version, network);
             let is_other = matches!(&answer, Ok(offer) if offer.state == CastOfferState::OtherFamily);
             if is_other {
                 waits.tell(progress, &format!("this machine waits for a cast: {OTHER_FAMILY}"));

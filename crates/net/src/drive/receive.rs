@@ -130,7 +130,7 @@ impl Troubles {
 struct Driver<'a> {
     options: &'a ReceiveOptions,
     machine: Receiver,
-    listening: Listening,
+    listening: Listening<'a>,
     troubles: Troubles,
     group: Option<(SocketAddr, BatchSocket)>,
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
@@ -566,13 +566,14 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// As [`Driver::not_connected`].
     fn connect_if_due(&mut self, now: Duration) -> Result<()> {
-        let told = self.options.told.as_deref();
-        let Some(address) = self.options.sender.or_else(|| told?.address()) else { return Ok(()) };
-        // Without an address of that family, one is looked for.
-        if self.listening.of(address).is_none() {
+        let Some(address) = self.options.known_sender() else { return Ok(()) };
+        if self.machine.is_joined() || self.connection.is_some() || now < self.connect_at {
             return Ok(());
         }
-        if self.machine.is_joined() || now < self.connect_at {
+        // It may have become known a moment ago, and be reached over another interface.
+        self.listening.look(now)?;
+        // Without an address of that family, one is looked for.
+        if self.listening.of(address).is_none() {
             return Ok(());
         }
         self.connect(now, address)
@@ -687,9 +688,8 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// Why there is none; `Transient` when an origin has named the sender, and can be asked for the disk instead.
     fn check_addresses(&mut self, now: Duration) -> Result<()> {
-        let told = self.options.told.as_deref();
-        let sender = self.options.sender.or_else(|| told?.address());
-        self.listening.check(now, sender).map_err(|error| match told {
+        let checked = self.listening.check(now, self.options.known_sender());
+        checked.map_err(|error| match self.options.told {
             Some(_) => Error::transient(error.with_causes()),
             None => error,
         })
