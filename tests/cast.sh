@@ -163,6 +163,24 @@ targets_right 1
 results_right 1
 "$ROOM" down
 
+# A receiver gets another address, as from another DHCP server. What it asks for must not vanish.
+room="a receiver whose address changes, 1 % loss"
+"$ROOM" up 1 1gbit 1
+receive 1
+cast 1 --rate 60M &
+sender=$!
+until_true 60 writes 1 || not_ok "$room: receiver 1 writes nothing"
+"$ROOM" in 1 ip address add 10.78.0.99/24 dev eth0
+"$ROOM" in 1 ip address del 10.78.0.1/24 dev eth0
+"$ROOM" in 1 ip address add 10.78.0.99/24 dev eth0 2>/dev/null || true # a secondary one goes with it
+targets_right 1
+code=0
+wait "$sender" || code=$?
+cp "$WORK/cast.json" "$LOG"
+if [ "$code" = 0 ]; then ok "$room: the sender ends well"; else not_ok "$room: the sender ends with $code"; fi
+results_right 1
+"$ROOM" down
+
 # A switch learns from joins who wants a group, and forgets it in time. The receiver that has lost its sender must tell it again, or it may
 # not hear the next one.
 room="a switch that has forgotten a receiver"

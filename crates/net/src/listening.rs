@@ -147,6 +147,15 @@ impl<'a> Listening<'a> {
         Ok(open.filter(|place| !before.contains(place)).cloned().collect())
     }
 
+    /// Whether the address has gone from which a joined sender is asked, if that was not looked for a moment ago.
+    pub(crate) fn has_lost(&mut self, now: Duration, sender: SocketAddr) -> bool {
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK_INTERVAL;
+        self.of(sender).is_some_and(|spot| !spot.place.is_there(&devices()))
+    }
+
     /// Takes note of what a new address or interface may mend; of everything, if something was open before.
     fn forgive(&mut self, error: Error) -> Result<()> {
         if self.were_open.is_empty() && !lacks_address(&error) {

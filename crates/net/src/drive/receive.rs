@@ -242,7 +242,7 @@ impl<'a> Driver<'a> {
         let mut datagram = Vec::new();
         loop {
             let now = self.start.elapsed();
-            self.look_for_addresses(now)?;
+            self.look_for_addresses(now, on_event)?;
             let busy = self.receive_datagrams(now)?;
             self.finish_connecting(now)?;
             self.receive_messages(now);
@@ -289,12 +289,16 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Listens in a family whose address has appeared, unless a sender is joined.
+    /// Keeps listening where this machine has addresses. A joined sender is left once the address has gone from which it is asked:
+    /// its datagrams may still arrive, but nothing gets back to it.
     ///
     /// # Errors
     /// As [`Listening::look`].
-    fn look_for_addresses(&mut self, now: Duration) -> Result<()> {
+    fn look_for_addresses(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
         if self.is_joined {
+            if self.connected_to.is_some_and(|sender| self.listening.has_lost(now, sender)) {
+                self.lose_sender(now, on_event);
+            }
             return Ok(());
         }
         self.listening.look(now)?;
@@ -413,15 +417,20 @@ impl<'a> Driver<'a> {
                 }
                 ReceiverEvent::SenderLost => {
                     self.count_deaf_join()?;
-                    self.disconnect(now);
-                    self.listening.renew();
-                    on_event(ReceiveEvent::SenderLost);
+                    self.lose_sender(now, on_event);
                 }
                 ReceiverEvent::Forgotten => self.disconnect(now),
                 ReceiverEvent::Acknowledged => self.acknowledged = true,
             }
         }
         Ok(())
+    }
+
+    /// Looks for the sender, or another one, with new sockets.
+    fn lose_sender(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) {
+        self.disconnect(now);
+        self.listening.renew();
+        on_event(ReceiveEvent::SenderLost);
     }
 
     /// Leaves a sender that cannot be joined. Another one is looked for, unless the caller named this one.
