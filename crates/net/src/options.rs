@@ -254,7 +254,8 @@ pub enum SendEvent {
 /// Reports of a receiver.
 #[derive(Clone, Debug)]
 pub enum ReceiveEvent {
-    /// Something keeps this machine from a cast, in words; it goes on trying. Each kind is told once.
+    /// Something keeps this machine from a cast, in words; it goes on trying. Each is told once, and at most eight senders that
+    /// cannot be reached.
     Trouble(String),
     /// A session was joined.
     Joined {

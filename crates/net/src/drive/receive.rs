@@ -37,6 +37,8 @@ const DEAF_JOINS_MAX: u32 = 2;
 /// Failed joins after which such a receiver gives up, each at an address that the origin had just named: a firewall or a router is
 /// between it and the sender, or the sender takes no more receivers.
 const UNREACHED_MAX: u32 = 8;
+/// The most senders that cannot be reached of which the caller is told.
+const UNREACHABLE_MAX: usize = 8;
 /// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep, so that a stop request is noticed.
@@ -105,23 +107,28 @@ fn run_sink(sink: &mut dyn ChunkSink, jobs: &Queue<SinkJob>, answers: &QueueEnd<
 }
 
 /// What may keep a receiver from a cast.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     NoAddress,
-    Unreachable,
+    Unreachable(SocketAddr),
     Deaf,
 }
 
-/// The troubles of a receiver in words, each kind told once.
+/// The troubles of a receiver in words, each told once.
 #[derive(Default)]
 struct Troubles {
-    is_told: [bool; 3],
+    told: Vec<Trouble>,
     waiting: Vec<String>,
 }
 
 impl Troubles {
     fn tell(&mut self, trouble: Trouble, text: impl FnOnce() -> String) {
-        if !std::mem::replace(&mut self.is_told[trouble as usize], true) {
+        let is_address = |it: &&Trouble| matches!(it, Trouble::Unreachable(_));
+        let addresses = self.told.iter().filter(is_address).count();
+        // Anybody can announce addresses.
+        let is_one_more = is_address(&&trouble) && addresses >= UNREACHABLE_MAX;
+        if !is_one_more && !self.told.contains(&trouble) {
+            self.told.push(trouble);
             self.waiting.push(text());
         }
     }
@@ -635,7 +642,7 @@ impl<'a> Driver<'a> {
                 SenderAddress::from(address),
                 error.with_causes()
             );
-            self.troubles.tell(Trouble::Unreachable, || format!("{text}; trying again"));
+            self.troubles.tell(Trouble::Unreachable(address), || format!("{text}; trying again"));
             self.refusal = Some(text);
         }
         self.disconnect(now);
@@ -739,5 +746,24 @@ impl<'a> Driver<'a> {
             interests.push(interest(connection.stream.as_fd(), connection.wants_to_write()));
         }
         wait(&self.bell, &interests, time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_told_once_and_not_more_addresses_than_eight() {
+        let mut troubles = Troubles::default();
+        for port in [1, 1, 2, 3, 2, 4, 5, 6, 7, 8, 9, 10, 1] {
+            let address = SocketAddr::from(([10, 0, 0, 1], port));
+            troubles.tell(Trouble::Unreachable(address), || port.to_string());
+        }
+        for _ in 0..2 {
+            troubles.tell(Trouble::Deaf, || "deaf".into());
+            troubles.tell(Trouble::NoAddress, || "none".into());
+        }
+        assert_eq!(troubles.waiting, ["1", "2", "3", "4", "5", "6", "7", "8", "deaf", "none"]);
     }
 }
