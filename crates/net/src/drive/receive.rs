@@ -34,7 +34,7 @@ const RESULT_TIME: Duration = Duration::from_secs(5);
 /// Joins without a single datagram of the group, each until the sender counts as gone, after which the network evidently does not pass
 /// its multicast. A receiver that was sent by an origin then gives up.
 const DEAF_JOINS_MAX: u32 = 2;
-/// Failed joins after which such a receiver gives up, each at an address that the origin had just named: a firewall or a router is
+/// Failed joins after which such a receiver gives up, each at an address that the origin had named just before: a firewall or a router is
 /// between it and the sender, or the sender takes no more receivers.
 const UNREACHED_MAX: u32 = 8;
 /// The most senders that cannot be reached of which the caller is told.
@@ -454,15 +454,16 @@ impl<'a> Driver<'a> {
         }
         self.refusal = Some(refusal);
         self.disconnect(now);
-        self.count_unreached()
+        self.count_unreached(join)
     }
 
-    /// Counts a failed join at an address that an origin had just named.
+    /// Counts a failed join, if an origin had just named this address.
     ///
     /// # Errors
     /// `Transient` when the sender evidently cannot be joined there.
-    fn count_unreached(&mut self) -> Result<()> {
-        let telling = self.options.told.as_ref().map_or(0, |told| told.tellings());
+    fn count_unreached(&mut self, address: SocketAddr) -> Result<()> {
+        let told = self.options.told.as_ref().filter(|told| told.address() == Some(address));
+        let telling = told.map_or(0, |told| told.tellings());
         if telling > self.failed_telling && self.joined_at.is_none() {
             (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
         }
@@ -646,7 +647,7 @@ impl<'a> Driver<'a> {
             self.refusal = Some(text);
         }
         self.disconnect(now);
-        self.count_unreached()
+        self.count_unreached(address)
     }
 
     fn listen(&mut self, group: SocketAddr) -> Result<()> {
@@ -765,5 +766,32 @@ mod tests {
             troubles.tell(Trouble::NoAddress, || "none".into());
         }
         assert_eq!(troubles.waiting, ["1", "2", "3", "4", "5", "6", "7", "8", "deaf", "none"]);
+    }
+
+    #[test]
+    fn only_failures_at_the_address_that_the_origin_names_count() {
+        let told = Arc::new(crate::options::ToldSender::default());
+        let options = ReceiveOptions {
+            interface: Some("127.0.0.1".into()),
+            port: 62_080 + (std::process::id() % 1_000) as u16,
+            told: Some(Arc::clone(&told)),
+            ..ReceiveOptions::default()
+        };
+        let mut driver = Driver::open(&options, bounded(1).0, Arc::default()).unwrap();
+        let [named, announced] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let refusal = Error::refused("no");
+        for _ in 0..2 * UNREACHED_MAX {
+            told.set(named);
+            driver.connected_to = Some(announced);
+            driver.refuse(Duration::ZERO, &refusal).unwrap();
+        }
+        driver.connected_to = Some(named);
+        for _ in 1..UNREACHED_MAX {
+            told.set(named);
+            // The second one is no news: the origin has not been asked since.
+            (0..2).for_each(|_| driver.refuse(Duration::ZERO, &refusal).unwrap());
+        }
+        told.set(named);
+        assert_eq!(driver.refuse(Duration::ZERO, &refusal).unwrap_err().kind(), ErrorKind::Transient);
     }
 }
