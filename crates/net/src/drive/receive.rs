@@ -143,7 +143,7 @@ struct Driver<'a> {
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
     has_heard_group: bool,
     deaf_joins: u32,
-    /// How often the origin had named the address when the last join failed, and how many such joins failed before the first that did not.
+    /// How often the origin had named the address when the last join failed there; and how many joins failed there, until one succeeds.
     failed_telling: u32,
     unreached: u32,
     connection: Option<Connection>,
