@@ -106,7 +106,7 @@ pub use platter_store::{
     RebuildReport, RetentionPolicy, RetentionVerdict, Severity, Store, StorePlace, Verdict, WantedBlock,
     missing_blocks, rebuild,
 };
-pub use platter_transport::{Trust, make_files_private};
+pub use platter_transport::{Trust, make_files_private, raise_files_limit};
 pub use progress::{Progress, Silent};
 pub use receive::{OriginCastRequest, ReceiveRequest, receive};
 pub use report::{

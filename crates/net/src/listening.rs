@@ -131,7 +131,9 @@ impl<'a> Listening<'a> {
         let before: Vec<CastPlace> = self.spots.iter().map(|spot| spot.place.clone()).collect();
         let devices = devices();
         let is_here = |place: &CastPlace| {
-            self.options.interface.is_some() || self.interface.is_none() || place.name() == self.interface.as_deref()
+            self.options.interface.is_some()
+                || self.interface.is_none()
+                || place.name() == self.interface.as_deref()
         };
         self.spots.retain(|spot| spot.place.is_there(&devices) && is_here(&spot.place));
         if now >= self.renew_at && !places.is_empty() {
@@ -294,7 +296,8 @@ mod tests {
             std::mem::replace(&mut last, port) != port
         };
         assert!(is_new(&listening));
-        for (second, renewed) in [(1, false), (59, false), (60, true), (61, false), (119, false), (120, true)] {
+        for (second, renewed) in [(1, false), (59, false), (60, true), (61, false), (119, false), (120, true)]
+        {
             assert!(listening.look(Duration::from_secs(second)).unwrap().is_empty(), "the place is not new");
             assert_eq!(is_new(&listening), renewed, "{second} s");
         }
@@ -309,7 +312,8 @@ mod tests {
     fn an_address_that_was_there_is_waited_for() {
         let options = options();
         let mut listening = Listening::new(&options).unwrap();
-        let [ipv4, ipv6] = ["10.0.0.1:7580", "[fd78::1]:7580"].map(|text| text.parse::<SocketAddr>().unwrap());
+        let [ipv4, ipv6] =
+            ["10.0.0.1:7580", "[fd78::1]:7580"].map(|text| text.parse::<SocketAddr>().unwrap());
         let check = |listening: &mut Listening, seconds, sender| {
             let at = Duration::from_secs(seconds);
             listening.check(at, Some(sender)).map_err(|error| error.to_string())
@@ -317,7 +321,9 @@ mod tests {
         // This family was never there.
         assert_eq!(check(&mut listening, 100, ipv6), Ok(()));
         assert_eq!(check(&mut listening, 129, ipv6), Ok(()));
-        assert!(check(&mut listening, 130, ipv6).unwrap_err().contains("no IPv6 address on interface 127.0.0.1"));
+        assert!(
+            check(&mut listening, 130, ipv6).unwrap_err().contains("no IPv6 address on interface 127.0.0.1")
+        );
         // Of a machine that had it, and keeps only the other one.
         listening.were_open.push(Family::Ipv6);
         assert_eq!(check(&mut listening, 900, ipv6), Ok(()));

@@ -4,7 +4,6 @@ mod agent;
 mod arguments;
 mod command;
 mod file_names;
-mod files_limit;
 mod interruption;
 mod join_key;
 mod output;

@@ -1,10 +1,11 @@
 //! Connections between processes of Platter: listening sockets, passing open files to another process, TLS,
-//! certificates, private files, random bytes, and notifications for systemd.
+//! certificates, private files, random bytes, the limit of open files, and notifications for systemd.
 //!
 //! A separate crate, because the origin, its clients, nodes and the NBD server need the same few security decisions,
 //! and each must be made in one place. It contains no protocol. It must never accept a certificate that is neither
 //! pinned nor signed by a configured authority, and never print.
 
+mod files_limit;
 mod fingerprint;
 mod hex;
 mod identity;
@@ -17,6 +18,7 @@ pub mod private_file;
 mod random;
 mod tls;
 
+pub use files_limit::raise_files_limit;
 pub use fingerprint::Fingerprint;
 pub use hex::to_hex;
 pub use identity::{Identity, TlsFiles};

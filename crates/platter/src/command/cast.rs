@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use platter_jobs::{
     CastReport, CastRequest, HoardCastRequest, Progress, ReceiverReport, Result, SEGMENT_DATA_MAX, SendEvent,
-    SendOptions, SenderAddress, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
+    SendOptions, SenderAddress, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of,
+    raise_files_limit, receiver_report,
 };
 use serde::Serialize;
 
 use super::Outcome;
 use crate::arguments::Cast;
-use crate::files_limit;
 use crate::interruption::tell_of;
 use crate::join_key;
 use crate::output::{Output, table};
@@ -36,7 +36,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
         return probe::sender(&network, output);
     }
     let terminal = Terminal::new(*output);
-    let files = files_limit::raise(FILES);
+    let files = raise_files_limit(FILES);
     if files < FILES {
         terminal.note(&format!(
             "the system allows {files} of {FILES} open files, so fewer receivers can join (ulimit -n)"
