@@ -158,7 +158,7 @@ impl OriginCastRequest {
         );
         progress.note(&note);
         // It may be away for a moment, as when it restarts.
-        let longest = request.network.give_up.map_or(SILENCE_MAX, |time| time.min(SILENCE_MAX));
+        let longest = patience(&request.network, SILENCE_MAX);
         self.reach(&score.to_string(), (Some(longest), &request.network.stop), progress)?;
         let installing = InstallRequest {
             store: StoreLocation::Remote(self.origin.clone().into()),
@@ -203,6 +203,11 @@ fn of_install(report: InstallReport, version: &str) -> ReceiveReport {
     }
 }
 
+/// How long to wait at most: this long, or as long as for a sender, if that is shorter.
+fn patience(network: &ReceiveOptions, longest: Duration) -> Duration {
+    network.give_up.map_or(longest, |give_up| give_up.min(longest))
+}
+
 /// The families of addresses that this machine has, once it has one.
 ///
 /// # Errors
@@ -213,8 +218,7 @@ fn awaited_families(network: &ReceiveOptions, progress: &dyn Progress) -> Result
         let families = families(network);
         let missing = network.interface.as_deref().filter(|name| !platter_net::exists(name));
         let longest = if missing.is_some() { INTERFACE_TIME } else { ADDRESS_TIME };
-        let is_over = began.elapsed() >= network.give_up.map_or(longest, |time| time.min(longest))
-            || network.stop.load(Ordering::Relaxed);
+        let is_over = began.elapsed() >= patience(network, longest) || network.stop.load(Ordering::Relaxed);
         match missing {
             _ if !families.is_empty() => return Ok(families),
             Some(name) if is_over => {
@@ -284,7 +288,7 @@ fn join_key(
                 if network.stop.load(Ordering::Relaxed) {
                     return Err(Error::transient(OTHER_FAMILY));
                 }
-                if asked.elapsed() >= ADDRESS_TIME {
+                if asked.elapsed() >= patience(network, ADDRESS_TIME) {
                     return Ok(Err(Error::transient(OTHER_FAMILY)));
                 }
                 note.tell(progress, &format!("this machine waits for a cast: {OTHER_FAMILY}"));
@@ -294,7 +298,7 @@ fn join_key(
                 if network.stop.load(Ordering::Relaxed) {
                     return Err(error);
                 }
-                if asked.elapsed() >= SILENCE_MAX {
+                if asked.elapsed() >= patience(network, SILENCE_MAX) {
                     return Ok(Err(error));
                 }
                 thread::sleep(BUSY_PAUSE);
