@@ -2,7 +2,7 @@
 # tests/cast.sh: one disk is cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
 # receiver. Every target, a file, must equal the disk, and the sender must report each result. Forged datagrams, a receiver without
 # space and one with a hanging disk must not end or stop the cast, one with a slow link must not hold the others, and a link that is
-# lost for a while must not end it. (Other targets: targets.sh.)
+# lost for a while, an address that changes, or a switch that forgets members must not end it. (Other targets: targets.sh.)
 . "$(dirname "$0")/lib.sh"
 . "$TESTS/rooms.sh"
 

@@ -83,7 +83,7 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// Network interface to listen on: its name, to hear casts over IPv4 and IPv6 as far as it has addresses, or one of its addresses, to
-    /// hear those of its family [default: the one to the origin or the sender, if one is named, else from the routing table]
+    /// hear those of its family [default: the one to the sender, if it or an origin is named, else from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
     /// Address of the sender, for networks that do not pass announcements. A link-local one can name the interface: [fe80::1%eth0]:7580
