@@ -89,6 +89,7 @@ pub use platter_filesystem::names as filesystem_names;
 pub use platter_formats::Format;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Domain, Error, ErrorKind, Result, Score};
+pub use platter_net::CAST_CONNECTIONS_MAX;
 pub use platter_net::{
     Family, Group, JoinKey, ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries, ReceiveOptions,
     SendEvent, SendOptions, SenderAddress, Wanted, probe_receiver, probe_sender,

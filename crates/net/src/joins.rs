@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::wake::Interest;
 
 /// The most connections of joined receivers that a cast keeps. When another one joins, one that is not needed is closed.
-pub(crate) const CONNECTIONS_MAX: usize = 1024;
+pub const CONNECTIONS_MAX: usize = 1024;
 /// Limits for open connections. A connection over which no receiver has joined is a stranger.
 const PLACES: Limits = Limits {
     strangers_max: 256,

@@ -23,6 +23,7 @@ mod wake;
 pub use devices::{check_interface, exists, families, families_to_cast};
 pub use drive::{receive, send};
 pub use group::Group;
+pub use joins::CONNECTIONS_MAX as CAST_CONNECTIONS_MAX;
 pub use listening::interface_of;
 pub use options::{
     BUFFER_CHUNKS, ChunkSource, DISCOVERY, DISCOVERY_IPV6, JOIN_PORT, ReceiveEvent, ReceiveOptions,

@@ -19,8 +19,8 @@ use crate::probe;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
-/// Open files of a cast: a connection for each of 4,096 receivers, 256 that have not joined yet, and the store's.
-const FILES: u64 = 4096 + 256 + 256;
+/// Open files of a cast: the connections of receivers, 256 over which nobody has joined yet, and the store's.
+const FILES: u64 = platter_jobs::CAST_CONNECTIONS_MAX as u64 + 2 * 256;
 
 /// JSON output: one line per receiver when it ends, and one for the whole cast at the end.
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
     let files = raise_files_limit(FILES);
     if files < FILES {
         terminal.note(&format!(
-            "the system allows {files} of {FILES} open files, so fewer receivers can join (ulimit -n)"
+            "the system allows {files} of {FILES} open files (ulimit -n), too few for a large room"
         ));
     }
     let mut told = HashSet::new();
