@@ -116,10 +116,9 @@ impl Member {
         self.is_present() || (given_up && !self.has_left)
     }
 
-    /// Returns whether another receiver may have its place: it has not finished, and has no connection.
+    /// Returns whether another receiver may have its place: it does not take part any more, and has no connection.
     pub(super) fn is_gone(&self) -> bool {
-        use ReceiverState::{Failed, Lost};
-        self.connection.is_none() && matches!(self.status.state, Failed(_) | Lost(_))
+        self.connection.is_none() && !self.is_present()
     }
 
     /// Ranks receivers that may have been restarted. The most absent one is replaced first. `None` if it was evidently not restarted.

@@ -1,7 +1,7 @@
 //! The places of a session's receivers: their ids and keys, and who gives up a place to another.
 //!
 //! A connection is that of one receiver. A receiver that was restarted joins as a new one, and replaces the old one in the status.
-//! When all places are taken, the place of a receiver that is gone without having finished is given to the next one, so that nobody
+//! When all places are taken, the place of a receiver that is gone is given to the next one, those of finished ones last, so that nobody
 //! can close a cast to others by joining again and again. Must never use an id twice: its key would make datagrams of the earlier
 //! receiver count for the later one.
 
@@ -28,7 +28,7 @@ const WINDOW_WORDS: usize = 4;
 pub(crate) enum NoPlace {
     /// One has joined over its connection before.
     SecondJoin,
-    /// All places are taken by receivers that take part or have finished.
+    /// All places are taken by receivers that take part.
     Full,
     /// Those of its address are.
     FullForAddress,
@@ -134,13 +134,15 @@ impl Places {
     }
 
     /// Returns the index and the id of the next receiver's place: a new one, or that of a receiver that is gone, of those that were
-    /// replaced if there are any.
+    /// replaced if there are any. That of a finished one, which then is in no report any more, is the last.
     fn next_place(&self) -> Option<(usize, u32)> {
         if self.members.len() < RECEIVERS_MAX {
             return Some((self.members.len(), self.members.len() as u32 + 1));
         }
         let gone = self.members.iter().enumerate().filter(|(_, member)| member.is_gone());
-        let (index, member) = gone.min_by_key(|(_, it)| (!it.is_replaced, it.status.heard_at))?;
+        let is_done = |it: &Member| matches!(it.status.state, ReceiverState::Done(_));
+        let (index, member) =
+            gone.min_by_key(|(_, it)| (is_done(it), !it.is_replaced, it.status.heard_at))?;
         Some((index, member.status.id.checked_add(RECEIVERS_MAX as u32)?))
     }
 
@@ -182,6 +184,8 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::join::ReceiverResult;
+    use platter_image::{BlockId, Score};
 
     /// Joins with that name, from an address with that last byte.
     fn join(
@@ -237,6 +241,32 @@ mod tests {
         let (again, _) = join(&mut places, 1 << 21, "third", 1).unwrap();
         assert_eq!(again, 3 + RECEIVERS_MAX as u32);
         assert_eq!(places.get(2).unwrap().status.name, "second", "nobody else lost a place");
+    }
+
+    /// Whoever joins can say that he has the disk.
+    #[test]
+    fn finished_receivers_give_up_their_places_last() {
+        let mut places = Places::new([1; 32], false);
+        for connection in 1..=RECEIVERS_MAX as u64 {
+            join(&mut places, connection, "stranger", 2).unwrap();
+            let member = places.of_connection(connection).and_then(|id| places.get_mut(id)).unwrap();
+            let score = Score(BlockId([1; 32]));
+            let result = ReceiverResult {
+                outcome: Ok(score),
+                bytes_written: 0,
+                duration_ms: 0,
+                symbols: 0,
+                repaired: 0,
+                duplicates: 0,
+            };
+            member.status.state = ReceiverState::Done(result);
+            member.connection = None;
+            places.forget(connection);
+        }
+        let (late, _) = join(&mut places, 1 << 20, "late", 3).unwrap();
+        leave(&mut places, 1 << 20);
+        let (next, _) = join(&mut places, 1 << 21, "next", 4).unwrap();
+        assert_eq!(next, late + RECEIVERS_MAX as u32, "the lost one is not reported, the finished ones are");
     }
 
     #[test]

@@ -29,6 +29,8 @@ const BATCHES_AT_ONCE: usize = 4;
 const RECEIVES_AT_ONCE: usize = 8;
 /// How often the status is reported to the caller.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
+/// The same when a receiver has joined or ended: a report of many receivers takes longer than a batch.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(25);
 /// The longest sleep, so that a stop request is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// How long connections stay open at the end, so that the last results are acknowledged.
@@ -154,7 +156,7 @@ impl Driver {
         supplied: &Queue<Supplied>,
         on_event: &mut dyn FnMut(SendEvent),
     ) -> Result<()> {
-        let mut told_at = Duration::ZERO;
+        let (mut told_at, mut has_changed) = (Duration::ZERO, false);
         loop {
             let now = self.start.elapsed();
             self.take_feedback(now)?;
@@ -165,12 +167,17 @@ impl Driver {
             }
             let more = self.send_batches(now)?;
             self.send_messages();
-            if self.machine.take_changed() || now >= told_at + STATUS_INTERVAL {
-                told_at = now;
+            has_changed |= self.machine.take_changed();
+            let interval = if has_changed { CHANGE_INTERVAL } else { STATUS_INTERVAL };
+            if now >= told_at + interval {
+                (told_at, has_changed) = (now, false);
                 on_event(self.status());
             }
             let is_over = self.machine.is_finished(now) && options.control.end();
             if is_over || options.stop.load(Ordering::Relaxed) {
+                if has_changed {
+                    on_event(self.status());
+                }
                 return self.farewell();
             }
             let sleep = if more {

@@ -57,6 +57,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             let parts =
                 receivers.iter().map(|it| f64::from(it.done_chunks) / f64::from(it.wanted_chunks.max(1)));
             terminal.show(&overview(&reports.iter().zip(parts).collect::<Vec<_>>()));
+            if told.len() > receivers.len() {
+                // Places of receivers that are gone were given to others.
+                let ids: HashSet<u32> = receivers.iter().map(|status| status.id).collect();
+                told.retain(|(id, _)| ids.contains(id));
+            }
             for (status, report) in receivers.iter().zip(reports) {
                 if report.has_ended() && told.insert((status.id, report.state.clone())) {
                     if output.is_json() {
