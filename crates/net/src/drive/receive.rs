@@ -140,6 +140,9 @@ struct Driver<'a> {
     listening: Listening<'a>,
     troubles: Troubles,
     group: Option<(SocketAddr, BatchSocket)>,
+    /// The group of the session that was joined last, and whether it is left until this machine has an address again.
+    joined_group: Option<SocketAddr>,
+    is_cut_off: bool,
     /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
     has_heard_group: bool,
     deaf_joins: u32,
@@ -212,6 +215,8 @@ impl<'a> Driver<'a> {
             listening: Listening::new(options)?,
             troubles: Troubles::default(),
             group: None,
+            joined_group: None,
+            is_cut_off: false,
             has_heard_group: false,
             deaf_joins: 0,
             failed_telling: 0,
@@ -249,7 +254,7 @@ impl<'a> Driver<'a> {
         let mut datagram = Vec::new();
         loop {
             let now = self.start.elapsed();
-            self.look_for_addresses(now, on_event)?;
+            self.look_for_addresses(now)?;
             let busy = self.receive_datagrams(now)?;
             self.finish_connecting(now)?;
             self.receive_messages(now);
@@ -296,15 +301,23 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Keeps listening where this machine has addresses. A joined sender is left once the address has gone from which it is asked:
-    /// its datagrams may still arrive, but nothing gets back to it.
+    /// Keeps listening where this machine has addresses. Once the address has gone from which a joined sender is asked, a new one takes
+    /// its place: the sender's datagrams may still arrive, but nothing gets back to it.
     ///
     /// # Errors
     /// As [`Listening::look`].
-    fn look_for_addresses(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
+    fn look_for_addresses(&mut self, now: Duration) -> Result<()> {
         if self.is_joined {
             if self.connected_to.is_some_and(|sender| self.listening.has_lost(now, sender)) {
-                self.lose_sender(now, on_event);
+                self.disconnect(now);
+                (self.group, self.is_cut_off) = (None, true);
+                self.listening.renew();
+            }
+            let Some(group) = self.joined_group.filter(|_| self.is_cut_off) else { return Ok(()) };
+            self.listening.look(now)?;
+            if self.listening.of(group).is_some() {
+                self.is_cut_off = false;
+                self.listen(group)?;
             }
             return Ok(());
         }
@@ -350,7 +363,7 @@ impl<'a> Driver<'a> {
             return;
         }
         // The group is joined anew next time: switches learn from that which machines want it, and may forget it.
-        self.group = None;
+        (self.group, self.is_cut_off) = (None, false);
         if std::mem::replace(&mut self.is_joined, false) {
             self.joined_last = now;
         }
@@ -392,6 +405,7 @@ impl<'a> Driver<'a> {
                         }
                         listens => listens?,
                     }
+                    self.joined_group = Some(announce.group);
                     self.joined_at.get_or_insert(now);
                     (self.corrupt, self.refusal, self.unreached) = (None, None, 0);
                     self.has_heard_group = false;
