@@ -10,7 +10,7 @@ use crc::{CRC_32_ISO_HDLC, Crc};
 use libfuzzer_sys::fuzz_target;
 use platter_disk::partition::{PartitionTable, TableChange, TableChanges, change_table};
 use platter_fuzz::BaseDisk;
-use platter_image::{DiskRead, ErrorKind};
+use platter_image::{DiskRead, ErrorKind, Extent, Extents};
 
 static BASES: LazyLock<[BaseDisk; 4]> = LazyLock::new(|| {
     [
@@ -77,11 +77,16 @@ fn check(disk: &Disk) {
     }
     for (grow, new_ids) in [(false, None), (true, None), (true, Some([7; 32]))] {
         let changes = TableChanges { grow, new_ids };
-        match change_table(disk, disk.length(), &changes) {
+        match change_table(disk, disk.length(), &changes, &everything(disk)) {
             Ok(change) => apply(disk, &change, &changes),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Refused, "{error}"),
         }
     }
+}
+
+/// What an image of this disk fills: no partition may grow over what is not zero.
+fn everything(disk: &Disk) -> Extents {
+    [Extent::new(0, disk.length())].into_iter().collect()
 }
 
 /// The changed table lies on the disk, has the same partitions except for what was requested, and needs no further
@@ -125,7 +130,8 @@ fn apply(disk: &Disk, change: &TableChange, changes: &TableChanges) {
         list.retain(|(number, ..)| change.grown.is_none_or(|grown| grown.number <= Some(4) || *number > 4));
     }
     assert_eq!(found, expected, "the partitions changed");
-    let again = change_table(&after, after.length(), &TableChanges { new_ids: None, ..*changes });
+    let changes = TableChanges { new_ids: None, ..*changes };
+    let again = change_table(&after, after.length(), &changes, &everything(disk));
     assert!(again.expect("it was changed once").writes.is_empty(), "changes do not come to rest");
 }
 

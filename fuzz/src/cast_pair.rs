@@ -216,7 +216,7 @@ impl CastPair {
                 }
             }
             ReceiverEvent::SenderLost | ReceiverEvent::Forgotten => {
-                self.receiver.handle_disconnected(self.now)
+                self.receiver.handle_disconnected(self.now);
             }
             ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => self.receiver.handle_connected(self.now),
             ReceiverEvent::Refused(_) => self.receiver.handle_disconnected(self.now),

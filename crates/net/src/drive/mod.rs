@@ -6,6 +6,7 @@
 
 mod receive;
 mod send;
+mod troubles;
 
 pub use receive::receive;
 pub use send::send;

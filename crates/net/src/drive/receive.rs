@@ -13,6 +13,7 @@ use platter_cast::{
 };
 use platter_image::{Error, ErrorKind, IoContext, Result};
 
+use super::troubles::{Trouble, Troubles};
 use crate::batch::BatchSocket;
 use crate::connection::{Connecting, Connection};
 use crate::devices::discovery;
@@ -37,8 +38,6 @@ const DEAF_JOINS_MAX: u32 = 2;
 /// Failed joins after which such a receiver gives up, each at an address that the origin had named just before: a firewall or a router is
 /// between it and the sender, or the sender takes no more receivers.
 const UNREACHED_MAX: u32 = 8;
-/// The most senders that cannot be reached of which the caller is told.
-const UNREACHABLE_MAX: usize = 8;
 /// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep, so that a stop request is noticed.
@@ -103,34 +102,6 @@ fn run_sink(sink: &mut dyn ChunkSink, jobs: &Queue<SinkJob>, answers: &QueueEnd<
             return;
         }
         bell.ring();
-    }
-}
-
-/// What may keep a receiver from a cast.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Trouble {
-    NoAddress,
-    Unreachable(SocketAddr),
-    Deaf,
-}
-
-/// The troubles of a receiver in words, each told once.
-#[derive(Default)]
-struct Troubles {
-    told: Vec<Trouble>,
-    waiting: Vec<String>,
-}
-
-impl Troubles {
-    fn tell(&mut self, trouble: Trouble, text: impl FnOnce() -> String) {
-        let is_address = |it: &&Trouble| matches!(it, Trouble::Unreachable(_));
-        let addresses = self.told.iter().filter(is_address).count();
-        // Anybody can announce addresses.
-        let is_one_more = is_address(&&trouble) && addresses >= UNREACHABLE_MAX;
-        if !is_one_more && !self.told.contains(&trouble) {
-            self.told.push(trouble);
-            self.waiting.push(text());
-        }
     }
 }
 
@@ -271,7 +242,7 @@ impl<'a> Driver<'a> {
             // Those of time alone.
             self.take_events(now, on_event)?;
             self.send_messages();
-            self.troubles.waiting.drain(..).for_each(|text| on_event(ReceiveEvent::Trouble(text)));
+            self.troubles.take().for_each(|text| on_event(ReceiveEvent::Trouble(text)));
             if now >= told_at + PROGRESS_INTERVAL {
                 told_at = now;
                 self.determine_stage();
@@ -362,10 +333,11 @@ impl<'a> Driver<'a> {
         if self.machine.is_joined() {
             return;
         }
-        // The group is joined anew next time: switches learn from that which machines want it, and may forget it.
+        // Both groups are joined anew: switches learn from that which machines want them, and may forget it.
         (self.group, self.is_cut_off) = (None, false);
         if std::mem::replace(&mut self.is_joined, false) {
             self.joined_last = now;
+            self.listening.renew();
         }
         self.set_joined(false);
         self.connect_at = now + CONNECT_AGAIN;
@@ -438,20 +410,14 @@ impl<'a> Driver<'a> {
                 }
                 ReceiverEvent::SenderLost => {
                     self.count_deaf_join()?;
-                    self.lose_sender(now, on_event);
+                    self.disconnect(now);
+                    on_event(ReceiveEvent::SenderLost);
                 }
                 ReceiverEvent::Forgotten => self.disconnect(now),
                 ReceiverEvent::Acknowledged => self.acknowledged = true,
             }
         }
         Ok(())
-    }
-
-    /// Looks for the sender, or another one, with new sockets.
-    fn lose_sender(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) {
-        self.disconnect(now);
-        self.listening.renew();
-        on_event(ReceiveEvent::SenderLost);
     }
 
     /// Leaves a sender that cannot be joined. Another one is looked for, unless the caller named this one.
@@ -767,20 +733,6 @@ impl<'a> Driver<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_trouble_is_told_once_and_not_more_addresses_than_eight() {
-        let mut troubles = Troubles::default();
-        for port in [1, 1, 2, 3, 2, 4, 5, 6, 7, 8, 9, 10, 1] {
-            let address = SocketAddr::from(([10, 0, 0, 1], port));
-            troubles.tell(Trouble::Unreachable(address), || port.to_string());
-        }
-        for _ in 0..2 {
-            troubles.tell(Trouble::Deaf, || "deaf".into());
-            troubles.tell(Trouble::NoAddress, || "none".into());
-        }
-        assert_eq!(troubles.waiting, ["1", "2", "3", "4", "5", "6", "7", "8", "deaf", "none"]);
-    }
 
     #[test]
     fn only_failures_at_the_address_that_the_origin_names_count() {
