@@ -1,11 +1,13 @@
-//! Checksums of bitmaps, inodes and blocks of extent trees, if the filesystem has them (`metadata_csum`).
+//! Checksums of bitmaps, inodes, and blocks of extent trees, directories and attributes, if the filesystem has them
+//! (`metadata_csum`).
 //!
-//! The latter two start from the seed of the filesystem, the inode's number and its generation, so a block that belongs to another
-//! inode has a wrong checksum, too.
+//! Those of inodes, extent trees and directories start from the seed of the filesystem, the inode's number and its generation, so a
+//! block that belongs to another inode has a wrong checksum, too. That of a block of attributes, which inodes share, contains the
+//! block's number. Blocks of indirect numbers have none.
 
-use super::features;
 use super::inodes::Inode;
 use super::superblock::Superblock;
+use super::{directory, features};
 use crate::checksum::crc32c;
 use crate::fields::{le16, le32};
 
@@ -52,6 +54,59 @@ pub(super) fn is_node_correct(superblock: &Superblock, inode: Inode<'_>, node: &
     let end = 12 * (1 + usize::from(le16(node, 4)));
     let summed = node.get(..end).filter(|_| end + 4 <= node.len());
     summed.is_some_and(|summed| crc32c(seed(superblock, inode), &[summed]) == le32(node, end))
+}
+
+/// The entry at the end of a directory's block that holds its checksum: no inode, a length of 12 bytes, no name, and a type that no
+/// file has.
+const DIRECTORY_TAIL: [u8; 8] = [0, 0, 0, 0, 12, 0, 0, 0xde];
+const DIRECTORY_TAIL_LENGTH: usize = 12;
+/// The offsets of the index in the root of a hashed directory, after the entries `.` and `..` and a header, and in other nodes of it,
+/// after an unused entry.
+const INDEX_OF_ROOT: usize = 32;
+const INDEX_OF_NODE: usize = 8;
+/// The length of an entry of an index; the first has the number of entries that fit and that are used instead of a hash.
+const INDEX_ENTRY: usize = 8;
+/// After the entries that fit: 4 bytes without use, and the checksum.
+const INDEX_TAIL: usize = 8;
+
+/// Whether a block of a directory is what its checksum says: one of names, or of the index of a hashed directory. In the latter, only
+/// used entries are covered; all else is in an unused entry of the directory.
+pub(super) fn is_directory_block_correct(superblock: &Superblock, inode: Inode<'_>, block: &[u8]) -> bool {
+    if !superblock.features.ro_compat(features::RO_COMPAT_METADATA_CSUM) {
+        return true;
+    }
+    let seed = seed(superblock, inode);
+    let (names, tail) = block.split_at(block.len() - DIRECTORY_TAIL_LENGTH);
+    if tail.starts_with(&DIRECTORY_TAIL) {
+        return crc32c(seed, &[names]) == le32(tail, DIRECTORY_TAIL.len());
+    }
+    let Some(start) = start_of_index(block) else { return false };
+    let (limit, count) = (usize::from(le16(block, start)), usize::from(le16(block, start + 2)));
+    let end = start + limit * INDEX_ENTRY;
+    let used = block.get(..start + count * INDEX_ENTRY).filter(|_| count <= limit);
+    let (Some(used), Some(tail)) = (used, block.get(end..end + INDEX_TAIL)) else { return false };
+    crc32c(seed, &[used, &tail[..4], &[0; 4]]) == le32(tail, 4)
+}
+
+/// Where the index in a block of a hashed directory begins; `None` if it has none.
+fn start_of_index(block: &[u8]) -> Option<usize> {
+    let first = directory::entry_length(block, block.len());
+    if first == block.len() {
+        return Some(INDEX_OF_NODE);
+    }
+    let dots = 12;
+    let is_root = first == dots && directory::entry_length(&block[dots..], block.len()) == block.len() - dots;
+    is_root.then_some(INDEX_OF_ROOT)
+}
+
+/// Whether the block of attributes with that number is what its checksum says.
+pub(super) fn is_attribute_block_correct(superblock: &Superblock, number: u64, block: &[u8]) -> bool {
+    const CHECKSUM: usize = 16;
+    if !superblock.features.ro_compat(features::RO_COMPAT_METADATA_CSUM) {
+        return true;
+    }
+    let (before, after) = (&block[..CHECKSUM], &block[CHECKSUM + 4..]);
+    crc32c(superblock.seed, &[&number.to_le_bytes(), before, &[0; 4], after]) == le32(block, CHECKSUM)
 }
 
 fn seed(superblock: &Superblock, inode: Inode<'_>) -> u32 {

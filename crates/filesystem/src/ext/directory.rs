@@ -55,7 +55,7 @@ pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = Result<(u32, &[u8])>
 }
 
 /// The length of the first entry in `rest`, in a block of `block_length` bytes.
-fn entry_length(rest: &[u8], block_length: usize) -> usize {
+pub(super) fn entry_length(rest: &[u8], block_length: usize) -> usize {
     let field = usize::from(le16(rest, 4));
     match field {
         0 | 0xffff if block_length == WHOLE_BLOCK => WHOLE_BLOCK,

@@ -3,16 +3,18 @@
 //! It only reads, one inode at a time, and keeps none. All claims together are limited to a few times the
 //! number of blocks in the filesystem, so every walk ends, whatever the disk contains. A caller that walks
 //! directories must enter each one only once, because names may form cycles.
+//!
+//! As in the kernel, an inode with a wrong checksum does not exist, and neither does a block of a directory, of an extent tree or of
+//! attributes: it may be that of another file.
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Result, SECTOR};
 
 use super::attributes::{self, Stored, VALUE_LENGTH_MAX, Value};
-use super::directory;
-use super::features;
 use super::groups::{self, Group};
 use super::inodes::{self, Inode, Mapping, ROOT};
 use super::volume::Volume;
 use super::walker::{Piece, Walker};
+use super::{checksums, directory, features};
 use crate::fields::{le16, le32};
 use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run};
 
@@ -96,11 +98,14 @@ impl<'d> Files<'d> {
     /// Reads the inode of that number, to which a name refers.
     ///
     /// # Errors
-    /// `Corrupt` if it does not exist or is not in use; errors of reading the disk.
+    /// `Corrupt` if it does not exist, is not in use or has a wrong checksum; errors of reading the disk.
     pub fn inode(&self, number: u64) -> Result<FileInode> {
         let short =
             u32::try_from(number).map_err(|_| Error::corrupt(format!("there is no inode {number}")))?;
         let bytes = self.raw_inode(short)?;
+        if !checksums::is_inode_correct(&self.volume.superblock, Inode::new(short, &bytes)) {
+            return Err(Error::corrupt(format!("inode {number} has a wrong checksum")));
+        }
         let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(short, &bytes).is_in_use());
         let metadata =
             metadata.ok_or_else(|| Error::corrupt(format!("inode {number} has a name but is not in use")))?;
@@ -144,6 +149,13 @@ impl<'d> Files<'d> {
                     for place in (0..inside).map(|number| run.place.offset + number * block_size) {
                         let number = (place - self.volume.extent.offset) / block_size;
                         self.volume.read(number, &mut block)?;
+                        if !checksums::is_directory_block_correct(
+                            &self.volume.superblock,
+                            view(inode),
+                            &block,
+                        ) {
+                            return Err(wrong_block(inode, "directory", number));
+                        }
                         directory::add_block(&mut listing, &block, inodes)?;
                     }
                 }
@@ -219,7 +231,7 @@ impl<'d> Files<'d> {
         let mut walker = Walker::with_budget(volume, self.budget);
         let walked = walker.walk(view(inode), &mut |piece| visit(volume, piece));
         self.budget = walker.budget();
-        walked
+        walked.map_err(|error| error.within(format!("inode {}", inode.number)))
     }
 
     fn inline_contents(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
@@ -294,6 +306,9 @@ impl<'d> Files<'d> {
         if let Some(block) = self.attribute_block(inode) {
             let mut bytes = vec![0; self.block_size() as usize];
             self.volume.read(block, &mut bytes)?;
+            if !checksums::is_attribute_block_correct(&self.volume.superblock, block, &bytes) {
+                return Err(wrong_block(inode, "attributes", block));
+            }
             attributes::in_block(&bytes, &mut visit)?;
         }
         for (place, number, length) in elsewhere {
@@ -383,6 +398,10 @@ impl FileTree for Files<'_> {
     fn attributes(&mut self, file: &FileInode) -> Result<Vec<Attribute>> {
         self.attributes(file)
     }
+}
+
+fn wrong_block(inode: &FileInode, what: &str, block: u64) -> Error {
+    Error::corrupt(format!("inode {}: block {block} of its {what} has a wrong checksum", inode.number))
 }
 
 fn flags(inode: &[u8]) -> u32 {
