@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use platter_api::SERVE_SOCKET;
 use platter_image::{Error, IoContext, Result};
 use platter_transport::{Identity, TlsFiles, notify, notify_main_process, origin_server};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -234,15 +233,8 @@ fn identity(options: &ServeOptions) -> Result<Identity> {
 
 /// Raises the limit of open files, because every connection is one. Returns the new limit.
 fn raise_files_limit(on_event: &OnEvent) -> u64 {
-    let limit = getrlimit(Resource::Nofile);
     let wanted = Places::FILES;
-    let current = limit.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return current;
-    }
-    let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum })
-        .map_or(current, |()| raised);
+    let raised = platter_transport::raise_files_limit(wanted);
     if raised < wanted {
         on_event(&ServeEvent::Note(format!(
             "the system allows {raised} of {wanted} open files, so fewer connections are accepted (ulimit -n)"
