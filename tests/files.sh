@@ -219,6 +219,16 @@ check "a user copies" setpriv --reuid nobody --clear-groups "$PLATTER" --store "
 check "with the contents" cmp "$WORK/user/etc/hostname" <(platter cat disk:/etc/hostname)
 check "as himself" test "$(stat -c %U "$WORK/user/etc/hostname")" = nobody
 
+# A directory that the kernel has turned into a hashed one keeps the mark of a block of names in the root of its index.
+truncate -s 32M "$WORK/hashed"
+mke2fs -q -t ext4 -O metadata_csum "$WORK/hashed"
+mount -o loop "$WORK/hashed" "$MNT"
+mkdir "$MNT/many"
+for n in $(seq 1000); do : >"$MNT/many/a-rather-long-name-of-number-$n"; done
+umount "$MNT"
+check "a directory that was hashed by the kernel: capture" platter capture "$WORK/hashed" hashed
+check "is listed" [ "$(platter find hashed:/many | wc -l)" = 1001 ]
+
 # A file that the target cannot hold keeps nothing from the others.
 truncate -s 8M "$WORK/too-large"
 mke2fs -q -t ext2 "$WORK/too-large"

@@ -70,15 +70,16 @@ const INDEX_ENTRY: usize = 8;
 const INDEX_TAIL: usize = 8;
 
 /// Whether a block of a directory is what its checksum says: one of names, or of the index of a hashed directory. In the latter, only
-/// used entries are covered; all else is in an unused entry of the directory.
+/// used entries are covered; all else is in an unused entry of the directory. A block of names that became the root of an index
+/// keeps the mark of its end there, so the checksum decides which of them it is.
 pub(super) fn is_directory_block_correct(superblock: &Superblock, inode: Inode<'_>, block: &[u8]) -> bool {
     if !superblock.features.ro_compat(features::RO_COMPAT_METADATA_CSUM) {
         return true;
     }
     let seed = seed(superblock, inode);
     let (names, tail) = block.split_at(block.len() - DIRECTORY_TAIL_LENGTH);
-    if tail.starts_with(&DIRECTORY_TAIL) {
-        return crc32c(seed, &[names]) == le32(tail, DIRECTORY_TAIL.len());
+    if tail.starts_with(&DIRECTORY_TAIL) && crc32c(seed, &[names]) == le32(tail, DIRECTORY_TAIL.len()) {
+        return true;
     }
     let Some(start) = start_of_index(block) else { return false };
     let (limit, count) = (usize::from(le16(block, start)), usize::from(le16(block, start + 2)));
