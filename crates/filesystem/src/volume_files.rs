@@ -72,6 +72,10 @@ impl FileTree for VolumeFiles<'_> {
         (self.label.as_deref(), self.uuid.as_deref())
     }
 
+    fn default_subvolume(&mut self) -> Result<Option<u64>> {
+        self.with(|files| files.default_subvolume())
+    }
+
     fn root(&self) -> u64 {
         self.opened.with_dependent(|_, files| files.root())
     }

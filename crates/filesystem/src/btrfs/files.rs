@@ -19,7 +19,7 @@ use super::volume::Volume;
 use crate::fields::{le16, le32, le64};
 use crate::files::{
     Attribute, AttributeList, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Piece, Run,
-    Visit,
+    Visit, lsattr, lsattr_flags,
 };
 use crate::reader::unsupported;
 
@@ -55,6 +55,33 @@ const STEP: u64 = 1 << 20;
 /// A file with more extents is not read.
 const EXTENTS_MAX: usize = 1 << 21;
 
+/// Flags that `lsattr` shows.
+const FLAGS_KNOWN: [(u64, u32); 9] = [
+    (0x2, lsattr::NO_COPY_ON_WRITE),
+    (0x8, lsattr::NO_COMPRESSION),
+    (0x20, lsattr::SYNC),
+    (0x40, lsattr::IMMUTABLE),
+    (0x80, lsattr::APPEND),
+    (0x100, lsattr::NO_DUMP),
+    (0x200, lsattr::NO_ACCESS_TIME),
+    (0x400, lsattr::SYNC_DIRECTORY),
+    (0x800, lsattr::COMPRESS),
+];
+/// Another flag that `lsattr` shows, but not where ext has it: bytes past the end of a file do not matter here.
+const FLAG_VERITY: u64 = 1 << 32;
+/// The root directory of a subvolume that cannot be written. No inode has this flag, but the subvolume.
+const FLAG_READ_ONLY: u64 = 1 << 33;
+/// The same in the item of the subvolume, and the offset of its flags there.
+const SUBVOLUME_READ_ONLY: u64 = 1;
+const SUBVOLUME_FLAGS: usize = 208;
+/// In the inode at the start of that item: the flags are not what memory contained, as in items of old kernels.
+const INODE_FLAGS: usize = 64;
+const HAS_SUBVOLUME_FLAGS: u64 = 1 << 31;
+
+/// This directory in the root tree has one name, for the subvolume that is mounted by default.
+const DEFAULT_DIRECTORY: u64 = 6;
+const DIR_ITEM: u8 = 84;
+
 /// The files of one filesystem.
 pub(crate) struct Files<'d> {
     disk: &'d dyn DiskRead,
@@ -62,9 +89,15 @@ pub(crate) struct Files<'d> {
     chunks: Chunks,
     search: Search,
     /// The subvolumes that were found, by number.
-    subvolumes: HashMap<u64, Root>,
+    subvolumes: HashMap<u64, Subvolume>,
     /// The number and the extents of the file that was read last.
     last: Option<(u64, Arc<Vec<FileExtent>>)>,
+}
+
+#[derive(Clone, Copy)]
+struct Subvolume {
+    root: Root,
+    is_read_only: bool,
 }
 
 /// An extent of a file.
@@ -106,10 +139,9 @@ impl<'d> Files<'d> {
         Ok(files)
     }
 
-    /// The root of a subvolume.
-    fn subvolume(&mut self, tree: u64) -> Result<Root> {
-        if let Some(root) = self.subvolumes.get(&tree) {
-            return Ok(*root);
+    fn subvolume(&mut self, tree: u64) -> Result<Subvolume> {
+        if let Some(subvolume) = self.subvolumes.get(&tree) {
+            return Ok(*subvolume);
         }
         let range = (
             Key { object: tree, kind: ROOT_ITEM, offset: 0 },
@@ -118,7 +150,9 @@ impl<'d> Files<'d> {
         let mut found = None;
         let root = self.volume.superblock.root_tree;
         self.search.range((&self.volume, &self.chunks), root, range, &mut |key, item| {
-            found = root_of_item(key, item)?;
+            let is_read_only = le64(item, SUBVOLUME_FLAGS) & SUBVOLUME_READ_ONLY != 0
+                && le64(item, INODE_FLAGS) & HAS_SUBVOLUME_FLAGS != 0;
+            found = root_of_item(key, item)?.map(|root| Subvolume { root, is_read_only });
             Ok(found.is_none())
         })?;
         let found = found.ok_or_else(|| Error::corrupt(format!("subvolume {tree} does not exist")))?;
@@ -153,7 +187,7 @@ impl<'d> Files<'d> {
         visit: &mut dyn FnMut(Key, &[u8]) -> Result<bool>,
     ) -> Result<()> {
         let (tree, object) = (number >> INODE_BITS, number & ((1 << INODE_BITS) - 1));
-        let root = self.subvolume(tree)?;
+        let root = self.subvolume(tree)?.root;
         let range = (Key { object, kind, offset: 0 }, Key { object, kind, offset: u64::MAX });
         self.search.range((&self.volume, &self.chunks), root, range, visit)
     }
@@ -295,6 +329,19 @@ impl FileTree for Files<'_> {
         TOP << INODE_BITS | ROOT_INODE
     }
 
+    fn default_subvolume(&mut self) -> Result<Option<u64>> {
+        let range = (
+            Key { object: DEFAULT_DIRECTORY, kind: DIR_ITEM, offset: 0 },
+            Key { object: DEFAULT_DIRECTORY, kind: DIR_ITEM, offset: u64::MAX },
+        );
+        let (root, mut found) = (self.volume.superblock.root_tree, TOP);
+        self.search.range((&self.volume, &self.chunks), root, range, &mut |_, item| {
+            found = Key::parse(item).object;
+            Ok(false)
+        })?;
+        Ok(Some(found))
+    }
+
     fn renew(&mut self) {
         let superblock = &self.volume.superblock;
         let nodes = superblock.length / u64::from(superblock.node_size);
@@ -313,12 +360,13 @@ impl FileTree for Files<'_> {
         })?;
         let sector = self.volume.superblock.sector_size.into();
         let metadata = metadata(&bytes, sector).filter(|_| bytes.len() >= INODE_LENGTH);
-        let metadata = metadata.ok_or_else(|| {
-            Error::corrupt(format!(
-                "inode {} has a name but does not exist, or is invalid",
-                number & ((1 << INODE_BITS) - 1)
-            ))
+        let object = number & ((1 << INODE_BITS) - 1);
+        let mut metadata = metadata.ok_or_else(|| {
+            Error::corrupt(format!("inode {object} has a name but does not exist, or is invalid"))
         })?;
+        if object == ROOT_INODE && self.subvolume(number >> INODE_BITS)?.is_read_only {
+            metadata.flags |= FLAG_READ_ONLY;
+        }
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })
     }
 
@@ -455,7 +503,7 @@ fn metadata(item: &[u8], sector: u64) -> Option<Metadata> {
     let mode = le32(item, 52);
     let kind = FileKind::of_mode(mode)?;
     let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
-    let device = le64(item, 56);
+    let (device, flags) = (le64(item, 56), le64(item, INODE_FLAGS));
     let time = |offset: usize| (le64(item, offset).cast_signed(), le32(item, offset + 8));
     Some(Metadata {
         mode: (mode & 0xfff) as u16,
@@ -467,6 +515,24 @@ fn metadata(item: &[u8], sector: u64) -> Option<Metadata> {
         ctime: time(124),
         links: le32(item, 40),
         device: if is_device { ((device >> 20) as u32, (device & 0xf_ffff) as u32) } else { (0, 0) },
+        flags: lsattr_flags(flags, &FLAGS_KNOWN) | flags & FLAG_VERITY,
         ..Metadata::new(kind)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without copies on write, without checksums, immutable, preallocated, with fs-verity. The last is not where ext has it.
+    #[test]
+    fn flags_are_those_that_users_see() {
+        let mut item = vec![0; INODE_LENGTH];
+        item[53] = 0x81;
+        item[64..72].copy_from_slice(&0x1_0000_0053_u64.to_le_bytes());
+        let metadata = metadata(&item, 4096).unwrap();
+        assert_eq!(metadata.flags, 0x1_0080_0010);
+        let file = FileInode { number: 0, metadata, is_encrypted: false, bytes: item };
+        assert!(!file.has_verity());
+    }
 }

@@ -135,7 +135,7 @@ pub(super) struct FileSet {
     pub(super) is_directory: bool,
     pub(super) is_read_only: bool,
     /// Those of a user, as in [`Metadata`](crate::files::Metadata).
-    pub(super) flags: u32,
+    pub(super) flags: u64,
     pub(super) stream: Stream,
     /// The bytes that were written.
     pub(super) valid: u64,
@@ -183,7 +183,7 @@ impl FileSet {
         Ok(Self {
             is_directory: attributes & ATTRIBUTE_DIRECTORY != 0,
             is_read_only: attributes & ATTRIBUTE_READ_ONLY != 0,
-            flags: u32::from(attributes) & DOS_FLAGS,
+            flags: u64::from(attributes) & DOS_FLAGS,
             stream,
             valid,
             name: String::from_utf16_lossy(&units.collect::<Vec<_>>()),

@@ -457,7 +457,7 @@ fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
         ctime: time(0xc, 0x84),
         links: le16(bytes, 0x1a).into(),
         device: if is_device { device(bytes) } else { (0, 0) },
-        flags: flags(bytes) & FLAGS_SEEN,
+        flags: (flags(bytes) & FLAGS_SEEN).into(),
         project: further(0x9c),
     })
 }

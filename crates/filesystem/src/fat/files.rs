@@ -119,7 +119,7 @@ impl FileTree for Files<'_> {
             mtime,
             atime: if le16(&bytes, 18) == 0 { mtime } else { date(18, 0) },
             ctime: mtime,
-            flags: u32::from(bytes[11]) & DOS_FLAGS,
+            flags: u64::from(bytes[11]) & DOS_FLAGS,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted: false, bytes })

@@ -19,8 +19,8 @@ pub use listing::Listing;
 pub use pieces::{FileContents, Piece, Run, Visit};
 use pieces::{visit_inline, visit_runs};
 
-/// The flag of a file of ext with a hash tree.
-const FLAG_VERITY: u32 = 0x10_0000;
+/// The flag of a file of ext with a hash tree. Other filesystems have another or none.
+const FLAG_VERITY: u64 = 0x10_0000;
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,14 +81,36 @@ pub struct Metadata {
     pub links: u32,
     /// The major and minor number of a device.
     pub device: (u32, u32),
-    /// Flags that a user sees: in ext those of `lsattr`, in FAT, exFAT and NTFS read-only, hidden, system and archive.
-    pub flags: u32,
-    /// Its project id; only in ext.
+    /// Flags that a user sees: in FAT, exFAT and NTFS read-only, hidden, system and archive. In other filesystems those of `lsattr`, and
+    /// in the upper 32 bits those that only this kind of filesystem has.
+    pub flags: u64,
+    /// Its project id; in ext and XFS.
     pub project: u32,
 }
 
 /// The flags of a file in FAT, exFAT and NTFS that a user sets: read-only, hidden, system and archive.
-pub(crate) const DOS_FLAGS: u32 = 0x27;
+pub(crate) const DOS_FLAGS: u64 = 0x27;
+
+/// The flags that `lsattr` shows, as the system numbers them, of filesystems that number them in another way.
+pub(crate) mod lsattr {
+    pub(crate) const COMPRESS: u32 = 0x4;
+    pub(crate) const SYNC: u32 = 0x8;
+    pub(crate) const IMMUTABLE: u32 = 0x10;
+    pub(crate) const APPEND: u32 = 0x20;
+    pub(crate) const NO_DUMP: u32 = 0x40;
+    pub(crate) const NO_ACCESS_TIME: u32 = 0x80;
+    pub(crate) const NO_COMPRESSION: u32 = 0x400;
+    pub(crate) const SYNC_DIRECTORY: u32 = 0x1_0000;
+    pub(crate) const NO_COPY_ON_WRITE: u32 = 0x80_0000;
+    pub(crate) const DIRECT_ACCESS: u32 = 0x200_0000;
+    pub(crate) const INHERIT_PROJECT: u32 = 0x2000_0000;
+}
+
+/// Flags of `lsattr` of a filesystem that has others: `known` are pairs of a stored bit and that of `lsattr`.
+pub(crate) fn lsattr_flags(stored: u64, known: &[(u64, u32)]) -> u64 {
+    let set = known.iter().filter(|(bit, _)| stored & bit != 0);
+    set.fold(0, |flags, (_, bit)| flags | u64::from(*bit))
+}
 
 impl Metadata {
     /// A file of that type without anything else.
@@ -167,6 +189,14 @@ pub trait FileTree: Send {
 
     /// Its label and UUID, if it has them.
     fn names(&self) -> (Option<&str>, Option<&str>);
+
+    /// The number of the subvolume that is mounted unless another is named; `None` in a filesystem without subvolumes.
+    ///
+    /// # Errors
+    /// Those of all functions.
+    fn default_subvolume(&mut self) -> Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// The number of the root directory.
     fn root(&self) -> u64;

@@ -211,7 +211,7 @@ impl FileTree for Files<'_> {
             atime,
             ctime,
             links: links.into(),
-            flags: flags & DOS_FLAGS,
+            flags: u64::from(flags) & DOS_FLAGS,
             ..Metadata::new(kind)
         };
         Ok(FileInode { number, metadata, is_encrypted, bytes })

@@ -9,7 +9,9 @@ use super::log::Log;
 use super::mapping::{Mapper, Piece};
 use super::volume::Volume;
 use crate::fields::{be16, be32, be64};
-use crate::files::{Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run};
+use crate::files::{
+    Attribute, FileContents, FileInode, FileKind, FileTree, Listing, Metadata, Run, lsattr, lsattr_flags,
+};
 use crate::reader::unsupported;
 
 /// All nodes and blocks of directories that are read may be at most this many times the blocks of the filesystem.
@@ -26,6 +28,22 @@ const LINK_LENGTH_MAX: u64 = 1024;
 const FLAG2_WIDE_TIMES: u64 = 8;
 /// Wide times count from here: the smallest number of seconds in 32 bits.
 const WIDE_TIMES_START: i64 = i32::MIN as i64;
+
+/// The second word of flags, after the first 16 bits. With its first bit, a file is read past the cache.
+const FLAGS2: u32 = 16;
+/// Flags that `lsattr` shows.
+const FLAGS_KNOWN: [(u64, u32); 7] = [
+    (0x8, lsattr::IMMUTABLE),
+    (0x10, lsattr::APPEND),
+    (0x20, lsattr::SYNC),
+    (0x40, lsattr::NO_ACCESS_TIME),
+    (0x80, lsattr::NO_DUMP),
+    (0x200, lsattr::INHERIT_PROJECT),
+    (1 << FLAGS2, lsattr::DIRECT_ACCESS),
+];
+/// Flags that only `xfs_io` shows: contents in real time and its inheritance, no links, hints of the size of extents and their
+/// inheritance, no defragmentation, streams, and the hint for shared extents. Not those of the layout, which XFS sets itself.
+const FLAGS_OWN: u64 = 0x1 | 0x100 | 0x400 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 4 << FLAGS2;
 
 /// The files of one filesystem.
 pub(crate) struct Files<'d> {
@@ -289,7 +307,8 @@ fn metadata(bytes: &[u8], block_size: u64) -> Option<Metadata> {
     let version = bytes.get(4).copied().unwrap_or(0);
     let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
     let device = be32(bytes, if version == 3 { 176 } else { 100 });
-    let is_wide = version == 3 && be64(bytes, 120) & FLAG2_WIDE_TIMES != 0;
+    let flags2 = if version == 3 { be64(bytes, 120) } else { 0 };
+    let is_wide = flags2 & FLAG2_WIDE_TIMES != 0;
     let time = |offset: usize| match is_wide {
         true => {
             let time = be64(bytes, offset);
@@ -298,6 +317,7 @@ fn metadata(bytes: &[u8], block_size: u64) -> Option<Metadata> {
         }
         false => (i64::from(be32(bytes, offset).cast_signed()), be32(bytes, offset + 4)),
     };
+    let flags = u64::from(be16(bytes, 90)) | flags2 << FLAGS2;
     Some(Metadata {
         mode: mode & 0xfff,
         owner: (be32(bytes, 8), be32(bytes, 12)),
@@ -308,6 +328,32 @@ fn metadata(bytes: &[u8], block_size: u64) -> Option<Metadata> {
         ctime: time(48),
         links: if version == 1 { be16(bytes, 6).into() } else { be32(bytes, 16) },
         device: if is_device { (device >> 18, device & 0x3_ffff) } else { (0, 0) },
+        flags: lsattr_flags(flags, &FLAGS_KNOWN) | (flags & FLAGS_OWN) << 32,
+        project: if version == 1 { 0 } else { u32::from(be16(bytes, 20)) | u32::from(be16(bytes, 22)) << 16 },
         ..Metadata::new(kind)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Immutable, preallocated, without defragmentation; in the second word direct access and wide times.
+    #[test]
+    fn flags_and_project_are_those_that_users_see() {
+        let mut bytes = vec![0; 176];
+        bytes[2] = 0x81;
+        bytes[20..24].copy_from_slice(&[0, 5, 0, 1]);
+        bytes[90..92].copy_from_slice(&0x200a_u16.to_be_bytes());
+        bytes[120..128].copy_from_slice(&9_u64.to_be_bytes());
+        for (version, flags, project) in [
+            (1, 0x10 | 0x2000 << 32, 0),
+            (2, 0x10 | 0x2000 << 32, 0x1_0005),
+            (3, 0x200_0010 | 0x2000 << 32, 0x1_0005),
+        ] {
+            bytes[4] = version;
+            let metadata = metadata(&bytes, 4096).unwrap();
+            assert_eq!((metadata.flags, metadata.project), (flags, project), "version {version}");
+        }
+    }
 }
