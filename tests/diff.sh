@@ -366,23 +366,102 @@ check_exit "$EXIT_DIFFERENT" "and in JSON" platter_json diff lab/boot@2 lab/boot
 cp "$LOG" "$WORK/boot.json"
 check "with the partition" jq -s -e 'any(.event == "partition" and .differs and .notes == ["its boot code differs"]) and last.differs' "$WORK/boot.json"
 check_exit 0 "a directory beside it is equal" platter diff lab/boot@2:/lost+found lab/boot@3:/lost+found
+# boot_changed NAME BYTE: writes there and captures; the other version is equal but for boot code
+boot_changed() {
+	printf EVILBOOT | dd of="$WORK/boot" bs=1 seek="$2" conv=notrunc status=none
+	[[ $1 != *exfat* ]] || exfat_checksums
+	platter capture "$WORK/boot" "$1" >/dev/null
+	check_exit "$EXIT_DIFFERENT" "$1: other boot code at $2" platter diff "$1@1" "$1"
+	check_said "is named, and nothing else" '^# disk .*; its boot code differs'
+	check "so are no files" test "$(grep -c '^[ADM!]' "$LOG")" = 0
+	cp "$WORK/boot-good" "$WORK/boot"
+}
+# exfat_checksums: writes those of both boot regions
+exfat_checksums() {
+	python3 - "$WORK/boot" <<'END'
+import struct, sys
+with open(sys.argv[1], "r+b") as disk:
+    for at in 0, 12 * 512:
+        disk.seek(at)
+        region, total = disk.read(11 * 512), 0
+        for offset, byte in enumerate(region):
+            if offset not in (106, 107, 112):
+                total = ((total >> 1 | (total & 1) << 31) + byte) & 0xFFFFFFFF
+        disk.write(struct.pack("<I", total) * 128)
+END
+}
+# The sectors of FAT32 are 0, 2 and 12, and the copy of 0; those of exFAT 0 and 3 of both regions.
+BOOT_CODE=(ntfs 400 ntfs 5000 vfat 200 vfat 1100 vfat 6200 vfat 3300 exfat 400 exfat 1636 exfat 7780 btrfs 400 btrfs 60000)
+# written KIND: writes to the file system by its driver; FAT by mtools, which count free clusters as a driver does
+written() {
+	local driver=mount
+	case $1 in
+	vfat) mmd -i "$WORK/disk" ::/new && mrd -i "$WORK/disk" ::/new && return ;;
+	ntfs) driver=ntfs-3g ;;
+	exfat) driver=mount.exfat-fuse ;;
+	esac
+	driven "$driver" sh -c "echo new >'$MNT/new' && rm '$MNT/new'"
+}
 for kind in ntfs vfat exfat btrfs; do
 	rm -f "$WORK/boot"
 	truncate -s 120M "$WORK/boot"
 	make=("mkfs.$kind")
 	[ "$kind" != ntfs ] || make=(mkntfs -F -Q -q)
+	[ "$kind" != vfat ] || make+=(-F 32)
 	command -v "${make[0]}" >/dev/null || { skip "other boot code in $kind: ${make[0]} is missing"; continue; }
 	"${make[@]}" "$WORK/boot" >/dev/null 2>&1
+	cp "$WORK/boot" "$WORK/boot-good"
 	platter capture "$WORK/boot" "lab/boot-$kind" >/dev/null
-	printf EVILBOOT | dd of="$WORK/boot" bs=1 seek=400 conv=notrunc status=none
-	platter capture "$WORK/boot" "lab/boot-$kind" >/dev/null
-	check_exit "$EXIT_DIFFERENT" "other boot code in $kind" platter diff "lab/boot-$kind@1" "lab/boot-$kind@2"
-	said='its boot code differs'
-	# exFAT has a checksum of its boot region.
-	[ "$kind" != exfat ] || said='its boot region is wrong'
-	check_said "is named" "$said"
+	for ((n = 0; n < ${#BOOT_CODE[@]}; n += 2)); do
+		[ "${BOOT_CODE[n]}" != "$kind" ] || boot_changed "lab/boot-$kind" "${BOOT_CODE[n + 1]}"
+	done
+	mv "$WORK/boot-good" "$WORK/disk"
+	written "$kind"
+	platter capture "$WORK/disk" "lab/boot-$kind" >/dev/null
+	platter diff "lab/boot-$kind@1" "lab/boot-$kind" >"$WORK/found" || true
+	check "$kind: no boot code differs after it was mounted and written" sh -c "grep -q '^# disk' '$WORK/found' && ! grep -q 'boot code' '$WORK/found'"
 done
 rm "$WORK/boot"
+
+# Flags, projects and subvolumes. Each change is made on a copy.
+# altered KIND CHANGE...: captures the file system with this change
+altered() {
+	local kind=$1
+	shift
+	cp --sparse=always "$WORK/kind" "$WORK/disk"
+	driven mount "$@" >/dev/null 2>&1
+	platter capture "$WORK/disk" "lab/$kind" >/dev/null
+}
+# alters KIND EXPECTED CHANGE...: diff shows exactly that
+alters() {
+	local kind=$1 expected=$2
+	shift 2
+	check "$kind: $*" altered "lab-$kind" "$@"
+	check_exit "$EXIT_DIFFERENT" "$kind: is a difference" platter diff "lab/lab-$kind@1" "lab/lab-$kind"
+	check "$kind: of $expected, and of nothing else" test "$(grep '^[ADM!]' "$LOG" || grep -o 'its .* differs' "$LOG")" = "$expected"
+}
+for kind in ext4 xfs btrfs; do
+	rm -f "$WORK/kind" "$WORK/disk"
+	truncate -s 320M "$WORK/disk"
+	"mkfs.$kind" -q "$WORK/disk" >/dev/null 2>&1
+	driven mount sh -c "echo hi >'$MNT/file'; [ $kind != btrfs ] || btrfs -q subvolume create '$MNT/sub'" >/dev/null
+	mv "$WORK/disk" "$WORK/kind"
+	altered "lab-$kind" true
+	for flag in i a d A S; do alters "$kind" 'M /file (flags)' chattr "+$flag" "$MNT/file"; done
+	case $kind in
+	xfs)
+		alters xfs 'M /file (project)' xfs_io -c 'chproj 70000' "$MNT/file"
+		for flag in f P n; do alters xfs 'M / (flags)' xfs_io -c "chattr +$flag" "$MNT"; done
+		;;
+	btrfs)
+		alters btrfs 'M / (flags)' chattr +C "$MNT"
+		alters btrfs 'M /sub (flags)' btrfs property set "$MNT/sub" ro true
+		alters btrfs 'its default subvolume differs' btrfs subvolume set-default "$MNT/sub"
+		check_exit 0 "btrfs: its directories are equal, whatever is mounted by default" platter diff "lab/lab-btrfs@1:/sub" "lab/lab-btrfs:/sub"
+		;;
+	esac
+done
+rm "$WORK/kind" "$WORK/disk"
 
 # Places in versions.
 check_exit "$EXIT_DIFFERENT" "one partition" platter diff lab/parts@1:1 lab/parts@2:1
@@ -424,4 +503,24 @@ check_exit "$EXIT_CORRUPT" "the versions are compared" platter diff lab/multi@1 
 check_said "the damaged partition by blocks" '^# partition 2: .* differ .*1 unreadable; its files cannot be compared: partition 2 is damaged: lab/multi@1: '
 check_said "with what to do" 'platter heal'
 check_said "the next one by files" '^A 3:/new$'
+
+# Damage where only boot code is: the files are compared anyway.
+STORE=$WORK/damaged-boot
+platter init >/dev/null
+rm -f "$WORK/disk" && truncate -s 48M "$WORK/disk"
+mkfs.vfat -R 40000 "$WORK/disk" >/dev/null
+random 900000 boot-code >"$WORK/code"
+dd if="$WORK/code" of="$WORK/disk" bs=1M seek=16 conv=notrunc status=none
+mmd -i "$WORK/disk" ::/directory
+platter capture "$WORK/disk" lab/code >/dev/null
+printf X | dd of="$WORK/disk" bs=1 seek=16917216 conv=notrunc status=none
+mcopy -i "$WORK/disk" "$WORK/new" ::
+platter capture "$WORK/disk" lab/code >/dev/null
+check_exit "$EXIT_DIFFERENT" "boot code in reserved sectors" platter diff lab/code@1 lab/code@2
+check_said "is named" 'its boot code differs'
+check "is damaged in the first version" damage_pack "$WORK/code" 140000
+check_exit "$EXIT_CORRUPT" "boot code that cannot be read" platter diff lab/code@1 lab/code@2
+check_said "is named" '1 unreadable; its boot code cannot be compared: .*platter heal'
+check_said "and files are compared" '^A /new$'
+check_exit 0 "a directory needs no boot code" platter diff lab/code@1:/directory lab/code@2:/directory
 finish

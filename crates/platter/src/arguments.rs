@@ -134,8 +134,15 @@ pub(crate) enum Command {
     /// Lists files: A exists only in the second version, D only in the first, M in both with different
     /// contents, ! could not be read. Files are compared by block ids first, and by their bytes where the ids differ; a file
     /// that only moved on the disk is equal. `NAME:PARTITION/PATH` names a partition, directory or file in both versions. Filesystems that Platter does not understand, or that need recovery, and logical volumes are compared
-    /// block by block. Boot code at the start of a filesystem is compared, too. Not compared, so no difference: owners and permissions
-    /// on NTFS, boot code elsewhere, and metadata, which changes at every mount; --blocks compares everything. Exit code: 0 no difference, 6 different, 4 something could not be read.
+    /// block by block.
+    ///
+    /// Of each file, diff compares type, contents, mode, owner, time of the last change, links, device, extended attributes, flags
+    /// (`lsattr`, `xfs_io`; read-only, hidden, system and archive in FAT, exFAT and NTFS) and project. Of whole partitions also label, UUID, default subvolume, and the
+    /// boot code at the start of the filesystem. Everything else is not compared, so it is no difference: owners and permissions on NTFS, other times (of access,
+    /// of creation), boot code elsewhere, and what filesystems note for themselves at every mount, but also settings in
+    /// them, such as the default mount options or the journal of ext4. --blocks compares everything.
+    ///
+    /// Exit code: 0 no difference, 6 different, 4 something could not be read.
     Diff(Diff),
     /// Show what images share, and how well they deduplicate and compress
     ///

@@ -7,14 +7,16 @@ use platter_filesystem::{FileTree, READABLE, filesystem_name, open_files, probe}
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
-use platter_vdisk::{BlockCache, CacheOptions, DiskView, RecipeDisk, Source, advise, is_store_damage};
+use platter_vdisk::{
+    BlockCache, CacheOptions, DiskView, RecipeDisk, Source, advise, is_store_damage, with_advice,
+};
 
 use super::boot_code;
 use super::contents::Side;
 use super::place::{DiffPlace, Places};
 use super::report::{DiffEvent, DiffReport, PartitionDifference};
 use super::table::{self, Pair};
-use super::walk::Walk;
+use super::walk::{Walk, told};
 use crate::install::title;
 use platter_fetch::{OpenStore, StoreLocation};
 
@@ -342,15 +344,9 @@ impl<'a> Disks<'a> {
     ) -> Result<PartitionDifference> {
         report.by_files = true;
         let kinds = (a.filesystem(), b.filesystem());
-        let named = [("label", a.names().0 != b.names().0), ("UUID", a.names().1 != b.names().1)];
-        let named = named.iter().filter(|(_, differs)| *differs);
-        report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
         let is_alike = kinds.0 == kinds.1 || kinds.0.starts_with("ext") && kinds.1.starts_with("ext");
-        if is_alike && boot_code::differs(kinds.0, pair, [self.a, self.b])? {
-            report.notes.push("its boot code differs".to_owned());
-        }
-        if places.is_some_and(|places| !places.are_partitions()) {
-            report.notes.clear();
+        if places.is_none_or(Places::are_partitions) {
+            self.beside_files(pair, (&mut *a, &mut *b), (changed, is_alike), &mut report)?;
         }
         report.differs = !report.notes.is_empty();
         let is_unmoved = pair.a.offset == pair.b.offset && a.block_size() == b.block_size() && is_alike;
@@ -361,6 +357,39 @@ impl<'a> Disks<'a> {
         let sides = (Side::new(a, self.a, self.recipe_a), Side::new(b, self.b, self.recipe_b));
         Walk::new(sides, (changed, is_unmoved), report, on_event).run(start)
     }
+
+    /// Compares what belongs to a filesystem, but to none of its files.
+    fn beside_files(
+        &self,
+        pair: &Pair,
+        (a, b): (&mut dyn FileTree, &mut dyn FileTree),
+        (changed, is_alike): (&Extents, bool),
+        report: &mut PartitionDifference,
+    ) -> Result<()> {
+        let named = [("label", a.names().0 != b.names().0), ("UUID", a.names().1 != b.names().1)];
+        let named = named.iter().filter(|(_, differs)| *differs);
+        report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
+        if is_alike {
+            let differs = boot_code::differs(a.filesystem(), pair, [self.a, self.b], changed);
+            note(report, "boot code", differs)?;
+            let default = a.default_subvolume().and_then(|number| Ok(number != b.default_subvolume()?));
+            note(report, "default subvolume", default)?;
+        }
+        Ok(())
+    }
+}
+
+/// Notes whether something of a filesystem differs. If it cannot be read in one of them, that is a note as well.
+fn note(report: &mut PartitionDifference, what: &str, differs: Result<bool>) -> Result<()> {
+    match told(differs)? {
+        Ok(false) => {}
+        Ok(true) => report.notes.push(format!("its {what} differs")),
+        Err(error) => {
+            report.unreadable += 1;
+            report.notes.push(format!("its {what} cannot be compared: {}", with_advice(&error)));
+        }
+    }
+    Ok(())
 }
 
 /// The reason why a filesystem is compared only by its blocks; an error if the disk itself failed.

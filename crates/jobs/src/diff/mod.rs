@@ -6,8 +6,8 @@
 //! decide. Directories of both versions are walked side by side in order of names, so memory holds only the directories
 //! on the current path.
 //!
-//! Metadata changes at every mount, so blocks of it that differ are counted, but are no difference. Boot code is one: it belongs to
-//! no metadata.
+//! Metadata changes at every mount, so blocks of it that differ are counted, but are no difference. Boot code is one if whole
+//! partitions are compared: it belongs to no metadata.
 //!
 //! Must never treat something unreadable as equal: it is reported, and counts as a difference.
 

@@ -210,7 +210,7 @@ impl<'a, 'e> Walk<'a, 'e> {
 }
 
 /// Separates errors of a single file, which are reported, from others, which end the walk.
-fn told<T>(result: Result<T>) -> Result<Result<T>> {
+pub(super) fn told<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error) if !is_of_one_file(&error) => Err(error),
         result => Ok(result),
