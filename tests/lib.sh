@@ -114,6 +114,19 @@ need_root() {
 	return 1
 }
 
+# need_namespaces ARGUMENT...: without root, the suite with these arguments begins again as the root of namespaces of its own. If it may make
+# none, it ends.
+need_namespaces() {
+	[ "$(id -u)" != 0 ] || return 0
+	if ! unshare --user --map-root-user --net true 2>/dev/null; then
+		skip "a room needs root or user namespaces"
+		finish
+		exit 0
+	fi
+	rm -rf "$WORK"
+	exec unshare --user --map-root-user --net --mount "$BASH" "$0" "$@"
+}
+
 # until_true SECONDS COMMAND...: repeats the command until it succeeds, for at most that long
 until_true() {
 	local tries=$(($1 * 20))

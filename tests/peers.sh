@@ -7,14 +7,7 @@
 
 ROOM=$ROOT/lab/room
 export PLATTER_ROOM=$WORK/room
-if [ "$(id -u)" != 0 ] && ! unshare --user --map-root-user --net true 2>/dev/null; then
-	skip "a room needs root or user namespaces"
-	finish
-	exit 0
-elif [ "$(id -u)" != 0 ] && [ -z "${PEERS_NAMESPACE:-}" ]; then
-	rm -rf "$WORK"
-	exec env PEERS_NAMESPACE=1 unshare --user --map-root-user --net --mount "$BASH" "$0" "$@"
-fi
+need_namespaces "$@"
 case ${PLATTER_SIZE:-quick} in full) mib=200 ;; *) mib=32 ;; esac
 SOCKET=$WORK/origin.sock
 ORIGIN_ADDRESS=10.78.0.200:7440

@@ -6,14 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$TESTS/rooms.sh"
 
-if [ "$(id -u)" != 0 ] && ! unshare --user --map-root-user --net true 2>/dev/null; then
-	skip "a room needs root or user namespaces"
-	finish
-	exit 0
-elif [ "$(id -u)" != 0 ] && [ -z "${CAST_NAMESPACE:-}" ]; then
-	rm -rf "$WORK"
-	exec env CAST_NAMESPACE=1 unshare --user --map-root-user --net --mount "$BASH" "$0" "$@"
-fi
+need_namespaces "$@"
 case ${PLATTER_SIZE:-quick} in full) mib=96 ;; *) mib=20 ;; esac
 
 declare -A targets=()
