@@ -34,6 +34,7 @@ test-full: ## also all samples, the catalog, a boot, 500 kill -9 cycles, long si
 	@tests/prerequisites full
 	$(UNIT_TESTS_AND_BUILD)
 	$(CARGO) test --workspace --release -- --ignored
+	$(CARGO) test --release --package platter-cast --features short-symbols --test large_room -- --ignored
 	tests/run full
 	tests/fuzz 60
 

@@ -9,13 +9,14 @@
 use std::time::Duration;
 
 use crate::random::Random;
+use crate::session::SYMBOL_BYTES;
 
 /// Mean time between two readings of the path.
 pub(crate) const READING_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two readings varies by this much, so that two casts do not always see the queue in the same order.
 const READING_SPREAD: Duration = Duration::from_millis(40);
 /// Bits of a full datagram on the wire.
-const PACKET_BITS: f64 = 1514.0 * 8.0;
+const PACKET_BITS: f64 = (SYMBOL_BYTES as f64 + 106.0) * 8.0;
 /// A rate at which the numbers below hold.
 const REFERENCE_RATE: f64 = 100e6;
 /// Growth in bits per second and second at the reference rate. It is proportional to the square root of the rate: the same
@@ -297,11 +298,13 @@ impl Congestion {
         if falls && was_cut && !reading.is_lossy {
             return;
         }
-        self.restore = self.rate * reading.passed * RESTORED;
+        // Of a reading that began before an earlier cut, less passed than would at the rate of now.
+        let passes = (self.rate * reading.passed).max(reading.delivered.min(self.rate));
+        self.restore = passes * RESTORED;
         // Without a queue, most datagrams were probably lost for another reason than the rate, such as a suspended machine.
         let is_gap = queue < EMPTY && reading.passed < PASSED_FEW;
         self.regrow = if is_gap { self.regrow.max(self.rate) } else { 0.0 };
-        self.rate *= reading.passed * (1.0 - (CUT + queue).min(CUT_MAX));
+        self.rate = passes * (1.0 - (CUT + queue).min(CUT_MAX));
         if queue < EMPTY {
             self.rate = self.rate.max(self.ceiling / RATE_SHARE_MIN);
         }

@@ -10,6 +10,7 @@
 //! deadline. Time is a [`std::time::Duration`] since an arbitrary start. The same code runs over sockets (`platter-net`) and
 //! over the simulated network of its tests.
 
+#[cfg_attr(feature = "short-symbols", allow(dead_code, reason = "the stand-in replaces it"))]
 mod coding;
 mod congestion;
 mod family;
@@ -25,6 +26,8 @@ mod sender;
 mod session;
 mod shares;
 mod stage;
+#[cfg(feature = "short-symbols")]
+mod stand_in;
 mod wire;
 
 pub use family::Family;

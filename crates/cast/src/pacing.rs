@@ -183,14 +183,20 @@ impl LossMeter {
         (self.seen, self.received) = (seen, received);
     }
 
+    /// Continues counting from here, and forgets the last sample: it is of long ago.
+    pub(crate) fn restart(&mut self, seen: u64, received: u64) {
+        self.skip_to(seen, received);
+        self.excess = None;
+    }
+
     /// Returns how far the last sample was above the base; `None` if there was none.
     pub(crate) fn excess(&self) -> Option<f64> {
         self.excess
     }
 
     /// Processes a report: the highest packet seen, and the number of packets received. Returns how far the loss is above the
-    /// base, if a sample is complete. Only samples that count (`is_usual`) change the base.
-    pub(crate) fn report(&mut self, seen: u64, received: u64, is_usual: bool) -> Option<f64> {
+    /// base, and the number of samples that it is of, if one is complete. Only samples that count (`is_usual`) change the base.
+    pub(crate) fn report(&mut self, seen: u64, received: u64, is_usual: bool) -> Option<(f64, u32)> {
         let sent = seen.saturating_sub(self.seen);
         if sent < LOSS_SAMPLE_PACKETS {
             return None;
@@ -203,7 +209,8 @@ impl LossMeter {
             let weight = if loss > self.base { BASE_RISE } else { BASE_FALL };
             self.base += (loss - self.base) * weight;
         }
-        self.excess
+        let samples = u32::try_from(sent / LOSS_SAMPLE_PACKETS).unwrap_or(u32::MAX);
+        self.excess.map(|excess| (excess, samples))
     }
 }
 
@@ -268,7 +275,7 @@ mod tests {
     /// Cuts the rate if a report shows too much loss.
     fn report(meter: &mut LossMeter, now: Duration, (seen, received): (u64, u64), pacer: &mut Pacer) {
         let excess = meter.report(seen, received, true);
-        if let Some(excess) = excess.filter(|excess| *excess > LOSS_TOLERATED) {
+        if let Some((excess, _)) = excess.filter(|(excess, _)| *excess > LOSS_TOLERATED) {
             pacer.cut(now, excess);
         }
     }

@@ -12,8 +12,8 @@ use platter_image::{Error, Result, Score};
 use zeroize::Zeroize;
 
 /// Bytes of a symbol: 22 × 64, because the code requires multiples of 64, and a datagram with one symbol fits IPv6 in an Ethernet
-/// frame (design: datagrams).
-pub const SYMBOL_BYTES: usize = 1408;
+/// frame (design: datagrams). Short ones serve only simulations of thousands of receivers, which would not fit into memory.
+pub const SYMBOL_BYTES: usize = if cfg!(feature = "short-symbols") { 64 } else { 1408 };
 /// Maximum number of source symbols of a chunk (design: code).
 pub const SYMBOLS_MAX: usize = 1024;
 /// Maximum length of a chunk in bytes: 1,441,792.

@@ -63,17 +63,18 @@ fn overhead_at_five_percent_loss() {
 /// Constant loss is no congestion: the cast takes as long as its repair needs.
 #[test]
 fn constant_loss_does_not_slow_a_cast() {
-    let time = |loss| {
-        let mut room = Room::new(17, lengths(64), sender_options(1, RATE), &[lossy(loss); 16]);
+    let time = |seed, loss| {
+        let mut room = Room::new(seed, lengths(64), sender_options(1, RATE), &[lossy(loss); 16]);
         room.run(Duration::from_secs(60));
         room.assert_identical();
         // Not the time until each receiver has seen an announcement.
         let (started, _) = room.sender.times().unwrap();
         (room.now - started).as_secs_f64()
     };
-    let without = time(0.0);
-    for (loss, most) in [(0.01, 1.04), (0.05, 1.10), (0.1, 1.18)] {
-        let ratio = time(loss) / without;
+    let without = time(17, 0.0);
+    // One request that is lost near the end costs 0.04: so the mean of some casts.
+    for (loss, casts, most) in [(0.01, 1, 1.04), (0.05, 1, 1.10), (0.1, 3, 1.18)] {
+        let ratio = (18..18 + casts).map(|seed| time(seed, loss)).sum::<f64>() / casts as f64 / without;
         println!("{loss} lost: {ratio:.3} of the time without loss");
         assert!(ratio <= most, "{loss}: {ratio}");
     }

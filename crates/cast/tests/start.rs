@@ -10,6 +10,7 @@ use platter_cast::{CastFilter, Receiver, ReceiverOptions, Sender, SenderOptions,
 use simulated::{description, sender_options};
 
 const ANNOUNCE: u8 = 1;
+const REPORT: u8 = 5;
 
 fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -161,24 +162,28 @@ fn reports_are_rarer_in_a_large_room() {
     let mut intervals = Vec::new();
     let mut first = Machine::new(2, ms(10), |_| true);
     first.join(ms(10), &mut sender, 0);
-    for number in 1..=300 {
+    for number in 1..=250 {
         if number > 1 {
             Machine::new(1, ms(10), |_| true).join(ms(10), &mut sender, number);
         }
         while sender.poll_transmit(ms(10), &mut Transmit::new()) {}
-        if [1, 16, 17, 100, 300].contains(&number) {
-            intervals.push(sender.announce().timers.report_us_min);
+        if [1, 16, 17, 100, 250].contains(&number) {
+            intervals.push(sender.announce().timers.others_us / 1000);
         }
     }
-    assert_eq!(intervals, [8_000, 8_000, 8_500, 50_000, 100_000]);
+    assert_eq!(intervals, [200, 800, 850, 5_000, 12_500]);
     // The first heeds it, too, although it joined an empty room.
-    let mut hears = |sent, heard| {
+    let (mut reports, mut feedback) = (Vec::new(), Vec::new());
+    for at in (500..35_500).step_by(50) {
         let mut transmit = Transmit::new();
-        assert!(sender.poll_transmit(sent, &mut transmit) && transmit.bytes[1] == ANNOUNCE);
-        first.receiver.handle_datagram(heard, &transmit.bytes);
-        while first.receiver.poll_transmit(heard, &mut Vec::new()).is_some() {}
-        first.receiver.next_deadline()
-    };
-    hears(ms(500), ms(500));
-    assert_eq!(hears(ms(600), ms(501)), Some(ms(600)));
+        while sender.poll_transmit(ms(at), &mut transmit) {
+            if transmit.bytes[1] == ANNOUNCE {
+                first.receiver.handle_datagram(ms(at), &transmit.bytes);
+            }
+        }
+        while first.receiver.poll_transmit(ms(at), &mut feedback).is_some() {
+            reports.extend((feedback[1] == REPORT).then_some(at));
+        }
+    }
+    assert!((2..=4).contains(&reports.len()), "{reports:?}");
 }

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::assembly::{Assembly, Slot};
+use super::backoff::backoff;
 use super::wants::{ChunkState, Wants};
 use crate::coding::REPAIR_SYMBOLS;
 use crate::random::Random;
+use crate::wire::announce::FeedbackTimers;
 use crate::wire::plan::Plan;
 use crate::wire::request::{ITEMS_MAX, RequestItem};
 
@@ -40,6 +42,7 @@ const MISSED_MAX: usize = 4096;
 pub(crate) struct Asking {
     random: Random,
     backoff: Duration,
+    receivers: u32,
     /// The first chunk from which whole chunks are to be requested, and when.
     chunks_from: Option<(u32, Duration)>,
     chunks_asked_at: Duration,
@@ -52,21 +55,27 @@ impl Asking {
         Self {
             random: Random::new(seed),
             backoff: Duration::ZERO,
+            receivers: 1,
             chunks_from: None,
             chunks_asked_at: Duration::ZERO,
             missed: BTreeMap::new(),
         }
     }
 
-    /// Starts a session with this maximum random delay, in microseconds.
-    pub(crate) fn begin(&mut self, backoff_us_max: u32) {
-        self.backoff = Duration::from_micros(u64::from(backoff_us_max)).min(Duration::from_secs(1));
+    /// Starts a session.
+    pub(crate) fn begin(&mut self) {
         self.missed.clear();
         self.chunks_from = None;
     }
 
+    /// Takes the announced timers.
+    pub(crate) fn set_backoff(&mut self, timers: FeedbackTimers) {
+        self.backoff = Duration::from_micros(u64::from(timers.backoff_us_max)).min(Duration::from_secs(1));
+        self.receivers = timers.receivers();
+    }
+
     fn wait(&mut self) -> Duration {
-        REORDER + Duration::from_nanos(self.random.below(self.backoff.as_nanos() as u64))
+        REORDER + backoff(&mut self.random, self.backoff, self.receivers)
     }
 
     /// Requests all wanted chunks of which nothing has arrived.

@@ -5,8 +5,12 @@
 
 use std::time::Duration;
 
-use crate::coding::{Decoder, REPAIR_SYMBOLS};
+#[cfg(not(feature = "short-symbols"))]
+use crate::coding::Decoder;
+use crate::coding::REPAIR_SYMBOLS;
 use crate::session::{CHUNK_BYTES_MAX, SYMBOL_BYTES, SYMBOLS_MAX, symbols_of};
+#[cfg(feature = "short-symbols")]
+use crate::stand_in::Decoder;
 
 /// A chunk that is being assembled.
 pub(crate) struct Slot {

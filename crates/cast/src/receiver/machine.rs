@@ -18,6 +18,7 @@ use super::fetching::Fetching;
 use super::guard::Guard;
 use super::link::Link;
 use super::options::{ReceiverEvent, ReceiverOptions, ReceiverStatistics};
+use super::reporting::Reporting;
 use super::senders::Senders;
 use super::session::Session;
 use super::skipped::Skipped;
@@ -34,10 +35,6 @@ use crate::wire::protection::{DatagramKey, Freshness};
 use crate::wire::report::Report;
 use crate::wire::request::Request;
 
-/// Interval between reports without news. A sender reacts to two seconds of silence.
-const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
-/// Minimum interval between reports, whatever the sender announces.
-const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// A joined sender that is silent for this long is gone: it announces itself at least twice per second. A join that is not answered for
 /// this long has failed.
 pub(super) const SENDER_SILENCE: Duration = Duration::from_secs(5);
@@ -89,8 +86,7 @@ pub struct Receiver {
     /// Holds a datagram while it is decrypted.
     pub(super) scratch: Vec<u8>,
     packet: u64,
-    reported_at: Duration,
-    news: bool,
+    pub(super) reporting: Reporting,
     pub(super) heard_at: Duration,
     /// When to ask whether the sender still knows this receiver: some time after the last symbol arrived.
     pub(super) doubts_at: Duration,
@@ -129,8 +125,7 @@ impl Receiver {
             link: Link::new(options.seed),
             scratch: Vec::new(),
             packet: 0,
-            reported_at: Duration::ZERO,
-            news: false,
+            reporting: Reporting::new(options.seed, options.buffer_chunks),
             heard_at: Duration::ZERO,
             doubts_at: Duration::MAX,
             joined_at: None,
@@ -181,7 +176,7 @@ impl Receiver {
             return;
         };
         self.heard_at = now;
-        self.news = true;
+        self.reporting.happened();
         session.received += 1;
         if header.packet > session.seen_packet {
             session.seen_packet = header.packet;
@@ -201,6 +196,7 @@ impl Receiver {
                         // Without the directory no other chunk could be used.
                         let has_room = free > 0 && session.table.is_complete();
                         let joined = session.joined_packet;
+                        self.reporting.heed(now, &plan, session.receiver, free);
                         self.asking.heed(now, &plan, &session.wants, &mut self.assembly, joined, has_room);
                     }
                 }
@@ -210,6 +206,8 @@ impl Receiver {
                 let announce = Announce::parse(reader);
                 if let Some((announce, session)) = announce.zip(self.session.as_mut()) {
                     session.announce.timers = announce.timers;
+                    self.reporting.set_timers(now, announce.timers);
+                    self.asking.set_backoff(announce.timers);
                 }
             }
             _ => {}
@@ -349,7 +347,9 @@ impl Receiver {
         (self.heard_at, self.doubts_at, self.packet) = (now, now + DOUBT, 0);
         self.joined_at.get_or_insert(now);
         self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
-        self.asking.begin(announce.timers.backoff_us_max);
+        self.reporting.begin(now, announce.timers);
+        self.asking.begin();
+        self.asking.set_backoff(announce.timers);
         let is_same = |known: &Session| known.announce.session == announce.session && known.guard.is_of(keys);
         let same = self.session.as_ref().is_some_and(is_same);
         let join_key = self.options.join_key.as_ref();
@@ -372,7 +372,7 @@ impl Receiver {
         }
         self.fetching.forget_question();
         self.fetch(now);
-        self.news = true;
+        self.reporting.happened();
         self.send_result();
     }
 
@@ -421,7 +421,7 @@ impl Receiver {
             session.wants.want(range.start.saturating_add(first)..range.end.saturating_add(first));
         }
         self.asking.ask_for_chunks(now);
-        self.news = true;
+        self.reporting.happened();
     }
 
     /// Returns a chunk that the driver has accepted. Its buffer is reused.
@@ -481,7 +481,7 @@ impl Receiver {
     fn take_back(&mut self, generation: u32, index: u32, buffer: Vec<u8>) -> Option<u32> {
         self.delivered = self.delivered.saturating_sub(1);
         self.assembly.recycle(buffer);
-        self.news = true;
+        self.reporting.freed();
         let session = self.session.as_ref().filter(|_| generation == self.generation)?;
         let chunk = index.checked_add(session.table.directory_chunks())?;
         (session.wants.state(chunk) == ChunkState::Delivered).then_some(chunk)
@@ -526,7 +526,7 @@ impl Receiver {
         }
         self.tend_link(now);
         self.fetch(now);
-        let report_due = now >= self.report_at();
+        let report_due = now >= self.reporting.next_deadline();
         let session = self.session.as_ref()?;
         let to = session.announce.feedback;
         let items = match self.result {
@@ -544,8 +544,7 @@ impl Receiver {
         if !report_due {
             return None;
         }
-        self.reported_at = now;
-        self.news = false;
+        self.reporting.reported(now);
         let header = self.next_header(now, MessageType::Report)?;
         self.report(now)?.write(&header, datagram);
         self.session.as_ref()?.guard.seal(datagram);
@@ -576,12 +575,6 @@ impl Receiver {
         Some(Header { message, session, packet: self.packet, sent_us: low_microseconds(now) })
     }
 
-    fn report_at(&self) -> Duration {
-        let told = self.session.as_ref().map_or(0, |session| session.announce.timers.report_us_min);
-        let least = Duration::from_micros(u64::from(told)).clamp(REPORT_INTERVAL_MIN, REPORT_INTERVAL_MAX);
-        self.reported_at + if self.news { least } else { REPORT_INTERVAL_MAX }
-    }
-
     /// Returns when to call [`Receiver::poll_transmit`] again if nothing happens before. `None`: only announcements are
     /// expected.
     pub fn next_deadline(&self) -> Option<Duration> {
@@ -590,7 +583,7 @@ impl Receiver {
             Phase::Joining => return Some(self.heard_at + SENDER_SILENCE),
             Phase::Searching | Phase::Connecting => return None,
         }
-        let mut deadline = self.report_at().min(self.heard_at + SENDER_SILENCE);
+        let mut deadline = self.reporting.next_deadline().min(self.heard_at + SENDER_SILENCE);
         if let Some(request) = self.asking.next_deadline(&self.assembly).filter(|_| self.result.is_none()) {
             deadline = deadline.min(request);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use platter_image::Score;
 
+use super::census::Census;
 use super::member::{Member, ReceiverState};
 use super::places::NoPlace;
 use super::roster::Roster;
@@ -47,6 +48,14 @@ impl Roster {
         packet: u64,
     ) -> Result<(u32, [u8; 32]), NoPlace> {
         let joined = self.places.join(now, connection, who, buffer_chunks, packet)?;
+        // Another one may have been replaced.
+        self.census = Census::of(&self.places.members);
+        self.timers.update(now, self.census.present);
+        self.last_heard = Some(now);
+        if let Some(index) = self.places.index(joined.0) {
+            self.spokesmen.forget(index);
+            self.spokesmen.add_sample(now, index, &mut self.places.members);
+        }
         self.changed = true;
         Ok(joined)
     }
@@ -124,22 +133,27 @@ impl Roster {
     /// Handles that a receiver says that it leaves. Its connection may still exist, and nobody else can join over it.
     pub(crate) fn leave(&mut self, now: Duration, connection: u64) {
         let Some(id) = self.places.of_connection(connection) else { return };
-        let Some(member) = self.places.get_mut(id) else { return };
+        let Some(index) = self.places.index(id) else { return };
+        let member = &mut self.places.members[index];
         (member.connection, member.has_left) = (None, true);
         if member.is_present() {
-            member.status.heard_at = now;
-            member.status.state = ReceiverState::Lost("the receiver left without a result".into());
+            self.change(index, |member| {
+                member.status.heard_at = now;
+                member.status.state = ReceiverState::Lost("the receiver left without a result".into());
+            });
+            self.last_heard = Some(now);
             (self.changed, self.ended) = (true, true);
         }
     }
 
     /// Handles the end of a connection. Its receiver needs none as long as it is heard.
-    pub(crate) fn disconnected(&mut self, connection: u64) {
+    pub(crate) fn disconnected(&mut self, now: Duration, connection: u64) {
         let id = self.places.of_connection(connection);
         self.places.forget(connection);
-        if let Some(member) = id.and_then(|id| self.places.get_mut(id)) {
-            member.connection = None;
-        }
+        let Some(index) = id.and_then(|id| self.places.index(id)) else { return };
+        let member = &mut self.places.members[index];
+        (member.connection, member.parted_at) = (None, Some(now));
+        self.spokesmen.parted(index);
     }
 }
 
@@ -169,6 +183,7 @@ fn id_in(datagram: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::verdicts::Work;
     use super::*;
     use crate::wire::format::MessageType;
     use crate::wire::protection::DatagramKey;
@@ -191,7 +206,7 @@ mod tests {
     }
 
     fn advance(roster: &mut Roster, at: u64) {
-        let _ = roster.advance(seconds(at), Duration::ZERO, false);
+        let _ = roster.advance(seconds(at), Duration::ZERO, Work::Some);
     }
 
     fn result_of(outcome: Result<Score, String>) -> ReceiverResult {
@@ -239,7 +254,7 @@ mod tests {
         let (first, key) = join_as(&mut roster, 0, 1, ("a", 1));
         let (other, _) = join_as(&mut roster, 0, 2, ("b", 2));
         roster.leave(seconds(1), 1);
-        roster.disconnected(1);
+        roster.disconnected(seconds(0), 1);
         // One from another address, and one with another name from the same address.
         let (machine, _) = join_as(&mut roster, 1, 3, ("a", 2));
         let (name, _) = join_as(&mut roster, 1, 4, ("c", 1));
@@ -278,7 +293,7 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let (id, key) = join_as(&mut roster, 0, 1, ("a", 1));
         let (other, other_key) = join_as(&mut roster, 0, 2, ("b", 2));
-        roster.disconnected(1);
+        roster.disconnected(seconds(0), 1);
         roster.heard(seconds(1), id);
         advance(&mut roster, 2);
         assert_eq!((roster.present(), roster.admitted(1)), (2, None));
@@ -292,7 +307,7 @@ mod tests {
         assert_eq!((roster.admitted(3), roster.admitted(4)), (Some(id), None));
         // The later connection counts, whatever becomes of the earlier one.
         assert_eq!(resume(&mut roster, 2, 5, (id, &key), 2), Ok(Some(3)));
-        roster.disconnected(3);
+        roster.disconnected(seconds(0), 3);
         assert_eq!(
             (roster.admitted(3), roster.admitted(5), roster.admitted(2)),
             (None, Some(id), Some(other))
@@ -307,7 +322,8 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let (id, key) = join_as(&mut roster, 0, 1, ("a", 1));
         let (connected, _) = join_as(&mut roster, 0, 2, ("b", 2));
-        roster.disconnected(1);
+        roster.disconnected(seconds(0), 1);
+        advance(&mut roster, 0);
         advance(&mut roster, 1);
         assert_eq!(roster.present(), 2);
         advance(&mut roster, 2);
@@ -327,7 +343,7 @@ mod tests {
         let (id, key) = join_as(&mut roster, 0, 1, ("a", 1));
         let score = Score(BlockId([1; 32]));
         assert!(roster.take_result(seconds(1), 1, result_of(Ok(score)), score));
-        roster.disconnected(1);
+        roster.disconnected(seconds(0), 1);
         assert!(!roster.take_result(seconds(1), 1, result_of(Ok(score)), score), "nobody's connection");
         assert_eq!(resume(&mut roster, 5, 2, (id, &key), 1), Ok(None));
         assert!(roster.take_result(seconds(5), 2, result_of(Err("late".into())), score));
@@ -339,14 +355,15 @@ mod tests {
     fn a_receiver_that_was_killed_and_started_at_once_is_listed_once() {
         let mut roster = Roster::new([1; 32], false);
         let (first, _) = join_as(&mut roster, 0, 1, ("a", 1));
-        roster.disconnected(1);
+        roster.disconnected(seconds(0), 1);
         let (again, _) = join_as(&mut roster, 1, 2, ("a", 1));
         assert_eq!(told(&roster), [first, again], "it may need no connection");
+        advance(&mut roster, 0);
         roster.heard(seconds(2), again);
         advance(&mut roster, 2);
         assert_eq!(told(&roster), [again]);
         // One that is heard was not restarted.
-        roster.disconnected(2);
+        roster.disconnected(seconds(2), 2);
         let (third, _) = join_as(&mut roster, 3, 3, ("a", 1));
         roster.heard(seconds(3), again);
         advance(&mut roster, 5);

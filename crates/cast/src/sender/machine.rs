@@ -28,25 +28,14 @@ use crate::family::Family;
 use crate::join_key::JoinKey;
 use crate::marks::MarkChain;
 use crate::pacing::{Pacer, wire_overhead_bytes};
-use crate::session::{ChunkTable, SessionDescription, SessionId, symbols_of};
-use crate::wire::announce::{Announce, FeedbackTimers};
+use crate::session::{ChunkTable, SessionDescription, SessionId};
+use crate::wire::announce::Announce;
 use crate::wire::data::{Data, SEALED_DATA_BYTES};
-use crate::wire::format::{
-    DATAGRAM_BYTES_MAX, HEADER_BYTES, Header, MessageType, PACKET_NUMBER_MAX, Reader, low_microseconds,
-};
+use crate::wire::format::{DATAGRAM_BYTES_MAX, Header, MessageType, PACKET_NUMBER_MAX, low_microseconds};
 use crate::wire::join::{JoinMessage, PIECE_BYTES_MAX, SessionKeys, Wanted};
-use crate::wire::plan::{LIMITING_MAX, Plan, PlanEntry};
+use crate::wire::plan::{Plan, PlanEntry};
 use crate::wire::protection::DatagramKey;
-use crate::wire::report::Report;
-use crate::wire::request::{Request, RequestItem};
 
-/// Minimum time between two reports of a receiver, in microseconds: at least the first, with more receivers so much for each of them,
-/// so that all together send 2,000 a second, and at most the last, because the path is read every 100 ms.
-const REPORT_US_MIN: u32 = 8_000;
-const REPORT_US_OF_EACH: u32 = 500;
-const REPORT_US_MAX: u32 = 100_000;
-/// Maximum random delay of a request, in microseconds.
-const BACKOFF_US: u32 = 1_000;
 /// Repair symbols sent without a request after each chunk of the directory and the recipe, plus one for each
 /// [`UNASKED_REPAIR_SHARE`] source symbols. Receivers cannot use any other chunk without these, and they are small.
 const UNASKED_REPAIR: u16 = 3;
@@ -57,35 +46,39 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// The sender's state machine.
 pub struct Sender {
-    options: SenderOptions,
-    announce: Announce,
+    pub(super) options: SenderOptions,
+    pub(super) announce: Announce,
     /// The key of the session, from which every receiver gets a copy, and the keys made of it.
     session_key: [u8; 32],
     sender_key: DatagramKey,
     announce_key: DatagramKey,
     connections: Connections,
     /// Holds a datagram while it is decrypted.
-    scratch: Vec<u8>,
-    table: ChunkTable,
-    packet: u64,
+    pub(super) scratch: Vec<u8>,
+    pub(super) table: ChunkTable,
+    pub(super) packet: u64,
     marks: MarkChain,
     last_data_packet: u64,
-    started_at: Option<Duration>,
+    pub(super) started_at: Option<Duration>,
     emptied_at: Option<Duration>,
-    start: Start,
-    pacer: Pacer,
+    pub(super) start: Start,
+    pub(super) pacer: Pacer,
     /// Bytes on the wire for each datagram, besides its payload.
     overhead_bytes: u64,
-    roster: Roster,
-    schedule: Schedule,
-    repairs: Repairs,
-    fetches: Fetches,
+    pub(super) roster: Roster,
+    pub(super) schedule: Schedule,
+    pub(super) repairs: Repairs,
+    pub(super) fetches: Fetches,
     shelf: Shelf,
-    herald: Herald,
-    progress: SenderProgress,
+    pub(super) herald: Herald,
+    pub(super) progress: SenderProgress,
     advanced_at: Duration,
     /// There was nothing to send except chunks for which a receiver has no buffer.
-    is_waiting: bool,
+    pub(super) is_waiting: bool,
+    /// Since when there was nothing to send, and nobody has requested anything.
+    pub(super) idle_since: Option<Duration>,
+    /// Since when it waits.
+    pub(super) waiting_since: Option<Duration>,
 }
 
 impl Sender {
@@ -101,6 +94,9 @@ impl Sender {
         let directory = description.directory();
         let table = ChunkTable::of_description(description);
         let session = session_id(&options.seed);
+        let has_join_key = options.join_key.is_some();
+        let key_of_keys = blake3::derive_key("platter 2026-11-25 cast receiver keys", &options.seed);
+        let roster = Roster::new(key_of_keys, has_join_key);
         let marks = MarkChain::new(blake3::derive_key("platter 2026-11-25 cast marks", &options.seed));
         let announce = Announce {
             session,
@@ -116,15 +112,13 @@ impl Sender {
             group: options.group,
             join: options.join,
             feedback: options.feedback,
-            timers: FeedbackTimers { report_us_min: REPORT_US_MIN, backoff_us_max: BACKOFF_US },
+            timers: roster.timers(),
             mark: marks.at(0),
         };
         announce.check_addresses().map_err(|reason| Error::refused(format!("this cast: {reason}")))?;
         let family = Family::of(options.group.ip());
         let session_key = blake3::derive_key("platter 2026-11-25 cast session key", &options.seed);
-        let has_join_key = options.join_key.is_some();
         let nonces = blake3::derive_key("platter 2026-11-25 cast greetings", &options.seed);
-        let key_of_keys = blake3::derive_key("platter 2026-11-25 cast receiver keys", &options.seed);
         let of_announcements = options.join_key.as_ref().map_or(session_key, JoinKey::of_announcements);
         let first_end = table.directory_chunks() + description.recipe_chunks(0).end;
         Ok(Self {
@@ -135,7 +129,7 @@ impl Sender {
             announce_key: DatagramKey::of_announcements(of_announcements, has_join_key),
             connections: Connections::new(options.join_key.clone(), nonces),
             scratch: Vec::new(),
-            roster: Roster::new(key_of_keys, has_join_key),
+            roster,
             schedule: Schedule::new(table.total(), first_end),
             repairs: Repairs::default(),
             fetches: Fetches::default(),
@@ -150,6 +144,8 @@ impl Sender {
             start: Start::default(),
             advanced_at: Duration::ZERO,
             is_waiting: false,
+            idle_since: None,
+            waiting_since: None,
             options,
             announce,
             table,
@@ -161,74 +157,10 @@ impl Sender {
         &self.announce
     }
 
-    /// Handles a datagram from a receiver, or from anybody else.
-    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        if let Err(rejected) = self.accept(now, datagram, &mut scratch) {
-            self.count(rejected);
-        }
-        self.scratch = scratch;
-    }
-
-    fn count(&mut self, rejected: Rejected) {
+    pub(super) fn count(&mut self, rejected: Rejected) {
         match rejected {
             Rejected::Forged => self.progress.rejected += 1,
             Rejected::Repeated => self.progress.repeated += 1,
-        }
-    }
-
-    fn accept(&mut self, now: Duration, datagram: &[u8], scratch: &mut Vec<u8>) -> Result<(), Rejected> {
-        let (header, _) = Header::parse(datagram).ok_or(Rejected::Forged)?;
-        let is_feedback = matches!(header.message, MessageType::Request | MessageType::Report);
-        if header.session != self.announce.session.short() || !is_feedback {
-            return Err(Rejected::Forged);
-        }
-        let opened = self.roster.open(&header, datagram, scratch)?;
-        let reader = Reader::new(opened.get(HEADER_BYTES..).unwrap_or_default());
-        if header.message == MessageType::Request {
-            let request = Request::parse(reader).ok_or(Rejected::Forged)?;
-            self.roster.heard(now, request.receiver);
-            self.handle_request(now, &request);
-        } else {
-            let mut report = Report::parse(reader).ok_or(Rejected::Forged)?;
-            // A number that was never sent is a bug of the receiver. The rest of the report is valid.
-            report.seen_packet = report.seen_packet.min(self.packet);
-            self.roster.report(now, &report, &mut self.pacer);
-            if self.start.is_plan(report.seen_packet) {
-                self.roster.hears(&report);
-            }
-        }
-        Ok(())
-    }
-
-    fn handle_request(&mut self, now: Duration, request: &Request) {
-        let seen = request.seen_packet.min(self.packet);
-        let is_slow = self.roster.is_slow(request.receiver);
-        // A receiver names each chunk once, so it needs no more.
-        let mut chunks_max = self.schedule.total();
-        for item in &request.items {
-            let item = if is_slow { self.schedule.first_of(item) } else { Some(*item) };
-            let Some(item) = item else { continue };
-            match item {
-                RequestItem::Chunks { first, count } => {
-                    self.schedule.want(first, count, seen, &mut chunks_max);
-                }
-                RequestItem::Count { chunk, lacks } => {
-                    if self.table.length(chunk).is_some()
-                        && !self.schedule.is_active(chunk)
-                        && self.repairs.count(now, chunk, lacks, seen)
-                    {
-                        self.tell(chunk);
-                    }
-                }
-                RequestItem::Symbols { chunk, first, count } => {
-                    if let Some(length) = self.table.length(chunk)
-                        && !self.schedule.is_active(chunk)
-                    {
-                        self.repairs.sources(now, chunk, (first, count), symbols_of(length), seen);
-                    }
-                }
-            }
         }
     }
 
@@ -331,6 +263,7 @@ impl Sender {
         }
         match self.roster.join(now, connection, who, buffer_chunks, self.packet) {
             Ok((receiver, key)) => {
+                self.announce.timers = self.roster.timers();
                 self.emptied_at = None;
                 self.start.joined(now);
                 let keys = SessionKeys { receiver: key, sender: self.session_key };
@@ -368,7 +301,7 @@ impl Sender {
     pub fn handle_disconnect(&mut self, connection: u64) {
         self.fetches.forget(connection);
         self.connections.forget(connection);
-        self.roster.disconnected(connection);
+        self.roster.disconnected(self.advanced_at, connection);
     }
 
     /// Takes the contents of a chunk that [`Sender::poll_chunk_needed`] requested.
@@ -532,7 +465,7 @@ impl Sender {
     }
 
     /// Puts the progress of a chunk into the next plan.
-    fn tell(&mut self, chunk: u32) {
+    pub(super) fn tell(&mut self, chunk: u32) {
         let (repair_sent, repair_planned) = self.repairs.state(chunk);
         self.herald.tell(PlanEntry { chunk, end_packet: self.packet + 1, repair_sent, repair_planned });
     }
@@ -541,8 +474,8 @@ impl Sender {
         // Before the start, receivers must not take silence for an invitation to request again.
         let least = u32::from(self.started_at.is_none());
         let pending = (self.schedule.remaining() + u32::from(!self.repairs.is_empty())).max(least);
-        let limiting = self.roster.limiting(LIMITING_MAX);
-        let plan = Plan { pending, last_data_packet: self.last_data_packet, entries, limiting };
+        let (least_free, spokesmen) = (self.roster.least_free(), self.roster.named());
+        let plan = Plan { pending, last_data_packet: self.last_data_packet, entries, least_free, spokesmen };
         let header = self.next_header(now, MessageType::Plan);
         plan.write(&header, &mut transmit.bytes);
         self.sender_key.seal(&mut transmit.bytes, 0);
@@ -578,13 +511,17 @@ impl Sender {
         }
         let time = now.saturating_sub(self.advanced_at).min(TICK);
         self.advanced_at = now;
-        if self.roster.advance(now, time, self.is_waiting) {
+        let work = self.work(now);
+        if self.roster.advance(now, time, work) {
             // Slow receivers learn at once that their requests are answered now.
             self.herald.wake(now);
         }
+        if self.roster.take_named_changed() {
+            self.herald.hurry(now);
+        }
         self.marks.update(&mut self.announce.mark, self.packet);
         let present = self.roster.present();
-        self.announce.timers.report_us_min = report_us_min(present);
+        self.announce.timers = self.roster.timers();
         if present > 0 {
             self.emptied_at = None;
         }
@@ -672,12 +609,6 @@ impl Sender {
     pub fn times(&self) -> Option<(Duration, Duration)> {
         Some((self.started_at?, self.roster.last_heard()?))
     }
-}
-
-/// Returns the minimum time between two reports of each of so many receivers.
-fn report_us_min(present: usize) -> u32 {
-    let of_all = u32::try_from(present).unwrap_or(u32::MAX).saturating_mul(REPORT_US_OF_EACH);
-    of_all.clamp(REPORT_US_MIN, REPORT_US_MAX)
 }
 
 fn session_id(seed: &[u8; 32]) -> SessionId {

@@ -85,6 +85,8 @@ pub(super) struct Member {
     pub(super) may_be_replaced: bool,
     /// Its connection, while there is one.
     pub(super) connection: Option<u64>,
+    /// When its connection ended, if it has none.
+    pub(super) parted_at: Option<Duration>,
     /// It has said that it leaves.
     pub(super) has_left: bool,
     /// The last packet that was sent before it joined.
@@ -102,6 +104,27 @@ pub(super) struct Member {
     pub(super) bottlenecks: Bottlenecks,
     /// Since when it has had no free buffer for the next chunk and accepted none.
     pub(super) full_since: Option<Duration>,
+    pub(super) naming: Naming,
+}
+
+/// When a receiver was named a spokesman, and whether its reports are recent enough to count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Naming {
+    /// When it reported last, or joined.
+    pub(super) reported_at: Duration,
+    /// When it was last named.
+    pub(super) named_at: Duration,
+    /// What it reported counts. Otherwise it has not reported since it was named.
+    pub(super) is_fresh: bool,
+    /// The loss before its next report says nothing.
+    pub(super) skips_loss: bool,
+}
+
+impl Naming {
+    /// Starts with what a JOIN says.
+    pub(super) fn joined(now: Duration) -> Self {
+        Self { reported_at: now, named_at: now, is_fresh: true, skips_loss: false }
+    }
 }
 
 impl Member {
@@ -114,6 +137,11 @@ impl Member {
     pub(super) fn is_admitted(&self) -> bool {
         let given_up = matches!(self.status.state, ReceiverState::Lost(_));
         self.is_present() || (given_up && !self.has_left)
+    }
+
+    /// Returns whether its connection has ended, and it was not heard since: its process may have been killed.
+    pub(super) fn may_be_killed(&self) -> bool {
+        self.is_present() && self.parted_at.is_some_and(|parted_at| self.status.heard_at <= parted_at)
     }
 
     /// Returns whether another receiver may have its place: it does not take part any more, and has no connection.
@@ -149,9 +177,9 @@ impl Member {
         self.status.state == ReceiverState::Active && !self.holds_all()
     }
 
-    /// Returns whether its network loses no more than usual, and its sink is not behind.
+    /// Returns whether its network is known to lose no more than usual, and its sink is not behind.
     pub(super) fn keeps_up(&self) -> bool {
-        self.loss.excess().is_none_or(|excess| excess <= LOSS_TOLERATED)
+        self.loss.excess().is_some_and(|excess| excess <= LOSS_TOLERATED)
             && self.waiting_chunks <= self.buffers / 4
     }
 }

@@ -1,7 +1,8 @@
 //! The sending side: one state machine that answers requests, paces, and tracks the state of every receiver.
 //!
-//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers; one of them is a [`member`]), [`places`] (their ids and keys), [`binding`] (which
-//! connection is whose), [`connections`] (what is said over them), [`slowness`] (which of them are
+//! [`machine`] combines the parts: [`feedback`] (datagrams of receivers), [`roster`] (which receivers take part, and their free buffers; one of them is
+//! a [`member`]), [`places`] (their ids and keys), [`binding`] (which connection is whose), [`connections`] (what is said over them), [`census`] (how many take part),
+//! [`spokesmen`] (which of them report often), [`timers`] (how often), [`slowness`] and [`verdicts`] (which of them are
 //! far slower than the rest), [`schedule`] (the next
 //! source symbol), [`repair`] (symbols that were requested again), [`fetches`] (requests over the reliable channel),
 //! [`shelf`] (chunk contents in memory), [`start`] (what the first data waits for), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
@@ -9,7 +10,9 @@
 //! not grow with the number of chunks.
 
 mod binding;
+mod census;
 mod connections;
+mod feedback;
 mod fetches;
 mod herald;
 mod machine;
@@ -22,7 +25,10 @@ mod roster;
 mod schedule;
 mod shelf;
 mod slowness;
+mod spokesmen;
 mod start;
+mod timers;
+mod verdicts;
 
 pub(crate) use fetches::FETCH_BYTES_MAX;
 pub use machine::Sender;

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use crate::congestion::{READING_INTERVAL, Reading};
+use crate::session::SYMBOL_BYTES;
 use crate::wire::format::low_microseconds;
 use crate::wire::report::Report;
 
@@ -26,7 +27,7 @@ const UNSEEN_TIME: Duration = Duration::from_millis(500);
 const USUAL_MAX: f64 = 0.12;
 const USUAL_PACKETS_MIN: f64 = 500.0;
 /// Bits of a datagram on the wire.
-const PACKET_BITS: f64 = 1514.0 * 8.0;
+const PACKET_BITS: f64 = (SYMBOL_BYTES as f64 + 106.0) * 8.0;
 /// Time over which a rate is computed, at least, in seconds.
 const SPAN_MIN: f64 = 0.02;
 

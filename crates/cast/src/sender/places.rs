@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::member::{Absence, Member, ReceiverState, ReceiverStatus};
+use super::member::{Absence, Member, Naming, ReceiverState, ReceiverStatus};
 use super::path::Path;
 use super::slowness::Slowness;
 use crate::pacing::LossMeter;
@@ -93,6 +93,7 @@ impl Places {
             is_replaced: false,
             may_be_replaced: false,
             connection: Some(connection),
+            parted_at: None,
             has_left: false,
             joined_packet: packet,
             hears_group: false,
@@ -105,6 +106,7 @@ impl Places {
             slowness: Slowness::default(),
             bottlenecks: Bottlenecks::default(),
             full_since: None,
+            naming: Naming::joined(now),
         };
         match self.members.get_mut(index) {
             Some(place) => *place = member,
@@ -169,7 +171,9 @@ impl Places {
 
     /// Makes this the connection of a receiver. Returns the one that it had.
     pub(super) fn bind(&mut self, connection: u64, id: u32) -> Option<u64> {
-        let before = self.get_mut(id)?.connection.replace(connection);
+        let member = self.get_mut(id)?;
+        member.parted_at = None;
+        let before = member.connection.replace(connection);
         before.inspect(|before| self.forget(*before));
         self.by_connection.insert(connection, id);
         before

@@ -3,22 +3,29 @@
 //! A receiver votes on the pace while it reports and makes progress. It loses its vote if it is
 //! far slower than the rest (see [`slowness`](super::slowness)), until the others hold all that they want. It also loses it after
 //! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
-//! accepts restores the vote. It counts as lost after 30 seconds of silence (two if it has no connection) or five minutes without
+//! accepts restores the vote. It counts as lost after 30 seconds of silence (two if its connection has ended) or five minutes without
 //! progress, and returns if it is heard before another one has its place. Their [`places`](super::places) are given by joins, and
-//! [`binding`](super::binding) says which connections are theirs. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
+//! [`binding`](super::binding) says which connections are theirs.
+//!
+//! Only [`spokesmen`](super::spokesmen) report often, so only their free buffers are counted. All others are assumed to have as many, until
+//! they speak. A wrong guess costs symbols that are sent again. No step looks at all receivers: what is counted is counted when one
+//! changes, and states by time are checked a few at a time. Must never let one receiver's datagram change another's state: it counts only with the key of its id, and once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use platter_image::Score;
 
-use super::member::{Member, ReceiverState, ReceiverStatus, VOTE_SILENCE};
-use super::path::of_most;
+use super::census::{Census, Standing};
+use super::member::{Member, ReceiverState, ReceiverStatus};
 use super::places::Places;
-use super::slowness::{BUSY_PERCENT_MAX, LossVerdict, Others};
-use crate::congestion::Reading;
+use super::slowness::Slowness;
+use super::spokesmen::{SAMPLES, Spokesmen};
+use super::timers::ReportTimers;
 use crate::pacing::{LOSS_TOLERATED, Pacer};
+use crate::wire::announce::FeedbackTimers;
 use crate::wire::join::ReceiverResult;
+use crate::wire::plan::{LEAST_FREE_UNKNOWN, SPOKESMEN_MAX};
 use crate::wire::report::Report;
 
 /// A receiver that has no free buffer and accepts no chunk for this long no longer slows the others.
@@ -27,13 +34,26 @@ pub(crate) const VOTE_STALL: Duration = Duration::from_secs(5);
 pub(crate) const LOST_STALL: Duration = Duration::from_secs(300);
 /// A receiver that is silent for this long is lost.
 pub(crate) const LOST_SILENCE: Duration = Duration::from_secs(30);
+/// While receivers have not all become spokesmen, this share of the buffers of each spokesman is not counted on: others may have
+/// somewhat fewer.
+const RESERVE_SHARE: u32 = 8;
 /// Number of started chunks that are remembered to compute free buffers. A receiver with more chunks in transit counts as full.
 const BEGUN_MAX: usize = 4096;
 
 /// All receivers that ever joined.
 pub(crate) struct Roster {
     pub(super) places: Places,
-    begun: VecDeque<u64>,
+    pub(super) census: Census,
+    pub(super) spokesmen: Spokesmen,
+    pub(super) timers: ReportTimers,
+    pub(super) begun: VecDeque<u64>,
+    /// The time for which the sender has waited for any receivers far slower than the rest, and when it last found one by that.
+    pub(super) patience: Slowness,
+    pub(super) slowed_at: Duration,
+    /// The next receiver whose silence is checked.
+    pub(super) cursor: usize,
+    has_started: bool,
+    pub(super) last_heard: Option<Duration>,
     pub(super) changed: bool,
     pub(super) ended: bool,
 }
@@ -43,16 +63,38 @@ impl Roster {
     pub(crate) fn new(key_of_keys: [u8; 32], has_join_key: bool) -> Self {
         Self {
             places: Places::new(key_of_keys, has_join_key),
+            census: Census::default(),
+            spokesmen: Spokesmen::new(),
+            timers: ReportTimers::new(),
             begun: VecDeque::new(),
+            patience: Slowness::default(),
+            slowed_at: Duration::ZERO,
+            cursor: 0,
+            has_started: false,
+            last_heard: None,
             changed: false,
             ended: false,
         }
     }
 
+    /// Changes a receiver, and counts the change.
+    pub(super) fn change<R>(&mut self, index: usize, change: impl FnOnce(&mut Member) -> R) -> R {
+        let member = &mut self.places.members[index];
+        let before = Standing::of(member);
+        let result = change(member);
+        let after = Standing::of(member);
+        if before != after {
+            self.census.change(index, before, after);
+        }
+        result
+    }
+
     /// Records that a receiver was heard. A silent one is then stalled, because it is behind, and regains its vote with the next
     /// chunk that it accepts. One that was lost for lack of progress needs progress to return.
     pub(crate) fn heard(&mut self, now: Duration, id: u32) {
-        let Some(member) = self.places.get_mut(id) else { return };
+        let Some(index) = self.places.index(id) else { return };
+        self.last_heard = Some(now);
+        let member = &mut self.places.members[index];
         member.status.heard_at = now;
         member.may_be_replaced = false;
         let is_back = match member.status.state {
@@ -63,9 +105,11 @@ impl Roster {
             _ => false,
         };
         if is_back {
-            member.status.state = ReceiverState::Stalled;
-            member.is_replaced = false;
-            member.full_since = Some(now);
+            self.change(index, |member| {
+                member.status.state = ReceiverState::Stalled;
+                member.is_replaced = false;
+                member.full_since = Some(now);
+            });
             self.changed = true;
         }
     }
@@ -73,32 +117,21 @@ impl Roster {
     /// Processes a report. The caller has opened it, and checked that the packet exists.
     pub(crate) fn report(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         self.heard(now, report.receiver);
-        let Some(member) = self.places.get_mut(report.receiver) else { return };
-        if report.seen_packet < member.seen_packet {
+        let Some(index) = self.places.index(report.receiver) else { return };
+        if report.seen_packet < self.places.members[index].seen_packet {
             return;
         }
-        let progressed = report.done_chunks > member.status.done_chunks;
-        member.seen_packet = report.seen_packet;
-        member.status.free_chunks = report.free_chunks;
-        member.status.done_chunks = report.done_chunks;
-        member.status.wanted_chunks = report.wanted_chunks;
-        member.status.repaired = u64::from(report.repaired);
-        member.waiting_chunks = report.waiting_chunks;
-        member.busy_percent = report.busy_percent;
-        if report.wanted_chunks > 0 {
-            let is_lossy =
-                pacer.is_cut() || member.loss.excess().is_some_and(|excess| excess > LOSS_TOLERATED);
-            let Report { busy_percent, waiting_chunks, stage, .. } = *report;
-            member.status.bottleneck =
-                Some(member.bottlenecks.add(busy_percent, waiting_chunks, stage, is_lossy));
-        }
-        member.path.report(now, report);
-        self.judge_loss(now, report, pacer);
+        let progressed = self.change(index, |member| take_report(now, member, report, pacer.is_cut()));
+        self.spokesmen.reported(index);
+        self.judge_loss(now, index, report, pacer);
         if progressed {
-            self.progressed(now, report.receiver);
+            self.progressed(now, index);
+        }
+        let (begun, member) = (&self.begun, &self.places.members[index]);
+        if member.votes() && is_limiting(begun, member) {
+            self.spokesmen.limits(now, index, &mut self.places.members, |member| room_of(begun, member));
         }
     }
-
     /// Records that a receiver has seen the packet that its report names in the group. It may have seen it before it joined.
     pub(crate) fn hears(&mut self, report: &Report) {
         let Some(member) = self.places.get_mut(report.receiver) else { return };
@@ -109,136 +142,62 @@ impl Roster {
         }
     }
 
-    /// Returns whether all receivers that take part have seen a packet in the group since they joined.
+    /// The receivers that joined last: of these, the sender waits for a proof that the group reaches them. Others joined earlier.
+    fn last_joined(&self) -> impl Iterator<Item = &Member> {
+        self.places.members.iter().rev().filter(|member| member.is_present()).take(SPOKESMEN_MAX)
+    }
+
+    /// Returns whether all receivers of which a proof is awaited have seen a packet in the group since they joined.
     pub(crate) fn all_hear(&self) -> bool {
-        self.places.members.iter().all(|member| member.hears_group || !member.is_present())
+        self.last_joined().all(|member| member.hears_group)
+    }
+
+    /// Returns which receivers report often; before the start, of which a proof is awaited.
+    pub(crate) fn named(&self) -> Vec<u32> {
+        let id_of = |index: usize| self.places.members[index].status.id;
+        let mut named: Vec<u32> = if self.has_started {
+            self.spokesmen.all().map(id_of).collect()
+        } else {
+            self.last_joined().filter(|member| !member.hears_group).map(|member| member.status.id).collect()
+        };
+        for id in self.spokesmen.doubted().iter().map(|(index, _)| id_of(*index)) {
+            if named.len() < SPOKESMEN_MAX && !named.contains(&id) {
+                named.push(id);
+            }
+        }
+        named
+    }
+
+    /// Returns whether other receivers report often now than at the last call.
+    pub(crate) fn take_named_changed(&mut self) -> bool {
+        self.spokesmen.take_changed()
+    }
+
+    /// Returns what to announce about reports.
+    pub(crate) fn timers(&self) -> FeedbackTimers {
+        self.timers.timers(SAMPLES)
     }
 
     /// Records that data is sent from now on: what was measured before says nothing about the path.
     pub(crate) fn start(&mut self) {
+        self.has_started = true;
         self.places.members.iter_mut().for_each(|member| member.path.skip());
     }
 
-    /// Processes the loss in a report: cuts the rate if it is too high, except if this receiver is far slower than the rest.
-    fn judge_loss(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
-        let Some(index) = self.places.index(report.receiver) else { return };
-        let member = &mut self.places.members[index];
-        // Datagrams that were overtaken look lost in the newest report, but not in the one before it.
-        let Some((seen, received)) = member.path.latest() else { return };
-        let has_queue = member.path.has_queue();
-        match member.status.state {
-            // Loss during the stall says nothing about the network.
-            ReceiverState::Stalled => member.loss.skip_to(report.seen_packet, report.received),
-            ReceiverState::Slow => {
-                member.loss.report(seen, received, false);
-                if member.slowness.keeps_up(now, member.keeps_up()) {
-                    // It gets what it missed, and its vote with the next chunk that it accepts.
-                    member.status.state = ReceiverState::Stalled;
-                    member.full_since = Some(now);
-                    self.changed = true;
-                }
-            }
-            _ => {
-                let Some(excess) = member.loss.report(seen, received, true) else { return };
-                let others = match excess > LOSS_TOLERATED {
-                    true => self.others(index, |it| it.loss.excess().map(|excess| excess <= LOSS_TOLERATED)),
-                    false => Others::default(),
-                };
-                match self.places.members[index].slowness.lost(excess, has_queue, others) {
-                    LossVerdict::Tolerated => {}
-                    LossVerdict::Cut => pacer.cut(now, excess),
-                    LossVerdict::Slow => self.set_slow(index),
-                }
-            }
-        }
-    }
-
-    /// Returns what most voting receivers show about the path since the last call. `packet` is the last one that was sent.
-    pub(crate) fn read_path(&mut self, now: Duration, packet: u64) -> Option<Reading> {
-        let mut readings = Vec::new();
-        for member in &mut self.places.members {
-            if member.votes() {
-                readings.extend(member.path.read(now, packet));
-            } else {
-                member.path.skip();
-            }
-        }
-        of_most(readings)
-    }
-
-    /// Starts new samples of loss, because the rate was cut: loss before the cut says nothing about the rate after it.
-    pub(crate) fn restart_samples(&mut self) {
-        for member in self.places.members.iter_mut().filter(|member| member.votes()) {
-            member.path.latest().inspect(|(seen, received)| member.loss.skip_to(*seen, *received));
-        }
-    }
-
     /// Restores the vote of a receiver that has accepted a chunk, if it has space.
-    fn progressed(&mut self, now: Duration, id: u32) {
-        let Some(member) = self.places.get_mut(id) else { return };
+    fn progressed(&mut self, now: Duration, index: usize) {
+        let member = &mut self.places.members[index];
         member.full_since = None;
         if matches!(member.status.state, ReceiverState::Stalled | ReceiverState::Lost(_)) {
             let has_room = room_of(&self.begun, member) > 0;
-            member.status.state = if has_room { ReceiverState::Active } else { ReceiverState::Stalled };
-            member.slowness.restart();
-            member.is_replaced = false;
-            member.full_since = (!has_room).then_some(now);
+            self.change(index, |member| {
+                member.status.state = if has_room { ReceiverState::Active } else { ReceiverState::Stalled };
+                member.slowness.restart();
+                member.is_replaced = false;
+                member.full_since = (!has_room).then_some(now);
+            });
             self.changed = true;
         }
-    }
-
-    /// Compares all voting receivers except this one. `is_able` returns whether one could take more, if that is known.
-    fn others(&self, index: usize, is_able: impl Fn(&Member) -> Option<bool>) -> Others {
-        let mut others = Others::default();
-        let voting =
-            self.places.members.iter().enumerate().filter(|(at, member)| *at != index && member.votes());
-        voting.for_each(|(_, member)| others.add(is_able(member)));
-        others
-    }
-
-    fn set_slow(&mut self, index: usize) {
-        let member = &mut self.places.members[index];
-        member.status.state = ReceiverState::Slow;
-        member.slowness.restart();
-        member.full_since = None;
-        self.changed = true;
-    }
-
-    /// Finds receivers that hold the others: the sender waited for their buffers during this time, while most others have space
-    /// and are not busy.
-    fn judge_waiting(&mut self, time: Duration, is_waiting: bool) {
-        let (mut held, mut others) = (Vec::new(), Others::default());
-        for (index, member) in self.places.members.iter_mut().enumerate().filter(|(_, it)| it.votes()) {
-            if is_waiting && room_of(&self.begun, member) == 0 {
-                held.push(index);
-            } else {
-                member.slowness.waited(time, false);
-                others.add(Some(member.busy_percent <= BUSY_PERCENT_MAX));
-            }
-        }
-        others.count += held.len().saturating_sub(1);
-        let are_able = others.are_able();
-        for index in held {
-            if self.places.members[index].slowness.waited(time, are_able) {
-                self.set_slow(index);
-            }
-        }
-    }
-
-    /// Gives slow receivers a vote when no other receiver needs anything. Returns whether there were any.
-    #[must_use]
-    fn serve_slow(&mut self) -> bool {
-        if self.voting().next().is_some() {
-            return false;
-        }
-        let mut any = false;
-        for member in self.places.members.iter_mut().filter(|it| it.status.state == ReceiverState::Slow) {
-            member.status.state = ReceiverState::Active;
-            member.slowness.restart();
-            any = true;
-        }
-        self.changed |= any;
-        any
     }
 
     /// Returns whether a receiver is far slower than the rest.
@@ -248,62 +207,10 @@ impl Roster {
 
     /// Processes the result of an admitted receiver.
     pub(crate) fn result(&mut self, now: Duration, id: u32, result: ReceiverResult, score: Score) {
-        let Some(member) = self.places.get_mut(id) else { return };
-        member.status.heard_at = now;
-        member.is_replaced = false;
-        member.status.repaired = result.repaired;
-        member.status.state = match &result.outcome {
-            Ok(verified) if *verified == score => {
-                member.status.done_chunks = member.status.wanted_chunks;
-                member.status.bottleneck = member.bottlenecks.most();
-                ReceiverState::Done(result)
-            }
-            Ok(verified) => {
-                ReceiverState::Failed(format!("the receiver verified {verified}, but {score} was cast"))
-            }
-            Err(reason) => ReceiverState::Failed(reason.clone()),
-        };
+        let Some(index) = self.places.index(id) else { return };
+        self.last_heard = Some(now);
+        self.change(index, |member| take_result(now, member, result, score));
         (self.changed, self.ended) = (true, true);
-    }
-
-    /// Updates states by time: receivers that are silent, make no progress or are far slower than the rest lose their vote, and
-    /// later some count as lost. The sender waited for free buffers during the last `time`, if `is_waiting`. Returns whether slow
-    /// receivers are served from now on.
-    #[must_use]
-    pub(crate) fn advance(&mut self, now: Duration, time: Duration, is_waiting: bool) -> bool {
-        self.advance_states(now);
-        self.judge_waiting(time, is_waiting);
-        self.serve_slow()
-    }
-
-    fn advance_states(&mut self, now: Duration) {
-        for member in &mut self.places.members {
-            if !member.is_present() {
-                continue;
-            }
-            let silence = now.saturating_sub(member.status.heard_at);
-            let is_full = member.full_since.is_some() || room_of(&self.begun, member) == 0;
-            let full = is_full && !member.has_all();
-            member.full_since = full.then(|| member.full_since.unwrap_or(now));
-            let stall = member.full_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-            let next = match member.status.state {
-                _ if silence >= LOST_SILENCE => {
-                    ReceiverState::Lost(format!("silent for {} s", silence.as_secs()))
-                }
-                _ if silence >= VOTE_SILENCE && member.connection.is_none() => {
-                    member.is_replaced = member.may_be_replaced;
-                    ReceiverState::Lost("the connection ended, and it is silent".into())
-                }
-                ReceiverState::Stalled if stall >= LOST_STALL => {
-                    ReceiverState::Lost(format!("no progress for {} s", stall.as_secs()))
-                }
-                ReceiverState::Active if silence >= VOTE_SILENCE => ReceiverState::Silent,
-                ReceiverState::Active if stall >= VOTE_STALL => ReceiverState::Stalled,
-                _ => continue,
-            };
-            member.status.state = next;
-            self.changed = true;
-        }
     }
 
     /// Records that a chunk starts at this packet. It will need a buffer at every receiver.
@@ -314,29 +221,37 @@ impl Roster {
         self.begun.push_back(packet);
     }
 
-    /// Returns how many chunks may start before some voting receiver runs out of buffers.
+    /// Returns the voting spokesmen whose reports count.
+    fn counted(&self) -> impl Iterator<Item = &Member> {
+        let spokesmen = self.spokesmen.all().map(|index| &self.places.members[index]);
+        spokesmen.filter(|member| member.votes() && member.naming.is_fresh)
+    }
+
+    /// Returns whether a voting receiver is no spokesman.
+    pub(super) fn has_others(&self) -> bool {
+        let named = self.spokesmen.all().filter(|index| self.places.members[*index].votes()).count();
+        self.census.voting > named
+    }
+
+    /// Returns how many chunks may start before some voting receiver runs out of buffers, as far as is known.
     pub(crate) fn room(&self) -> u32 {
-        self.voting().map(|member| room_of(&self.begun, member)).min().unwrap_or(u32::MAX)
+        let has_others = self.has_others();
+        self.counted().map(|member| space_of(&self.begun, member, has_others)).min().unwrap_or(u32::MAX)
     }
 
-    /// Returns up to `most` receivers without a free buffer.
-    pub(crate) fn limiting(&self, most: usize) -> Vec<u32> {
-        let full = self.voting().filter(|member| room_of(&self.begun, member) == 0);
-        full.map(|member| member.status.id).take(most).collect()
-    }
-
-    fn voting(&self) -> impl Iterator<Item = &Member> {
-        self.places.members.iter().filter(|it| it.votes())
+    /// Returns the free buffers of the receiver with the fewest, as far as is known.
+    pub(crate) fn least_free(&self) -> u32 {
+        self.counted().map(|member| room_of(&self.begun, member)).min().unwrap_or(LEAST_FREE_UNKNOWN)
     }
 
     /// Returns the number of receivers that take part.
     pub(crate) fn present(&self) -> usize {
-        self.places.members.iter().filter(|member| member.is_present()).count()
+        self.census.present
     }
 
     /// Returns when a receiver was last heard or finished.
     pub(crate) fn last_heard(&self) -> Option<Duration> {
-        self.places.members.iter().map(|member| member.status.heard_at).max()
+        self.last_heard
     }
 
     /// Returns the status of all receivers, except those that were replaced after a restart.
@@ -360,14 +275,65 @@ impl Roster {
     }
 }
 
+/// Takes the numbers of a report. Returns whether the receiver has accepted a chunk since the one before.
+fn take_report(now: Duration, member: &mut Member, report: &Report, is_cut: bool) -> bool {
+    let progressed = report.done_chunks > member.status.done_chunks;
+    (member.naming.reported_at, member.naming.is_fresh) = (now, true);
+    member.seen_packet = report.seen_packet;
+    member.status.free_chunks = report.free_chunks;
+    member.status.done_chunks = report.done_chunks;
+    member.status.wanted_chunks = report.wanted_chunks;
+    member.status.repaired = u64::from(report.repaired);
+    member.waiting_chunks = report.waiting_chunks;
+    member.busy_percent = report.busy_percent;
+    if report.wanted_chunks > 0 {
+        let is_lossy = is_cut || member.loss.excess().is_some_and(|excess| excess > LOSS_TOLERATED);
+        let Report { busy_percent, waiting_chunks, stage, .. } = *report;
+        member.status.bottleneck =
+            Some(member.bottlenecks.add(busy_percent, waiting_chunks, stage, is_lossy));
+    }
+    member.path.report(now, report);
+    progressed
+}
+
+/// Takes the result of a receiver.
+fn take_result(now: Duration, member: &mut Member, result: ReceiverResult, score: Score) {
+    member.status.heard_at = now;
+    member.is_replaced = false;
+    member.status.repaired = result.repaired;
+    member.status.state = match &result.outcome {
+        Ok(verified) if *verified == score => {
+            member.status.done_chunks = member.status.wanted_chunks;
+            member.status.bottleneck = member.bottlenecks.most();
+            ReceiverState::Done(result)
+        }
+        Ok(verified) => {
+            ReceiverState::Failed(format!("the receiver verified {verified}, but {score} was cast"))
+        }
+        Err(reason) => ReceiverState::Failed(reason.clone()),
+    };
+}
+
+/// Returns how many chunks may start before a receiver runs out of buffers, if others may have a few less.
+pub(super) fn space_of(begun: &VecDeque<u64>, member: &Member, has_others: bool) -> u32 {
+    let reserve = if has_others { member.buffers / RESERVE_SHARE } else { 0 };
+    room_of(begun, member).saturating_sub(reserve)
+}
+
+/// Returns whether a receiver has so few free buffers that it may limit the others.
+pub(super) fn is_limiting(begun: &VecDeque<u64>, member: &Member) -> bool {
+    room_of(begun, member) <= member.buffers.div_ceil(2)
+}
+
 /// Returns how many chunks may start before a receiver runs out of buffers.
-fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
+pub(super) fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
     let on_their_way = begun.len() - begun.partition_point(|packet| *packet <= member.seen_packet);
     member.status.free_chunks.saturating_sub(on_their_way as u32)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::verdicts::Work;
     use super::*;
     use crate::stage::Bottleneck;
     use platter_image::BlockId;
@@ -383,7 +349,7 @@ mod tests {
     }
 
     fn advance(roster: &mut Roster, at: u64) {
-        let _ = roster.advance(seconds(at), Duration::ZERO, false);
+        let _ = roster.advance(seconds(at), Duration::ZERO, Work::Some);
     }
 
     fn result_of(outcome: Result<Score, String>) -> ReceiverResult {
@@ -409,7 +375,7 @@ mod tests {
         roster.report(seconds(1), &report, &mut pacer);
         assert_eq!(roster.room(), 1, "two accepted, one in transit");
         roster.chunk_begins(40);
-        assert_eq!((roster.room(), roster.limiting(9)), (0, vec![id]));
+        assert_eq!((roster.room(), roster.least_free()), (0, 0));
     }
 
     #[test]
@@ -423,7 +389,7 @@ mod tests {
         assert_eq!(roster.room(), u32::MAX, "it may be far behind");
         advance(&mut roster, 33);
         assert_eq!(roster.present(), 0);
-        roster.disconnected(1);
+        roster.disconnected(seconds(0), 1);
         assert!(admits(&roster, id), "it may return");
     }
 
@@ -499,21 +465,67 @@ mod tests {
         for (id, free) in ids.iter().zip([0, 1, 2, 3]) {
             roster.report(seconds(1), &load(*id, free, 8 - free, 95), &mut pacer);
         }
-        (0..40).for_each(|_| assert!(!roster.advance(seconds(1), tick, true)));
+        (0..40).for_each(|_| assert!(!roster.advance(seconds(1), tick, Work::Waits)));
         assert!(!slow(&roster) && roster.room() == 0);
         for id in &ids[1..] {
             roster.report(seconds(1), &load(*id, 8, 0, 30), &mut pacer);
         }
-        (0..3).for_each(|_| assert!(!roster.advance(seconds(1), tick, true)));
+        (0..3).for_each(|_| assert!(!roster.advance(seconds(1), tick, Work::Waits)));
         assert!(slow(&roster) && roster.is_slow(ids[0]) && roster.room() == 8);
         // The others hold all that they want, although two of them have not written it.
         for (id, (done, waiting)) in ids[1..].iter().zip([(90, 0), (84, 6), (89, 1)]) {
             let report = Report { done_chunks: done, ..load(*id, 8 - waiting, waiting, 30) };
             roster.report(seconds(2), &report, &mut pacer);
         }
-        assert!(roster.advance(seconds(2), tick, false));
+        assert!(roster.advance(seconds(2), tick, Work::Some));
         assert!(!slow(&roster) && roster.room() == 0);
-        assert!(!roster.advance(seconds(2), tick, true) && !slow(&roster), "nobody else needs anything");
+        assert!(
+            !roster.advance(seconds(2), tick, Work::Waits) && !slow(&roster),
+            "nobody else needs anything"
+        );
+    }
+
+    #[test]
+    fn few_receivers_of_many_are_spokesmen_and_those_with_the_fewest_buffers_among_them() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=40).map(|at| join(&mut roster, at, 64).0).collect();
+        roster.start();
+        advance(&mut roster, 1);
+        assert_eq!(roster.named(), ids[..3], "samples");
+        for (id, free) in ids[10..].iter().zip(1..) {
+            roster.report(seconds(1), &load(*id, free, 0, 30), &mut pacer);
+        }
+        advance(&mut roster, 1);
+        let named = roster.named();
+        assert_eq!((named.len(), &named[3..]), (6, &ids[10..13]));
+        assert_eq!((roster.least_free(), roster.room()), (1, 0), "an eighth is kept for others");
+        // They have space again.
+        for id in &ids[..13] {
+            roster.report(seconds(2), &load(*id, 64, 0, 30), &mut pacer);
+        }
+        advance(&mut roster, 3);
+        assert_eq!((roster.named(), roster.least_free()), (ids[..3].to_vec(), 64));
+        // A sample finishes.
+        roster.result(seconds(3), ids[0], result_of(Ok(Score(BlockId([1; 32])))), Score(BlockId([1; 32])));
+        advance(&mut roster, 3);
+        assert!(roster.named().len() == 3 && !roster.named().contains(&ids[0]));
+        assert_eq!(roster.present(), 39);
+    }
+
+    #[test]
+    fn a_receiver_that_reports_rarely_is_not_silent() {
+        let mut roster = Roster::new([1; 32], false);
+        (1..=200).for_each(|at| _ = join(&mut roster, at, 64));
+        roster.start();
+        (1..25).for_each(|at| advance(&mut roster, at));
+        let states: Vec<_> = roster.statuses().into_iter().map(|status| status.state).collect();
+        let silent = states.iter().filter(|state| **state == ReceiverState::Silent).count();
+        // Spokesmen have to report often: three of them are found silent every two seconds.
+        assert!((3..=36).contains(&silent), "{silent}");
+        assert!(states.iter().all(|state| matches!(state, ReceiverState::Silent | ReceiverState::Active)));
+        (25..40).for_each(|at| advance(&mut roster, at));
+        assert_eq!(roster.present(), 0);
     }
 
     #[test]
@@ -533,7 +545,8 @@ mod tests {
                 roster.report(Duration::from_millis(tick * 5), &load(*id, free, 8 - free, 30), &mut pacer);
             }
             let (now, time) = (Duration::from_millis(tick * 5), Duration::from_millis(5));
-            assert!(!roster.advance(now, time, holder.is_some()));
+            let work = if holder.is_some() { Work::Waits } else { Work::Some };
+            assert!(!roster.advance(now, time, work));
             assert!(ids.iter().all(|id| !roster.is_slow(*id)), "tick {tick}");
         }
     }

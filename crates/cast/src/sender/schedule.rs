@@ -114,6 +114,11 @@ impl Schedule {
         }
     }
 
+    /// Returns whether a chunk was ever started.
+    pub(crate) fn has_begun(&self, chunk: u32) -> bool {
+        self.begun.get(chunk as usize).is_some_and(|packet| *packet > 0)
+    }
+
     /// Returns whether a chunk is being sent.
     pub(crate) fn is_active(&self, chunk: u32) -> bool {
         self.active.iter().any(|active| active.chunk == chunk)

@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use platter_image::{Error, Result};
 
+#[cfg(not(feature = "short-symbols"))]
 use crate::coding::Encoder;
 use crate::session::{CHUNK_BYTES_MAX, ChunkTable, SYMBOL_BYTES, SYMBOLS_MAX};
+#[cfg(feature = "short-symbols")]
+use crate::stand_in::Encoder;
 
 /// Number of content chunks that are kept: 64 of 1.4 MB with 0.36 MB of repair symbols each, 115 MB in total. That is more than
 /// twice what is needed at a time (active, repair window, read ahead), so requested chunks are still there when their turn comes.

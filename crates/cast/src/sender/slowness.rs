@@ -13,7 +13,7 @@ use crate::pacing::LOSS_TOLERATED;
 /// time, so a receiver that takes at least 7/10 of what the others could take is never far slower.
 const WAITED_MAX: Duration = Duration::from_millis(60);
 /// Loss of more than this above the usual loss is far more than that of the others.
-const LOSS_FAR: f64 = 0.3;
+pub(super) const LOSS_FAR: f64 = 0.3;
 /// Without a queue, loss is congestion only if it is more than this above the usual loss.
 const LOSS_WITHOUT_QUEUE: f64 = 0.2;
 /// A receiver is far slower after this many such samples of loss.
@@ -50,7 +50,7 @@ impl Others {
     }
 
     /// Returns whether the measure of less than half of them is known.
-    fn are_unknown(self) -> bool {
+    pub(super) fn are_unknown(self) -> bool {
         self.known * 2 < self.count
     }
 }
@@ -80,14 +80,24 @@ impl Slowness {
     /// Adds some time in which the sender waited for this receiver (`is_held`) or did not. Returns whether it is far slower.
     pub(super) fn waited(&mut self, time: Duration, is_held: bool) -> bool {
         self.waited = match is_held {
-            true => self.waited + time,
+            true => (self.waited + time).min(WAITED_MAX * 2),
             false => self.waited.saturating_sub(time * 3 / 7),
         };
         self.waited >= WAITED_MAX
     }
 
-    /// Adds a sample of loss above the usual loss. `has_queue`: datagrams waited in a queue on the way to this receiver.
-    pub(super) fn lost(&mut self, excess: f64, has_queue: bool, others: Others) -> LossVerdict {
+    /// Returns whether the sender has waited long enough.
+    pub(super) fn is_over(&self) -> bool {
+        self.waited >= WAITED_MAX
+    }
+
+    /// Adds loss above the usual loss, and the number of samples that it is of. `has_queue`: datagrams waited in a queue on the way to this receiver.
+    pub(super) fn lost(
+        &mut self,
+        (excess, samples): (f64, u32),
+        has_queue: bool,
+        others: Others,
+    ) -> LossVerdict {
         if excess <= if has_queue { LOSS_TOLERATED } else { LOSS_WITHOUT_QUEUE } {
             self.lossy_samples = 0;
             return LossVerdict::Tolerated;
@@ -96,7 +106,7 @@ impl Slowness {
             self.lossy_samples = 0;
             return LossVerdict::Cut;
         }
-        self.lossy_samples += u32::from(others.are_able());
+        self.lossy_samples += if others.are_able() { samples } else { 0 };
         if self.lossy_samples < LOSSY_SAMPLES_MAX { LossVerdict::Tolerated } else { LossVerdict::Slow }
     }
 
@@ -143,15 +153,27 @@ mod tests {
     #[test]
     fn loss_of_one_receiver_is_its_own_and_loss_of_most_cuts_the_rate() {
         let mut slowness = Slowness::default();
-        assert_eq!(slowness.lost(0.05, true, others(7, 7)), LossVerdict::Tolerated);
-        assert_eq!(slowness.lost(0.2, true, others(7, 7)), LossVerdict::Cut, "it is not far slower");
-        assert_eq!(slowness.lost(0.2, false, others(7, 7)), LossVerdict::Tolerated, "there is no queue");
-        assert_eq!(slowness.lost(0.25, false, others(7, 7)), LossVerdict::Cut, "it is much");
-        assert_eq!(slowness.lost(0.75, true, others(0, 0)), LossVerdict::Cut, "there is nobody else");
-        assert_eq!(slowness.lost(0.75, true, others(3, 7)), LossVerdict::Cut, "most others have loss, too");
-        assert_eq!(slowness.lost(0.75, true, Others { count: 7, known: 3, able: 3 }), LossVerdict::Tolerated);
-        let samples = [0.75; 3].map(|excess| slowness.lost(excess, true, others(4, 7)));
+        assert_eq!(slowness.lost((0.05, 1), true, others(7, 7)), LossVerdict::Tolerated);
+        assert_eq!(slowness.lost((0.2, 1), true, others(7, 7)), LossVerdict::Cut, "it is not far slower");
+        assert_eq!(slowness.lost((0.2, 1), false, others(7, 7)), LossVerdict::Tolerated, "there is no queue");
+        assert_eq!(slowness.lost((0.25, 1), false, others(7, 7)), LossVerdict::Cut, "it is much");
+        assert_eq!(slowness.lost((0.75, 1), true, others(0, 0)), LossVerdict::Cut, "there is nobody else");
+        assert_eq!(
+            slowness.lost((0.75, 1), true, others(3, 7)),
+            LossVerdict::Cut,
+            "most others have loss, too"
+        );
+        assert_eq!(
+            slowness.lost((0.75, 1), true, Others { count: 7, known: 3, able: 3 }),
+            LossVerdict::Tolerated
+        );
+        let samples = [0.75; 3].map(|excess| slowness.lost((excess, 1), true, others(4, 7)));
         assert_eq!(samples, [LossVerdict::Tolerated, LossVerdict::Tolerated, LossVerdict::Slow]);
+        assert_eq!(
+            Slowness::default().lost((0.75, 3), true, others(4, 7)),
+            LossVerdict::Slow,
+            "three at once"
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! When the first data is sent: enough receivers take part, and they have joined the multicast group.
 //!
 //! A receiver joins the group when it is welcomed, and switches need time to learn of it. So the sender sends empty plans to the group
-//! until every receiver has reported that it saw one. A receiver that never does holds the others for [`SETTLE`] after the last join,
+//! until the receivers that joined last have reported that they saw one: up to 16, because those that joined earlier are known to the
+//! switches longer. A receiver that never does holds the others for [`SETTLE`] after the last join,
 //! and all joins together for at most [`SETTLES_MAX`] times that. Must never count an announcement as seen in the group: those
 //! also go to the discovery group.
 
@@ -48,7 +49,7 @@ impl Start {
         self.ready_at.map(|ready_at| (self.joined_at + SETTLE).min(ready_at + SETTLE * SETTLES_MAX))
     }
 
-    /// Returns whether to start now. `all_hear`: all receivers that take part have reported a plan.
+    /// Returns whether to start now. `all_hear`: all receivers of which a proof is awaited have reported a plan.
     pub(super) fn is_due(&self, now: Duration, all_hear: bool) -> bool {
         self.latest().is_some_and(|latest| all_hear || now >= latest)
     }

@@ -74,10 +74,22 @@ pub struct Announce {
 /// Feedback parameters: how receivers space their datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedbackTimers {
-    /// Minimum time between two reports of a receiver, in microseconds.
-    pub report_us_min: u32,
+    /// Time between two reports of all spokesmen together, in microseconds: with `n` of them, each reports every `n` times as long.
+    pub spokesmen_us: u32,
     /// A request waits a random part of this time, in microseconds, because a plan may make the request unnecessary.
     pub backoff_us_max: u32,
+    /// Time between two reports of a receiver that is no spokesman, in microseconds.
+    pub others_us: u32,
+}
+
+/// The interval of receivers that are no spokesmen grows by this for each receiver: together they send 20 reports a second.
+pub(crate) const OTHERS_US_OF_EACH: u32 = 50_000;
+
+impl FeedbackTimers {
+    /// Returns the number of receivers that the interval of others implies.
+    pub(crate) fn receivers(&self) -> u32 {
+        (self.others_us / OTHERS_US_OF_EACH).max(1)
+    }
 }
 
 impl Announce {
@@ -124,7 +136,10 @@ impl Announce {
         put_value(to, GROUP, &address_bytes(self.group));
         put_value(to, JOIN, &address_bytes(self.join));
         put_value(to, FEEDBACK, &address_bytes(self.feedback));
-        put_value(to, TIMERS, &pair(self.timers.report_us_min, self.timers.backoff_us_max));
+        let mut timers = [0; 12];
+        timers[..8].copy_from_slice(&pair(self.timers.spokesmen_us, self.timers.backoff_us_max));
+        timers[8..].copy_from_slice(&self.timers.others_us.to_le_bytes());
+        put_value(to, TIMERS, &timers);
         let mut segments = [0; 20];
         segments[..8].copy_from_slice(&self.segment_length.to_le_bytes());
         segments[8..12].copy_from_slice(&self.segments.to_le_bytes());
@@ -180,7 +195,11 @@ impl Announce {
             group: parse_address(value(GROUP)?)?,
             join: parse_address(value(JOIN)?)?,
             feedback: parse_address(value(FEEDBACK)?)?,
-            timers: FeedbackTimers { report_us_min: timers.u32()?, backoff_us_max: timers.u32()? },
+            timers: FeedbackTimers {
+                spokesmen_us: timers.u32()?,
+                backoff_us_max: timers.u32()?,
+                others_us: timers.u32()?,
+            },
             mark: Mark { index: mark.u32()?, value: mark.array()? },
         };
         (understood && possible).then_some(announce)
@@ -237,7 +256,7 @@ pub(crate) mod tests {
             group: "239.255.80.76:7580".parse().unwrap(),
             join: "[2001:db8::7]:7580".parse().unwrap(),
             feedback: "10.0.0.1:999".parse().unwrap(),
-            timers: FeedbackTimers { report_us_min: 10_000, backoff_us_max: 4_000 },
+            timers: FeedbackTimers { spokesmen_us: 10_000, backoff_us_max: 4_000, others_us: 500_000 },
             mark: Mark { index: 17, value: [8; 32] },
         }
     }

@@ -137,7 +137,7 @@ fn announce() -> Announce {
         group: "239.255.80.76:7580".parse().unwrap(),
         join: "[2001:db8::1:7]:7581".parse().unwrap(),
         feedback: "10.1.2.3:7582".parse().unwrap(),
-        timers: FeedbackTimers { report_us_min: 10_000, backoff_us_max: 400_000 },
+        timers: FeedbackTimers { spokesmen_us: 10_000, backoff_us_max: 400_000, others_us: 0x6162_6364 },
         mark: Mark { index: 0x0000_a1b2, value: counting(0x60) },
     }
 }
@@ -168,7 +168,8 @@ fn plan() -> Plan {
         pending: 0x0102_0304,
         last_data_packet: 0xb1b2_b3b4_b5b6,
         entries: vec![entry(7, 0xc1c2_c3c4_c5c6, 3, 256), entry(0x0001_1170, 9, 0, 17)],
-        limiting: vec![RECEIVER, 5, 6],
+        least_free: 0x7172_7374,
+        spokesmen: vec![RECEIVER, 5, 6],
     }
 }
 

@@ -34,6 +34,9 @@ impl Random {
     }
 }
 
+/// Types of datagrams.
+const REQUEST: u8 = 4;
+const REPORT: u8 = 5;
 /// Number of chunks with distinct contents: later ones repeat them.
 const DISTINCT_MAX: usize = 100;
 /// Bytes that wait for a link with a limited rate.
@@ -174,6 +177,9 @@ pub struct Room {
     /// Number of connections so far. Messages of those that have ended are lost.
     connections: u64,
     pub group_bytes: u64,
+    /// Numbers of reports and of requests that receivers have sent.
+    pub reports: u64,
+    pub requests: u64,
     pub forger: Option<Forger>,
     /// A link that everything sent to the group passes first, and this cast's number there.
     pub uplink: Option<(Uplink, usize)>,
@@ -294,6 +300,8 @@ impl Room {
             order: 0,
             connections: 0,
             group_bytes: 0,
+            reports: 0,
+            requests: 0,
             forger: None,
             uplink: None,
             late: Duration::ZERO,
@@ -538,6 +546,8 @@ impl Room {
             forged[1] = 3;
             forged.extend([0; 10]);
             forged.extend([1, 0, 0, 0]);
+            // It counts on any number of free buffers.
+            forged.extend([0xff; 4]);
             forged.extend(((self.random.next() % 20) as u32).to_le_bytes());
             forged.extend([0xff; 10]);
         } else {
@@ -610,6 +620,8 @@ impl Room {
             let feedback: SocketAddr = "10.0.0.1:9000".parse().unwrap();
             assert_eq!(to, feedback);
             self.trace.update(&datagram);
+            self.reports += u64::from(datagram[1] == REPORT);
+            self.requests += u64::from(datagram[1] == REQUEST);
             if !self.random.chance(link.loss) {
                 self.push(link.delay, Delivery::ToSender(datagram.clone()));
             }

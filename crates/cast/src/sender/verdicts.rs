@@ -1,0 +1,294 @@
+//! What the roster decides about receivers: which are silent, stalled, lost or far slower than the rest, and what their paths show.
+//!
+//! A receiver is compared with those that reported within the last seconds. In a large room these are a cross-section, because every
+//! receiver reports now and then. Must never look at more than a few receivers in a step, except when slow ones get their turn.
+
+use std::time::Duration;
+
+use super::member::{Member, ReceiverState, VOTE_SILENCE};
+use super::path::of_most;
+use super::roster::{LOST_SILENCE, LOST_STALL, Roster, VOTE_STALL, is_limiting, room_of, space_of};
+use super::slowness::{BUSY_PERCENT_MAX, LOSS_FAR, LossVerdict, Others};
+use super::spokesmen::RECENT_MAX;
+use crate::congestion::Reading;
+use crate::pacing::{LOSS_TOLERATED, Pacer};
+use crate::wire::report::Report;
+
+/// Number of receivers whose silence is checked in a step.
+const CHECKED_MAX: usize = 256;
+/// A spokesman remains one for this long.
+const NAMED_MIN: Duration = Duration::from_secs(1);
+/// Slow receivers are served if nobody else has requested anything for this long, although the sender had nothing to send.
+const IDLE_MAX: Duration = Duration::from_millis(500);
+
+/// What the sender has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Something to send.
+    Some,
+    /// Chunks for which a receiver has no buffer, and nothing else.
+    Waits,
+    /// Nothing, for this long.
+    Nothing(Duration),
+}
+
+impl Roster {
+    /// Processes the loss in a report of a spokesman: cuts the rate if it is too high, except if this receiver is far slower than the
+    /// rest.
+    pub(super) fn judge_loss(&mut self, now: Duration, index: usize, report: &Report, pacer: &mut Pacer) {
+        if !self.spokesmen.contains(index) {
+            return;
+        }
+        let member = &mut self.places.members[index];
+        // Datagrams that were overtaken look lost in the newest report, but not in the one before it.
+        let Some((seen, received)) = member.path.latest() else { return };
+        if std::mem::take(&mut member.naming.skips_loss) {
+            member.loss.restart(seen, received);
+            return;
+        }
+        let has_queue = member.path.has_queue();
+        match member.status.state {
+            // Loss during the stall says nothing about the network.
+            ReceiverState::Stalled => member.loss.skip_to(report.seen_packet, report.received),
+            ReceiverState::Slow => {
+                member.loss.report(seen, received, false);
+                if member.slowness.keeps_up(now, member.keeps_up()) {
+                    // It gets what it missed, and its vote with the next chunk that it accepts.
+                    self.change(index, |member| {
+                        member.status.state = ReceiverState::Stalled;
+                        member.full_since = Some(now);
+                    });
+                    self.changed = true;
+                }
+            }
+            _ => {
+                let Some((excess, samples)) = member.loss.report(seen, received, true) else { return };
+                let others = match excess > LOSS_TOLERATED {
+                    true => self.others_losses(now, index),
+                    false => Others::default(),
+                };
+                match self.places.members[index].slowness.lost((excess, samples), has_queue, others) {
+                    LossVerdict::Tolerated => {}
+                    LossVerdict::Cut => pacer.cut(now, excess),
+                    LossVerdict::Slow => self.set_slow(index),
+                }
+            }
+        }
+    }
+
+    /// Compares the voting receivers that have reported lately, except this one. `is_able` returns whether one could take more, if that is
+    /// known; `None` leaves it out. In a large room, receivers that have spoken up because they limit are left out too: compared with
+    /// the others that report, they are too many.
+    fn others(
+        &self,
+        now: Duration,
+        index: usize,
+        is_able: impl Fn(usize, &Member) -> Option<Option<bool>>,
+    ) -> Others {
+        let is_large = self.census.voting > RECENT_MAX;
+        let samples = self.spokesmen.samples();
+        let mut others = Others::default();
+        for at in self.spokesmen.recent(now, &self.places.members).filter(|at| *at != index) {
+            let member = &self.places.members[at];
+            let has_spoken_up = is_large && !samples.contains(&at) && is_limiting(&self.begun, member);
+            if member.votes()
+                && !has_spoken_up
+                && let Some(is_able) = is_able(at, member)
+            {
+                others.add(is_able);
+            }
+        }
+        others
+    }
+
+    /// Compares the losses of the others that have been measured, or will soon be.
+    fn others_losses(&self, now: Duration, index: usize) -> Others {
+        self.others(now, index, |at, member| match member.loss.excess() {
+            Some(excess) => Some(Some(excess <= LOSS_TOLERATED)),
+            None => self.spokesmen.contains(at).then_some(None),
+        })
+    }
+
+    /// Returns whether a receiver that lacks a large part of a chunk may be far slower than the rest, so that the rest should not wait
+    /// for its repair. It then becomes a spokesman, so that its loss is soon known.
+    pub(crate) fn may_be_slow(&mut self, now: Duration, id: u32) -> bool {
+        let Some(index) = self.places.index(id) else { return false };
+        let member = &self.places.members[index];
+        if !member.votes() || self.census.voting < 2 {
+            return false;
+        }
+        if self.spokesmen.contains(index) {
+            return match member.loss.excess().filter(|_| !member.naming.skips_loss) {
+                Some(excess) => {
+                    let others = self.others_losses(now, index);
+                    excess > LOSS_FAR && (others.are_able() || others.are_unknown())
+                }
+                // It says nothing about its loss.
+                None if member.naming.reported_at <= member.naming.named_at => true,
+                None => now < member.naming.named_at + NAMED_MIN,
+            };
+        }
+        let begun = &self.begun;
+        self.spokesmen.limits(now, index, &mut self.places.members, |member| room_of(begun, member));
+        true
+    }
+
+    /// Returns what most samples show about the path since the last call. `packet` is the last one that was sent.
+    pub(crate) fn read_path(&mut self, now: Duration, packet: u64) -> Option<Reading> {
+        let members = &mut self.places.members;
+        let samples = self.spokesmen.samples().iter();
+        of_most(samples.filter_map(|index| members[*index].path.read(now, packet)).collect())
+    }
+
+    /// Starts new samples of loss, because the rate was cut: loss before the cut says nothing about the rate after it.
+    pub(crate) fn restart_samples(&mut self) {
+        for index in self.spokesmen.all() {
+            let member = &mut self.places.members[index];
+            if member.votes() {
+                member.path.latest().inspect(|(seen, received)| member.loss.skip_to(*seen, *received));
+            }
+        }
+    }
+
+    pub(super) fn set_slow(&mut self, index: usize) {
+        self.change(index, |member| {
+            member.status.state = ReceiverState::Slow;
+            member.slowness.restart();
+            member.full_since = None;
+        });
+        self.changed = true;
+    }
+
+    /// Finds receivers that hold the others: the sender waited for their buffers during this time, while most others have space
+    /// and are not busy.
+    fn judge_waiting(&mut self, now: Duration, time: Duration, is_waiting: bool) {
+        let has_others = self.has_others();
+        // One after another, many slow receivers of a large room would hold it for long.
+        let is_impatient = self.census.voting > RECENT_MAX && self.patience.is_over();
+        let mut held_any = false;
+        let spokesmen: Vec<usize> = self.spokesmen.all().collect();
+        let holds = |roster: &Self, member: &Member| {
+            is_waiting && member.naming.is_fresh && space_of(&roster.begun, member, has_others) == 0
+        };
+        for index in
+            spokesmen.into_iter().filter(|index| self.places.members[*index].votes()).collect::<Vec<_>>()
+        {
+            let is_held = holds(self, &self.places.members[index]);
+            let are_able = is_held && {
+                let is_able = |at: usize, member: &Member| {
+                    let holds = self.spokesmen.contains(at) && holds(self, member);
+                    Some(Some(!holds && member.busy_percent <= BUSY_PERCENT_MAX))
+                };
+                self.others(now, index, is_able).are_able()
+            };
+            held_any |= are_able;
+            let waited = self.places.members[index].slowness.waited(time, are_able);
+            if waited || (are_able && is_impatient) {
+                self.set_slow(index);
+                self.slowed_at = now;
+            }
+        }
+        self.patience.waited(time, held_any);
+    }
+
+    /// Returns when a receiver was last found far slower than the rest because the sender waited for it.
+    pub(crate) fn slowed_at(&self) -> Duration {
+        self.slowed_at
+    }
+
+    /// Gives slow receivers a vote when no other receiver needs anything. Returns whether there were any.
+    #[must_use]
+    fn serve_slow(&mut self, work: Work) -> bool {
+        let is_unneeded = matches!(work, Work::Nothing(time) if time >= IDLE_MAX);
+        if self.census.voting > 0 && !is_unneeded {
+            return false;
+        }
+        let slow = self.census.slow.clone();
+        for index in &slow {
+            self.change(*index, |member| {
+                member.status.state = ReceiverState::Active;
+                member.slowness.restart();
+            });
+        }
+        self.changed |= !slow.is_empty();
+        !slow.is_empty()
+    }
+
+    /// Updates states by time: receivers that are silent, make no progress or are far slower than the rest lose their vote, and
+    /// later some count as lost. `work` is what the sender had to do during the last `time`. Returns whether slow receivers are
+    /// served from now on.
+    #[must_use]
+    pub(crate) fn advance(&mut self, now: Duration, time: Duration, work: Work) -> bool {
+        self.timers.update(now, self.census.present);
+        self.advance_states(now);
+        self.judge_waiting(now, time, work == Work::Waits);
+        let is_served = self.serve_slow(work);
+        let begun = &self.begun;
+        let is_limiting =
+            |member: &Member| is_limiting(begun, member) || now < member.naming.named_at + NAMED_MIN;
+        let (voting, slow) = (self.census.voting, &self.census.slow);
+        self.spokesmen.update(now, &mut self.places.members, voting, slow, is_limiting);
+        is_served
+    }
+
+    /// Checks all spokesmen, and a few others in turn.
+    fn advance_states(&mut self, now: Duration) {
+        self.spokesmen.doubt(now, &self.places.members);
+        let spokesmen: Vec<usize> = self.spokesmen.all().collect();
+        for index in spokesmen {
+            self.advance_state(now, index, true);
+        }
+        let doubted: Vec<usize> = self.spokesmen.doubted().iter().map(|(index, _)| *index).collect();
+        for index in doubted.into_iter().filter(|index| !self.spokesmen.contains(*index)).collect::<Vec<_>>() {
+            self.advance_state(now, index, false);
+        }
+        let count = self.places.members.len();
+        for _ in 0..count.min(CHECKED_MAX) {
+            self.cursor = (self.cursor + 1) % count;
+            if !self.spokesmen.contains(self.cursor) {
+                self.advance_state(now, self.cursor, false);
+            }
+        }
+    }
+
+    fn advance_state(&mut self, now: Duration, index: usize, is_spokesman: bool) {
+        let allowed = self.timers.silence();
+        let member = &mut self.places.members[index];
+        if !member.is_present() {
+            return;
+        }
+        let heard_at = member.status.heard_at;
+        let silence = self.timers.silent_for(now, heard_at);
+        // A spokesman has to report whatever others do.
+        let is_silent = silence >= VOTE_SILENCE.max(allowed)
+            || (is_spokesman && now.saturating_sub(heard_at.max(member.naming.named_at)) >= VOTE_SILENCE);
+        let knows_room = is_spokesman && member.naming.is_fresh;
+        let is_full = member.status.state == ReceiverState::Stalled
+            || (knows_room && (member.full_since.is_some() || room_of(&self.begun, member) == 0));
+        let is_full = is_full && !member.has_all();
+        member.full_since = is_full.then(|| member.full_since.unwrap_or(now));
+        let stall = member.full_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        let doubted_at = self.spokesmen.doubted().iter().find(|(at, _)| *at == index).map(|(_, since)| *since);
+        let is_killed = match doubted_at {
+            Some(since) => member.may_be_killed() && now.saturating_sub(since) >= VOTE_SILENCE,
+            None => member.parted_at.is_some() && is_silent,
+        };
+        let next = match member.status.state {
+            _ if silence >= LOST_SILENCE.max(allowed) => {
+                ReceiverState::Lost(format!("silent for {} s", now.saturating_sub(heard_at).as_secs()))
+            }
+            _ if is_killed => ReceiverState::Lost("the connection ended, and it is silent".into()),
+            ReceiverState::Stalled if stall >= LOST_STALL.max(allowed) => {
+                ReceiverState::Lost(format!("no progress for {} s", stall.as_secs()))
+            }
+            ReceiverState::Active if is_silent => ReceiverState::Silent,
+            ReceiverState::Active if stall >= VOTE_STALL => ReceiverState::Stalled,
+            _ => return,
+        };
+        self.change(index, |member| {
+            member.is_replaced |= is_killed && member.may_be_replaced;
+            member.status.state = next;
+        });
+        self.changed = true;
+    }
+}
