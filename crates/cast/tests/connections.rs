@@ -72,8 +72,15 @@ fn connections_may_end_at_any_moment() {
 fn chunks_are_fetched_over_connections_that_end() {
     let mut room =
         Room::new(5, lengths(12), sender_options(1, RATE), &[Link { loss: 0.01, ..Link::default() }; 3]);
-    room.forger =
-        Some(Forger { every: 20, left: 2000, anywhere: false, lies: false, outdates: false, insider: true });
+    room.forger = Some(Forger {
+        every: 20,
+        left: 2000,
+        anywhere: false,
+        lies: false,
+        outdates: false,
+        occupies: false,
+        insider: true,
+    });
     run_with_ends(room, 5, 0.02);
 }
 

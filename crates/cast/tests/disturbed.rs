@@ -55,6 +55,7 @@ fn what_a_stranger_forges_is_rejected() {
                 anywhere: true,
                 lies: true,
                 outdates: false,
+                occupies: false,
                 insider: false,
             }),
         ] {
@@ -76,7 +77,15 @@ fn what_a_stranger_forges_is_rejected() {
 /// Somebody with the session key cannot make the sender's plans look old.
 #[test]
 fn a_few_forged_packet_numbers_do_not_slow_a_cast() {
-    let forger = Forger { every: 500, left: 8, anywhere: false, lies: false, outdates: true, insider: true };
+    let forger = Forger {
+        every: 500,
+        left: 8,
+        anywhere: false,
+        lies: false,
+        outdates: true,
+        occupies: false,
+        insider: true,
+    };
     let times = [None, Some(forger)].map(|forger| {
         let mut room = Room::new(3, lengths(12), sender_options(1, RATE), &[lossy(0.01); 3]);
         room.forger = forger;
@@ -92,7 +101,15 @@ fn forged_symbols_of_active_chunks_do_not_stop_a_cast() {
     for seed in 1..3 {
         let fetched = forged(
             seed,
-            Forger { every: 40, left: 200, anywhere: false, lies: false, outdates: false, insider: true },
+            Forger {
+                every: 40,
+                left: 200,
+                anywhere: false,
+                lies: false,
+                outdates: false,
+                occupies: false,
+                insider: true,
+            },
         );
         assert!((1..=36).contains(&fetched), "{fetched} of 3 x 12 chunks");
     }
@@ -103,7 +120,15 @@ fn forged_symbols_of_any_chunk_do_not_stop_a_cast() {
     for seed in 1..3 {
         forged(
             seed,
-            Forger { every: 10, left: 400, anywhere: true, lies: false, outdates: false, insider: true },
+            Forger {
+                every: 10,
+                left: 400,
+                anywhere: true,
+                lies: false,
+                outdates: false,
+                occupies: false,
+                insider: true,
+            },
         );
     }
 }
@@ -114,7 +139,15 @@ fn forged_plans_and_packet_numbers_do_not_stop_a_cast() {
     for seed in 1..4 {
         forged(
             seed,
-            Forger { every: 10, left: 300, anywhere: seed == 2, lies: true, outdates: false, insider: true },
+            Forger {
+                every: 10,
+                left: 300,
+                anywhere: seed == 2,
+                lies: true,
+                outdates: false,
+                occupies: false,
+                insider: true,
+            },
         );
     }
 }
@@ -124,8 +157,41 @@ fn forged_plans_and_packet_numbers_do_not_stop_a_cast() {
 fn a_permanent_forger_only_slows_a_cast() {
     forged(
         5,
-        Forger { every: 20, left: u64::MAX, anywhere: false, lies: false, outdates: false, insider: true },
+        Forger {
+            every: 20,
+            left: u64::MAX,
+            anywhere: false,
+            lies: false,
+            outdates: false,
+            occupies: false,
+            insider: true,
+        },
     );
+}
+
+/// Somebody with the session key uses each packet number before the sender does.
+#[test]
+fn a_cast_whose_numbers_are_used_by_another_goes_on() {
+    forged(
+        6,
+        Forger {
+            every: 1,
+            left: u64::MAX,
+            anywhere: false,
+            lies: false,
+            outdates: false,
+            occupies: true,
+            insider: true,
+        },
+    );
+}
+
+/// Somebody has the same symbols sent again and again, as often as the chunks themselves.
+#[test]
+fn a_receiver_that_requests_without_end_does_not_stop_a_cast() {
+    let demands = Link { demands: true, never_ends: true, ..Link::default() };
+    let (others, _) = with_third(demands, Duration::from_secs(10));
+    assert!(others < UNDISTURBED * 5 / 2, "{others:?}");
 }
 
 /// Casts 20 chunks to two normal receivers and `third`. Returns when the two had finished, and the room at its end.

@@ -302,7 +302,7 @@ fn bad_datagrams_cost_a_counter() {
             pair.receiver.handle_datagram(now, datagram);
         }
         let again = pair.receiver.statistics();
-        assert_eq!((again.symbols, again.duplicates), (right.symbols, right.duplicates));
+        assert_eq!(again.symbols, right.symbols, "a repeated one is at most redundant");
         assert_eq!(again.repeated, count - announcements);
         assert_eq!(again.rejected, right.rejected);
     }

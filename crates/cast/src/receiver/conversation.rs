@@ -84,7 +84,6 @@ impl Receiver {
         self.say(&JoinMessage::Resume { datagram });
         self.link.resumed();
         self.doubts_at = now + DOUBT;
-        self.fetching.forget_question();
         self.fetch(now);
         self.send_result();
     }
@@ -114,6 +113,7 @@ impl Receiver {
     pub fn handle_disconnected(&mut self, now: Duration) {
         self.channel = None;
         self.messages.clear();
+        self.fetching.forget_question();
         if self.phase == Phase::Joined {
             self.link.ended(now);
             return;

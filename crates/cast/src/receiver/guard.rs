@@ -91,8 +91,8 @@ impl Guard {
         let freshness = self.window.freshness(header.packet);
         match freshness {
             Freshness::New => {}
-            // A symbol is right whenever it arrives.
-            Freshness::Old if header.message == MessageType::Data => {}
+            // A symbol is right whenever it arrives, and whoever used its number before.
+            Freshness::Old | Freshness::Repeated if header.message == MessageType::Data => {}
             Freshness::Old | Freshness::Repeated => {
                 // An announcement is sent to two groups.
                 statistics.repeated += u64::from(!is_announcement);
@@ -107,7 +107,7 @@ impl Guard {
         let opened = key.open(datagram, scratch).and_then(|opened| opened.get(HEADER_BYTES..));
         match opened {
             Some(_) if freshness == Freshness::New => self.window.mark(header.packet),
-            Some(_) => {}
+            Some(_) => statistics.repeated += u64::from(freshness == Freshness::Repeated),
             None => statistics.rejected += 1,
         }
         Some((freshness, opened?))
@@ -162,6 +162,26 @@ mod tests {
         assert!(!opens(&mut guard, u64::from(far) * MARK_PACKETS, at(far)), "it has to join again");
         guard.rejoined(&KEYS, None, u64::from(far) * MARK_PACKETS, at(far));
         assert!(opens(&mut guard, u64::from(far) * MARK_PACKETS + 1, at(far)));
+    }
+
+    #[test]
+    fn a_symbol_is_taken_whoever_used_its_number_before() {
+        let mut guard = Guard::new(&KEYS, None, 9, MarkChain::new([3; 32]).at(0));
+        let mut open = |message, length| {
+            let header = Header { message, session: 1, packet: 10, sent_us: 0 };
+            let mut start = [0; HEADER_BYTES];
+            header.write(&mut start);
+            let mut datagram = start.to_vec();
+            datagram.resize(length, 0);
+            DatagramKey::of_sender(&KEYS.sender, false).seal(&mut datagram, 0);
+            let mut statistics = ReceiverStatistics::default();
+            let mut scratch = Vec::new();
+            let opened = guard.open(&header, &datagram, &mut scratch, &mut statistics);
+            opened.map(|(freshness, _)| freshness)
+        };
+        assert_eq!(open(MessageType::Plan, 18), Some(Freshness::New), "forged");
+        assert_eq!(open(MessageType::Plan, 40), None);
+        assert_eq!(open(MessageType::Data, 100), Some(Freshness::Repeated));
     }
 
     #[test]

@@ -370,7 +370,6 @@ impl Receiver {
         for chunk in 0..directory_chunks {
             self.asking.ask_for_chunk(now, chunk);
         }
-        self.fetching.forget_question();
         self.fetch(now);
         self.reporting.happened();
         self.send_result();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::machine::Sender;
 use super::binding::Rejected;
+use super::machine::Sender;
 use super::verdicts::Work;
 use crate::session::symbols_of;
 use crate::wire::format::{HEADER_BYTES, Header, MessageType, Reader};
@@ -37,9 +37,6 @@ impl Sender {
         if header.message == MessageType::Request {
             let request = Request::parse(reader).ok_or(Rejected::Forged)?;
             self.roster.heard(now, request.receiver);
-            if !self.roster.is_slow(request.receiver) {
-                self.idle_since = None;
-            }
             self.handle_request(now, &request);
         } else {
             let mut report = Report::parse(reader).ok_or(Rejected::Forged)?;
@@ -89,7 +86,10 @@ impl Sender {
                         && !self.schedule.is_active(chunk)
                         && !self.can_wait(now, request, chunk, length)
                     {
-                        self.repairs.sources(now, chunk, (first, count), symbols_of(length), seen);
+                        let symbols = symbols_of(length);
+                        if !self.repairs.sources(now, chunk, (first, count), symbols, seen) {
+                            self.schedule.want(chunk, 1, seen, &mut chunks_max);
+                        }
                     }
                 }
             }
@@ -121,12 +121,11 @@ impl Sender {
             && self.schedule.remaining() == 0
             && self.repairs.is_empty()
             && self.fetches.is_empty();
-        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         self.waiting_since = self.is_waiting.then(|| self.waiting_since.unwrap_or(now));
-        match self.idle_since {
+        match is_idle {
             _ if self.is_waiting => Work::Waits,
-            Some(since) => Work::Nothing(now.saturating_sub(since)),
-            None => Work::Some,
+            true => Work::Nothing,
+            false => Work::Some,
         }
     }
 }

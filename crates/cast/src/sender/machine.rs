@@ -21,7 +21,7 @@ use super::options::{BATCH_DATAGRAMS_MAX, Destination, SenderOptions, SenderProg
 use super::places::NoPlace;
 use super::repair::Repairs;
 use super::roster::Roster;
-use super::schedule::Schedule;
+use super::schedule::{ACTIVE_CHUNKS, Schedule};
 use super::shelf::Shelf;
 use super::start::Start;
 use crate::family::Family;
@@ -75,8 +75,6 @@ pub struct Sender {
     advanced_at: Duration,
     /// There was nothing to send except chunks for which a receiver has no buffer.
     pub(super) is_waiting: bool,
-    /// Since when there was nothing to send, and nobody has requested anything.
-    pub(super) idle_since: Option<Duration>,
     /// Since when it waits.
     pub(super) waiting_since: Option<Duration>,
 }
@@ -144,7 +142,6 @@ impl Sender {
             start: Start::default(),
             advanced_at: Duration::ZERO,
             is_waiting: false,
-            idle_since: None,
             waiting_since: None,
             options,
             announce,
@@ -318,8 +315,10 @@ impl Sender {
     /// Returns the next content chunk whose contents are needed. Call until `None`.
     pub fn poll_chunk_needed(&mut self) -> Option<u32> {
         let directory_chunks = self.table.directory_chunks();
-        let asked_for = self.repairs.upcoming().chain(self.fetches.upcoming());
-        let wanted = asked_for.chain(self.schedule.upcoming());
+        // Whoever fetches little of many chunks must not take the time in which chunks for all are read.
+        let mut scheduled = self.schedule.upcoming();
+        let first: Vec<u32> = self.repairs.upcoming().chain(scheduled.by_ref().take(ACTIVE_CHUNKS)).collect();
+        let wanted = first.into_iter().chain(self.fetches.upcoming()).chain(scheduled);
         self.shelf.ask(wanted).map(|chunk| chunk - directory_chunks)
     }
 

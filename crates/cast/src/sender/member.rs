@@ -102,6 +102,8 @@ pub(super) struct Member {
     pub(super) busy_percent: u8,
     pub(super) slowness: Slowness,
     pub(super) bottlenecks: Bottlenecks,
+    /// When it last accepted a chunk, or joined.
+    pub(super) progressed_at: Duration,
     /// Since when it has had no free buffer for the next chunk and accepted none.
     pub(super) full_since: Option<Duration>,
     pub(super) naming: Naming,

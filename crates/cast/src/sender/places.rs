@@ -105,6 +105,7 @@ impl Places {
             busy_percent: 0,
             slowness: Slowness::default(),
             bottlenecks: Bottlenecks::default(),
+            progressed_at: now,
             full_since: None,
             naming: Naming::joined(now),
         };

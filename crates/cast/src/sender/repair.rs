@@ -35,6 +35,8 @@ struct ChunkRepair {
     history: VecDeque<(u64, u16)>,
     /// Source symbols to send again, one bit each.
     sources: [u64; SYMBOLS_MAX / 64],
+    /// Number of source symbols that were named since the chunk was sent from its start.
+    named: usize,
     /// The last packet that carried one of them.
     sources_packet: u64,
     due: Duration,
@@ -78,6 +80,9 @@ impl Repairs {
     }
 
     fn raise(&mut self, due: Duration, chunk: u32, lacks: u16, seen: u64) -> bool {
+        if lacks == 0 {
+            return false;
+        }
         let repair = self.chunks.entry(chunk).or_default();
         if repair.next_source().is_some() || seen < repair.sources_packet {
             return false;
@@ -92,7 +97,8 @@ impl Repairs {
     }
 
     /// Processes a SYMBOLS request: a receiver that has seen packets up to `seen` lacks these of the chunk's `symbols` source
-    /// symbols.
+    /// symbols. Returns false if so many of them were named before that the whole chunk is to be sent again, in its turn: otherwise
+    /// a receiver could have the same symbols sent for ever.
     pub(crate) fn sources(
         &mut self,
         now: Duration,
@@ -100,19 +106,31 @@ impl Repairs {
         range: (u16, u16),
         symbols: usize,
         seen: u64,
-    ) {
-        let repair = self.chunks.entry(chunk).or_default();
-        if seen < repair.sources_packet {
-            return;
-        }
+    ) -> bool {
         let first = usize::from(range.0).min(symbols);
         let end = (first + usize::from(range.1)).min(symbols);
-        for symbol in first..end {
-            repair.sources[symbol / 64] |= 1 << (symbol % 64);
+        if first >= end {
+            return true;
         }
-        if first < end {
+        let repair = self.chunks.entry(chunk).or_default();
+        if seen < repair.sources_packet {
+            return true;
+        }
+        let mut were_too_many = false;
+        for symbol in first..end {
+            let (word, bit) = (symbol / 64, 1 << (symbol % 64));
+            let is_new = repair.sources[word] & bit == 0;
+            were_too_many = is_new && repair.named >= symbols;
+            if were_too_many {
+                break;
+            }
+            repair.sources[word] |= bit;
+            repair.named += usize::from(is_new);
+        }
+        if !repair.is_idle() {
             self.enqueue(now + GATHER, chunk);
         }
+        !were_too_many
     }
 
     /// Returns whether something of a chunk is still to be repaired.
@@ -271,6 +289,21 @@ mod tests {
         assert_eq!(drain(&mut repairs, &mut packet), [], "requested before it could see them");
         repairs.sources(LATER, 2, (0, 300), 700, packet);
         assert!(!repairs.count(LATER, 2, 200, packet), "300 are in transit");
+    }
+
+    #[test]
+    fn so_many_symbols_are_named_as_a_chunk_has() {
+        let (mut repairs, mut packet) = (Repairs::default(), 1);
+        assert!(repairs.sources(LATER, 1, (0, 40), 65, u64::MAX));
+        assert!(repairs.sources(LATER, 1, (0, 45), 65, u64::MAX), "40 of them are waiting");
+        assert_eq!(drain(&mut repairs, &mut packet).len(), 45);
+        assert!(!repairs.sources(LATER, 1, (0, 45), 65, u64::MAX));
+        assert_eq!(drain(&mut repairs, &mut packet).len(), 20);
+        assert!(!repairs.sources(LATER, 1, (0, 1), 65, u64::MAX));
+        repairs.restart(1);
+        assert!(repairs.sources(LATER, 1, (0, 65), 65, u64::MAX));
+        assert!(!repairs.count(LATER, 2, 0, packet) && repairs.sources(LATER, 3, (9, 9), 5, packet));
+        assert_eq!(repairs.chunks.len(), 1, "nothing is remembered of nothing");
     }
 
     #[test]

@@ -50,9 +50,11 @@ pub(crate) struct Roster {
     /// The time for which the sender has waited for any receivers far slower than the rest, and when it last found one by that.
     pub(super) patience: Slowness,
     pub(super) slowed_at: Duration,
+    /// For how long the sender had nothing to send lately, less the time in which it had.
+    pub(super) idle: Duration,
     /// The next receiver whose silence is checked.
     pub(super) cursor: usize,
-    has_started: bool,
+    pub(super) has_started: bool,
     pub(super) last_heard: Option<Duration>,
     pub(super) changed: bool,
     pub(super) ended: bool,
@@ -69,6 +71,7 @@ impl Roster {
             begun: VecDeque::new(),
             patience: Slowness::default(),
             slowed_at: Duration::ZERO,
+            idle: Duration::ZERO,
             cursor: 0,
             has_started: false,
             last_heard: None,
@@ -105,10 +108,12 @@ impl Roster {
             _ => false,
         };
         if is_back {
+            // Before the start there is nothing to be behind with.
+            let is_behind = self.has_started;
             self.change(index, |member| {
-                member.status.state = ReceiverState::Stalled;
+                member.status.state = if is_behind { ReceiverState::Stalled } else { ReceiverState::Active };
                 member.is_replaced = false;
-                member.full_since = Some(now);
+                member.full_since = is_behind.then_some(now);
             });
             self.changed = true;
         }
@@ -293,6 +298,9 @@ fn take_report(now: Duration, member: &mut Member, report: &Report, is_cut: bool
             Some(member.bottlenecks.add(busy_percent, waiting_chunks, stage, is_lossy));
     }
     member.path.report(now, report);
+    if progressed {
+        member.progressed_at = now;
+    }
     progressed
 }
 
@@ -381,6 +389,7 @@ mod tests {
     #[test]
     fn silent_receivers_lose_their_vote_and_then_are_lost() {
         let mut roster = Roster::new([1; 32], false);
+        roster.start();
         let (id, _) = join(&mut roster, 1, 0);
         assert_eq!(roster.room(), 0);
         advance(&mut roster, 2);
@@ -396,6 +405,7 @@ mod tests {
     #[test]
     fn full_receivers_lose_their_vote_until_they_accept_a_chunk() {
         let mut roster = Roster::new([1; 32], false);
+        roster.start();
         let mut pacer = Pacer::new(1_000_000);
         let (id, _) = join(&mut roster, 1, 1);
         roster.chunk_begins(10);
@@ -582,6 +592,61 @@ mod tests {
         );
         assert_eq!(report(&mut roster, 4, 8000, 1200, 0), ReceiverState::Stalled, "it gets what it missed");
         assert_eq!(report(&mut roster, 5, 8100, 100, 1), ReceiverState::Active);
+    }
+
+    #[test]
+    fn a_receiver_is_served_however_long_it_was_slow() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=2).map(|at| join(&mut roster, at, 8).0).collect();
+        roster.start();
+        roster.set_slow(0);
+        for at in 1..400 {
+            // Its buffers are full of parts of chunks.
+            for (id, free) in ids.iter().zip([0, 8]) {
+                roster.report(seconds(at), &load(*id, free, 0, 30), &mut pacer);
+            }
+            advance(&mut roster, at);
+            assert!(roster.is_slow(ids[0]), "second {at}");
+        }
+        roster.report(seconds(400), &Report { done_chunks: 90, ..load(ids[1], 8, 0, 30) }, &mut pacer);
+        for at in 400..404 {
+            roster.report(seconds(at), &load(ids[0], 0, 0, 30), &mut pacer);
+            advance(&mut roster, at);
+            assert_eq!(roster.statuses()[0].state, ReceiverState::Active, "second {at}");
+        }
+    }
+
+    #[test]
+    fn before_the_start_nobody_is_behind() {
+        let mut roster = Roster::new([1; 32], false);
+        let (id, _) = join(&mut roster, 1, 4);
+        advance(&mut roster, 2);
+        assert_eq!(roster.statuses()[0].state, ReceiverState::Silent);
+        for at in 3..400 {
+            roster.heard(seconds(at), id);
+            advance(&mut roster, at);
+            assert_eq!(roster.statuses()[0].state, ReceiverState::Active, "second {at}");
+        }
+    }
+
+    #[test]
+    fn the_loss_of_a_lost_receiver_says_nothing() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=2).map(|at| join(&mut roster, at, 8).0).collect();
+        roster.start();
+        advance(&mut roster, 1);
+        roster.change(0, |member| {
+            member.status.state = ReceiverState::Lost("no progress".into());
+            member.full_since = Some(Duration::ZERO);
+        });
+        for step in 1..20 {
+            let report = Report { seen_packet: step * 1100, received: step * 275, ..load(ids[0], 8, 0, 30) };
+            roster.report(seconds(LOST_STALL.as_secs() + step), &report, &mut pacer);
+            assert!(matches!(roster.statuses()[0].state, ReceiverState::Lost(_)), "step {step}");
+        }
+        assert_eq!(pacer.rate(), 1_000_000);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Selects the next source symbol: a few requested chunks are sent at a time, one symbol of each in turn.
 //!
 //! Owns the sets of pending and active chunks. Directory and recipe chunks are sent first, because a new receiver cannot use
-//! the others without them. The rest follow in a cycle from the current position. Must never know who requested them.
+//! the others without them. The rest follow in a cycle from the current position. When one of the first has been sent again, another
+//! chunk has its turn, so that requests for them cannot stop the cycle. Must never know who requested them.
 
 use std::sync::Arc;
 
@@ -38,7 +39,10 @@ pub(crate) struct Schedule {
     total: u32,
     /// Chunks below this number are sent first.
     first_end: u32,
+    first_cursor: u32,
     cursor: u32,
+    /// The chunk that was started last is one of those, and had been sent before.
+    repeats_first: bool,
     /// For each chunk, the packet at which it was last started, plus one; 0 if never.
     begun: Vec<u64>,
     active: Vec<Active>,
@@ -55,7 +59,9 @@ impl Schedule {
             pending_count: 0,
             total,
             first_end,
+            first_cursor: 0,
             cursor: first_end,
+            repeats_first: false,
             begun: vec![0; total as usize],
             active: Vec::new(),
             ended: false,
@@ -140,9 +146,12 @@ impl Schedule {
             self.pending[word] &= !bit;
             self.pending_count -= 1;
         }
-        if chunk >= self.first_end {
+        if self.goes_first(chunk) {
+            self.first_cursor = chunk + 1;
+        } else {
             self.cursor = chunk + 1;
         }
+        self.repeats_first = self.goes_first(chunk) && self.has_begun(chunk);
         self.begun[chunk as usize] = packet + 1;
         self.active.push(Active { chunk, bytes, next: 0 });
     }
@@ -170,10 +179,12 @@ impl Schedule {
 
     /// Returns the pending chunks in the order in which they will start, up to the read-ahead limit.
     pub(crate) fn upcoming(&self) -> impl Iterator<Item = u32> + '_ {
-        let first = self.pending_in(0, self.first_end);
         let cursor = self.cursor.clamp(self.first_end, self.total);
-        let rest = self.pending_in(cursor, self.total).chain(self.pending_in(self.first_end, cursor));
-        first.chain(rest).take(AHEAD_CHUNKS)
+        let first = [self.first_cursor..self.first_end, 0..self.first_cursor];
+        let rest = [cursor..self.total, self.first_end..cursor];
+        let order = if self.repeats_first { [rest, first] } else { [first, rest] };
+        let order = order.into_iter().flatten();
+        order.flat_map(|range| self.pending_in(range.start, range.end)).take(AHEAD_CHUNKS)
     }
 
     /// Removes the chunk that has been sent completely, once its last symbol is no longer borrowed.
@@ -270,6 +281,23 @@ mod tests {
         .collect();
         assert_eq!(order[..4], [0, 1, 49, 50]);
         assert_eq!(order[order.len() - 1], 47, "48 was in transit when it was requested");
+    }
+
+    #[test]
+    fn requests_for_the_first_chunks_do_not_stop_the_cycle() {
+        let mut schedule = Schedule::new(100, 8);
+        schedule.want(0, 100, 0, &mut 200);
+        let mut order = Vec::new();
+        for packet in 1..40 {
+            let chunk = schedule.candidate().unwrap();
+            schedule.begin(chunk, vec![1; 10].into(), packet);
+            schedule.next();
+            order.push(chunk);
+            schedule.want(0, 8, packet, &mut 200);
+        }
+        assert_eq!(order[..12], [0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 1, 9]);
+        let of_cycle = order[8..].iter().filter(|chunk| **chunk >= 8).count();
+        assert_eq!(of_cycle, 15, "{order:?}");
     }
 
     #[test]

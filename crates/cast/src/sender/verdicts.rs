@@ -18,8 +18,11 @@ use crate::wire::report::Report;
 const CHECKED_MAX: usize = 256;
 /// A spokesman remains one for this long.
 const NAMED_MIN: Duration = Duration::from_secs(1);
-/// Slow receivers are served if nobody else has requested anything for this long, although the sender had nothing to send.
+/// Slow receivers are served if the sender has had nothing to send for this long, in sum, because nobody else needs much. Other time
+/// reduces the sum, so that requests now and then do not keep them waiting.
 const IDLE_MAX: Duration = Duration::from_millis(500);
+/// The sum is at most so many times as much.
+const IDLE_SUM_MAX: u32 = 2;
 
 /// What the sender has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +31,7 @@ pub(crate) enum Work {
     Some,
     /// Chunks for which a receiver has no buffer, and nothing else.
     Waits,
-    /// Nothing, for this long.
-    Nothing(Duration),
+    Nothing,
 }
 
 impl Roster {
@@ -48,8 +50,6 @@ impl Roster {
         }
         let has_queue = member.path.has_queue();
         match member.status.state {
-            // Loss during the stall says nothing about the network.
-            ReceiverState::Stalled => member.loss.skip_to(report.seen_packet, report.received),
             ReceiverState::Slow => {
                 member.loss.report(seen, received, false);
                 if member.slowness.keeps_up(now, member.keeps_up()) {
@@ -61,7 +61,7 @@ impl Roster {
                     self.changed = true;
                 }
             }
-            _ => {
+            ReceiverState::Active => {
                 let Some((excess, samples)) = member.loss.report(seen, received, true) else { return };
                 let others = match excess > LOSS_TOLERATED {
                     true => self.others_losses(now, index),
@@ -73,6 +73,8 @@ impl Roster {
                     LossVerdict::Slow => self.set_slow(index),
                 }
             }
+            // Loss while it is behind or gone says nothing about the network.
+            _ => member.loss.skip_to(report.seen_packet, report.received),
         }
     }
 
@@ -198,9 +200,8 @@ impl Roster {
 
     /// Gives slow receivers a vote when no other receiver needs anything. Returns whether there were any.
     #[must_use]
-    fn serve_slow(&mut self, work: Work) -> bool {
-        let is_unneeded = matches!(work, Work::Nothing(time) if time >= IDLE_MAX);
-        if self.census.voting > 0 && !is_unneeded {
+    fn serve_slow(&mut self) -> bool {
+        if self.census.voting > 0 && self.idle < IDLE_MAX {
             return false;
         }
         let slow = self.census.slow.clone();
@@ -222,7 +223,11 @@ impl Roster {
         self.timers.update(now, self.census.present);
         self.advance_states(now);
         self.judge_waiting(now, time, work == Work::Waits);
-        let is_served = self.serve_slow(work);
+        self.idle = match work {
+            Work::Nothing => (self.idle + time).min(IDLE_MAX * IDLE_SUM_MAX),
+            Work::Some | Work::Waits => self.idle.saturating_sub(time),
+        };
+        let is_served = self.serve_slow();
         let begun = &self.begun;
         let is_limiting =
             |member: &Member| is_limiting(begun, member) || now < member.naming.named_at + NAMED_MIN;
@@ -239,7 +244,8 @@ impl Roster {
             self.advance_state(now, index, true);
         }
         let doubted: Vec<usize> = self.spokesmen.doubted().iter().map(|(index, _)| *index).collect();
-        for index in doubted.into_iter().filter(|index| !self.spokesmen.contains(*index)).collect::<Vec<_>>() {
+        for index in doubted.into_iter().filter(|index| !self.spokesmen.contains(*index)).collect::<Vec<_>>()
+        {
             self.advance_state(now, index, false);
         }
         let count = self.places.members.len();
@@ -259,19 +265,28 @@ impl Roster {
         }
         let heard_at = member.status.heard_at;
         let silence = self.timers.silent_for(now, heard_at);
-        // A spokesman has to report whatever others do.
-        let is_silent = silence >= VOTE_SILENCE.max(allowed)
-            || (is_spokesman && now.saturating_sub(heard_at.max(member.naming.named_at)) >= VOTE_SILENCE);
+        // A spokesman has to report whatever others do, and whatever else it says. Before the start, plans do not name it.
+        let naming = &member.naming;
+        let must_report = is_spokesman && self.has_started;
+        let is_missed_since =
+            |last: Duration| must_report && now.saturating_sub(last.max(naming.named_at)) >= VOTE_SILENCE;
+        let is_unheard = silence >= VOTE_SILENCE.max(allowed) || is_missed_since(heard_at);
+        let is_silent = is_unheard || is_missed_since(naming.reported_at);
+        // The sender waits for it, and has nothing else to do.
+        let is_idle = self.idle >= IDLE_MAX && now.saturating_sub(member.progressed_at) >= LOST_STALL;
         let knows_room = is_spokesman && member.naming.is_fresh;
         let is_full = member.status.state == ReceiverState::Stalled
             || (knows_room && (member.full_since.is_some() || room_of(&self.begun, member) == 0));
-        let is_full = is_full && !member.has_all();
+        // A slow one's buffers may be full of parts of chunks until it is served.
+        let can_stall = self.has_started && member.status.state != ReceiverState::Slow;
+        let is_full = is_full && can_stall && !member.has_all();
         member.full_since = is_full.then(|| member.full_since.unwrap_or(now));
         let stall = member.full_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        let doubted_at = self.spokesmen.doubted().iter().find(|(at, _)| *at == index).map(|(_, since)| *since);
+        let doubted_at =
+            self.spokesmen.doubted().iter().find(|(at, _)| *at == index).map(|(_, since)| *since);
         let is_killed = match doubted_at {
             Some(since) => member.may_be_killed() && now.saturating_sub(since) >= VOTE_SILENCE,
-            None => member.parted_at.is_some() && is_silent,
+            None => member.parted_at.is_some() && is_unheard,
         };
         let next = match member.status.state {
             _ if silence >= LOST_SILENCE.max(allowed) => {
@@ -280,6 +295,9 @@ impl Roster {
             _ if is_killed => ReceiverState::Lost("the connection ended, and it is silent".into()),
             ReceiverState::Stalled if stall >= LOST_STALL.max(allowed) => {
                 ReceiverState::Lost(format!("no progress for {} s", stall.as_secs()))
+            }
+            ReceiverState::Active if is_idle && !member.holds_all() => {
+                ReceiverState::Lost(format!("no progress for {} s", LOST_STALL.as_secs()))
             }
             ReceiverState::Active if is_silent => ReceiverState::Silent,
             ReceiverState::Active if stall >= VOTE_STALL => ReceiverState::Stalled,

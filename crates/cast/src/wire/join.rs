@@ -219,17 +219,18 @@ impl JoinMessage {
 }
 
 fn parse_join(mut reader: Reader<'_>) -> Option<JoinMessage> {
-    let (mut wanted, mut hello, mut buffer_chunks) = (Wanted::Any, String::new(), None);
+    let (mut score, mut name, mut hello, mut buffer_chunks) = (None, None, String::new(), None);
     while let Some((number, value)) = reader.value() {
         match number {
-            WANTED_SCORE => wanted = Wanted::Score(Score(BlockId(value.try_into().ok()?))),
-            WANTED_NAME => wanted = Wanted::Name(text(value)?),
+            WANTED_SCORE => score = Some(Score(BlockId(value.try_into().ok()?))),
+            WANTED_NAME => name = Some(text(value)?),
             HELLO => hello = cut_text(&text(value)?, HELLO_BYTES_MAX).to_owned(),
             BUFFERS => buffer_chunks = Reader::new(value).u32(),
             CAPABILITIES => {}
             _ => {}
         }
     }
+    let wanted = score.map(Wanted::Score).or(name.map(Wanted::Name)).unwrap_or(Wanted::Any);
     Some(JoinMessage::Join { wanted, hello, buffer_chunks: buffer_chunks? })
 }
 

@@ -13,7 +13,8 @@ const FLAGS_AT: usize = 2;
 /// Range of the packet number in a datagram.
 const PACKET: std::ops::Range<usize> = 8..14;
 /// Maximum difference between a number and the highest one before it, or the last one that the peer is known to have reached:
-/// more datagrams than a sender sends before a receiver that hears nothing joins again.
+/// more datagrams than a sender sends before a receiver that hears nothing joins again, up to 9 Gbit/s. At higher rates, the next mark
+/// helps.
 const STEP_MAX: u64 = 1 << 22;
 /// Bytes before the encrypted part of a receiver's datagrams: the receiver's id follows the header, because it tells the key.
 pub(crate) const FEEDBACK_CLEAR_BYTES: usize = HEADER_BYTES + 4;

@@ -307,7 +307,11 @@ impl Crowd {
                 (member.is_done, member.machine) = (true, None);
                 self.sender.handle_disconnect(number as u64);
             }
-            ReceiverEvent::SenderLost | ReceiverEvent::Forgotten => panic!("receiver {number} lost the sender"),
+            // It has used the numbers of its datagrams for lies.
+            ReceiverEvent::Refused(_) if member.hostile.is_some() => {}
+            ReceiverEvent::SenderLost | ReceiverEvent::Forgotten => {
+                panic!("receiver {number} lost the sender")
+            }
             ReceiverEvent::Refused(reason) | ReceiverEvent::Unusable(reason) => {
                 panic!("receiver {number}: {reason}")
             }

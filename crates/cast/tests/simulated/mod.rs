@@ -72,6 +72,8 @@ pub struct Link {
     pub again: Option<usize>,
     /// It is not expected to finish.
     pub never_ends: bool,
+    /// It requests the same symbols of the first chunks of data again and again, and nothing else.
+    pub demands: bool,
 }
 
 impl Default for Link {
@@ -93,6 +95,7 @@ impl Default for Link {
             stopped: None,
             again: None,
             never_ends: false,
+            demands: false,
         }
     }
 }
@@ -110,6 +113,8 @@ pub struct Forger {
     pub lies: bool,
     /// Forge nothing except plans with high packet numbers.
     pub outdates: bool,
+    /// Use each number before the sender does, for a datagram that says nothing.
+    pub occupies: bool,
     /// It joined the cast, so it knows the session key. Otherwise receivers reject whatever it sends.
     pub insider: bool,
 }
@@ -163,6 +168,8 @@ pub struct SimulatedReceiver {
     bad_seen: bool,
     /// Its connection to the sender; [`receiver_of`] says whose one is.
     pub connection: Option<u64>,
+    /// Its number and the key of its datagrams, once it has joined.
+    keys: Option<(u32, [u8; 32])>,
 }
 
 pub struct Room {
@@ -288,6 +295,7 @@ impl Room {
             burst_left: 0,
             bad_seen: false,
             connection: None,
+            keys: None,
         });
         Self {
             now: Duration::ZERO,
@@ -504,7 +512,10 @@ impl Room {
             let number = receiver_of(connection);
             // Type 2 is WELCOME. Encrypted ones start with other bytes, except by chance.
             if bytes[4..6] == [1, 2] && bytes.len() > 74 {
-                self.session_key = keys_of(&bytes).1;
+                let (own, session) = keys_of(&bytes);
+                let id = u32::from_le_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]);
+                self.receivers[number].keys = Some((id, own));
+                self.session_key = session;
             }
             let delay = self.receivers[number].link.delay;
             self.push(delay, Delivery::MessageToReceiver(connection, bytes));
@@ -525,7 +536,7 @@ impl Room {
             return;
         }
         forger.left -= 1;
-        let Forger { every, anywhere, lies, outdates, insider, .. } = *forger;
+        let Forger { every, anywhere, lies, outdates, occupies, insider, .. } = *forger;
         let mut forged = seen[..18].to_vec();
         // The next number, which the sender has not used yet.
         let next = packet_of(seen) + 1 + every;
@@ -541,7 +552,9 @@ impl Room {
             let high = next + step;
             forged[8..14].copy_from_slice(&high.to_le_bytes()[..6]);
         }
-        if kind > 1 {
+        if occupies {
+            forged[1] = 3;
+        } else if kind > 1 {
             // A plan: nothing is pending, and one chunk ended long ago with all of its repair symbols.
             forged[1] = 3;
             forged.extend([0; 10]);
@@ -609,6 +622,22 @@ impl Room {
         }
     }
 
+    /// Puts a request for all symbols of eight chunks in the place of a datagram.
+    fn demand(&self, number: usize, datagram: &mut Vec<u8>) {
+        let Some((id, key)) = self.receivers[number].keys else { return };
+        datagram.truncate(18);
+        datagram[1] = REQUEST;
+        datagram.extend(id.to_le_bytes());
+        datagram.extend([0xff; 6]);
+        datagram.extend(8u16.to_le_bytes());
+        for chunk in 2..10u32 {
+            datagram.push(3);
+            datagram.extend(chunk.to_le_bytes());
+            datagram.extend((1023u32 << 16).to_le_bytes());
+        }
+        retag(datagram, &key);
+    }
+
     fn pump_receiver(&mut self, number: usize) {
         let now = self.now;
         while let Some(event) = self.receivers[number].machine.poll_event() {
@@ -619,6 +648,9 @@ impl Room {
         while let Some(to) = self.receivers[number].machine.poll_transmit(now, &mut datagram) {
             let feedback: SocketAddr = "10.0.0.1:9000".parse().unwrap();
             assert_eq!(to, feedback);
+            if link.demands && packet_of(&datagram) % 2 == 1 {
+                self.demand(number, &mut datagram);
+            }
             self.trace.update(&datagram);
             self.reports += u64::from(datagram[1] == REPORT);
             self.requests += u64::from(datagram[1] == REQUEST);
