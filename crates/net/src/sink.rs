@@ -23,6 +23,9 @@ pub enum ChunkVerdict {
     /// Verified and accepted, but it proves that some of these content chunks, accepted earlier, did not come
     /// from the sender. They are fetched from the sender by unicast and passed to the sink again.
     Contradicts(Vec<Range<u32>>),
+    /// Valid, but the sender cannot be used, and why: it is not the one that it claims to be, or its store is damaged. It is left, and
+    /// another one is looked for. Whatever the sink has not proven no longer counts.
+    Unusable(String),
 }
 
 /// The result of a receiver, for the sender's screen and log.
@@ -69,7 +72,7 @@ pub trait ChunkSink: Send {
     /// chunks that are wanted; more may follow with [`ChunkVerdict::AcceptedWant`].
     ///
     /// # Errors
-    /// Any error ends receiving; the sender is told.
+    /// `Corrupt`: the sender is left, and another one looked for. Any other error ends receiving; the sender is told.
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>>;
 
     /// A wanted chunk has arrived; chunks come in any order. The sink answers it when it has processed it, now or later, from any

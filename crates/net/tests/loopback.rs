@@ -70,12 +70,14 @@ struct Sink {
     got: Vec<bool>,
     first_bad: bool,
     fails_at: Option<u32>,
+    /// How many senders had another recipe.
+    left: u32,
 }
 
 impl Sink {
     fn new(contents: &Contents) -> Self {
         let expected: Vec<_> = contents.0.iter().map(|bytes| blake3::hash(bytes)).collect();
-        Self { got: vec![false; expected.len()], expected, first_bad: false, fails_at: None }
+        Self { got: vec![false; expected.len()], expected, first_bad: false, fails_at: None, left: 0 }
     }
 }
 
@@ -92,6 +94,10 @@ impl ChunkSink for Sink {
         if index == 3 && !self.first_bad {
             self.first_bad = true;
             return Ok(ChunkVerdict::Bad("as a test".into()));
+        }
+        if index == 0 && blake3::hash(bytes) != self.expected[0] {
+            self.left += 1;
+            return Ok(ChunkVerdict::Unusable("another recipe".into()));
         }
         assert_eq!(blake3::hash(bytes), self.expected[index as usize], "chunk {index}");
         assert!(!std::mem::replace(&mut self.got[index as usize], true), "chunk {index} arrived twice");
@@ -186,6 +192,42 @@ fn check_all_done(contents: &Contents, receivers: usize, least_repaired: u64) {
 #[test]
 fn four_receivers_get_everything() {
     check_all_done(&Contents::new(20), 4, 0);
+}
+
+#[test]
+fn a_sender_that_cannot_be_used_is_left_for_another_one() {
+    let (contents, port) = (Contents::new(12), discovery());
+    let mut others = Contents::new(12);
+    others.0[0] = vec![1; 3000].into();
+    let stop = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let options = SendOptions { stop: stop.clone(), give_up: None, ..send_options(port, 1) };
+        let rogue = scope.spawn(|| {
+            let options = options;
+            send(&options, &others.description(), &others, |_| {})
+        });
+        let (joined, has_joined) = mpsc::channel();
+        let mut sink = Sink::new(&contents);
+        let receiver = scope.spawn(move || {
+            let received = receive(&receive_options(port, 0), &mut sink, |event| {
+                if let ReceiveEvent::Joined { .. } = event {
+                    let _ = joined.send(());
+                }
+            });
+            (received, sink.left)
+        });
+        has_joined.recv_timeout(Duration::from_secs(20)).unwrap();
+        let sent = send(&send_options(port, 1), &contents.description(), &contents, |_| {}).unwrap();
+        let (received, left) = receiver.join().unwrap();
+        assert_eq!((received.unwrap().outcome.bytes_written, left), (123, 1));
+        assert!(matches!(sent.receivers[0].state, ReceiverState::Done(_)), "{sent:?}");
+        stop.store(true, Ordering::Relaxed);
+        let failed = rogue.join().unwrap().unwrap().receivers.remove(0).state;
+        assert!(
+            matches!(&failed, ReceiverState::Failed(reason) if reason.contains("another recipe")),
+            "{failed:?}"
+        );
+    });
 }
 
 #[test]

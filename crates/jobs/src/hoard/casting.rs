@@ -258,8 +258,8 @@ impl HoardSink {
         let description =
             self.description.as_ref().ok_or_else(|| Error::bug("a chunk before its session"))?;
         match &description.segments[..] {
-            [segment] => Ok((segment.recipe_chunks, segment.chunks)),
-            _ => Err(Error::corrupt("a hoard in several segments")),
+            [segment] if segment.recipe_chunks > 0 => Ok((segment.recipe_chunks, segment.chunks)),
+            _ => Err(Error::corrupt("a hoard in several segments, or without its manifest")),
         }
     }
 
@@ -280,7 +280,10 @@ impl HoardSink {
         let (first, _) = self.shape()?;
         let is_manifest = index < first;
         if is_manifest {
-            Frames(bytes).try_for_each(|stored| self.take_manifest(stored?))?;
+            match Frames(bytes).try_for_each(|stored| self.take_manifest(stored?)) {
+                Err(error) if error.kind() == ErrorKind::Refused => return Ok(unusable(&error)),
+                taken => taken?,
+            }
         } else {
             self.take_data((index - first) as usize, bytes)?;
         }
@@ -300,9 +303,14 @@ impl HoardSink {
                 self.taken[..first as usize].fill(false);
                 return Ok(ChunkVerdict::Contradicts(std::iter::once(0..first).collect()));
             }
+            Err(error) if error.is_damage() => return Ok(unusable(&error)),
             Err(error) => return Err(error),
         }
-        let wanted = self.wanted()?;
+        let wanted = match self.wanted() {
+            // The manifest is the right one.
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(unusable(&error)),
+            wanted => wanted?,
+        };
         Ok(if wanted.is_empty() { ChunkVerdict::Accepted } else { ChunkVerdict::AcceptedWant(wanted) })
     }
 
@@ -343,8 +351,9 @@ impl ChunkSink for HoardSink {
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
         use_keys_of(description)?;
         if self.description.as_ref().is_none_or(|known| known.score != description.score) {
-            (self.manifest, self.blocks, self.blocks_length) = (None, HashMap::new(), 0);
+            self.manifest = None;
         }
+        (self.blocks, self.blocks_length, self.asked_again) = (HashMap::new(), 0, false);
         self.taken = vec![false; description.chunk_lengths.len()];
         self.description = Some(description.clone());
         self.wanted()
@@ -371,6 +380,11 @@ impl ChunkSink for HoardSink {
         }
         Ok(SinkOutcome { score, bytes_written: self.added.raw_bytes })
     }
+}
+
+/// The verdict about a sender that cannot be the one that it claims to be, or whose hoard is damaged.
+fn unusable(reason: &Error) -> ChunkVerdict {
+    ChunkVerdict::Unusable(reason.with_causes())
 }
 
 /// Returns the chunks of a range that were not accepted.

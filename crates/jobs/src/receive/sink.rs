@@ -85,6 +85,8 @@ pub(super) struct DiskSink<O> {
     /// The session's description, and which of its chunks were accepted.
     description: Option<SessionDescription>,
     taken: Vec<bool>,
+    /// Whether its sender cannot be used, so that nothing of it counts any more.
+    is_unusable: bool,
     /// Opened when the first recipe is verified.
     target: Option<Arc<dyn ReceivedDisk>>,
     /// The current segment; equal to their number after the last one.
@@ -117,6 +119,14 @@ enum Begun {
     Elsewhere,
     /// There is no such partition.
     Failed(Error),
+    /// What the sender sent is not the recipe that it announced, or exceeds a limit.
+    Wrong(Error),
+}
+
+impl From<Error> for Begun {
+    fn from(error: Error) -> Self {
+        Self::Wrong(error)
+    }
 }
 
 /// The data to write to a segment of the disk.
@@ -139,6 +149,7 @@ impl<O: OpenTarget> DiskSink<O> {
             times: Arc::default(),
             description: None,
             taken: Vec::new(),
+            is_unusable: false,
             target: None,
             segment: 0,
             chunks: [0..0, 0..0],
@@ -234,6 +245,9 @@ impl<O: OpenTarget> DiskSink<O> {
         &mut self,
         act: impl FnOnce(&mut Self, &SessionDescription) -> Result<ChunkVerdict>,
     ) -> Result<ChunkVerdict> {
+        if self.is_unusable {
+            return Ok(ChunkVerdict::Unusable("it was left".into()));
+        }
         let Some(description) = self.description.take() else {
             return Err(Error::bug("a chunk before its session"));
         };
@@ -243,16 +257,44 @@ impl<O: OpenTarget> DiskSink<O> {
     }
 
     /// The segment's recipe is complete: determines all places, and opens the target before the first write.
+    ///
+    /// # Errors
+    /// Those of the target.
     fn begin_part(&mut self, description: &SessionDescription) -> Result<Begun> {
         let pages = std::mem::take(&mut self.pages);
+        let (window, range, places) = match self.read_recipe(description, &pages) {
+            Ok(read) => read,
+            Err(begun) => {
+                if matches!(begun, Begun::First(_)) {
+                    self.pages = pages;
+                }
+                return Ok(begun);
+            }
+        };
         let recipe = Recipe::open(description.score, &pages as &(dyn PageSource + Sync))?;
+        let table = self.table.take();
+        self.begin_range(&recipe.of_part(window), range, places)?;
+        table.iter().try_for_each(|chunk| self.take_data_frames(chunk))?;
+        Ok(Begun::Ready)
+    }
+
+    /// Reads what a recipe says about the current segment: the range of the disk to write, the segment's range of that, and its places.
+    ///
+    /// # Errors
+    /// What happened instead.
+    fn read_recipe(
+        &mut self,
+        description: &SessionDescription,
+        pages: &Pages,
+    ) -> Result<(Extent, Extent, Places), Begun> {
+        let recipe = Recipe::open(description.score, pages as &(dyn PageSource + Sync))?;
         let disk_length = recipe.root().disk_length;
         let (length, segments) = (description.segment_length, description.segments.len() as u64);
         // Otherwise the segments would not cover the disk.
         if disk_length.div_ceil(length).max(1) != segments {
-            return Err(Error::refused(format!(
-                "the sender's {segments} segments of {length} bytes do not match a disk of {disk_length}"
-            )));
+            return Err(Begun::Wrong(Error::corrupt(format!(
+                "its {segments} segments of {length} bytes do not match a disk of {disk_length}"
+            ))));
         }
         let segment = self.range_of_segment(description);
         let segment = Extent::between(segment.offset, segment.end().min(disk_length));
@@ -261,29 +303,23 @@ impl<O: OpenTarget> DiskSink<O> {
             (None, None) => Extent::new(0, disk_length),
             (None, Some(number)) => match self.table.find(number, &recipe, segment, &mut self.decoder)? {
                 Search::Found(window) => window,
-                Search::Refused(error) => return Ok(Begun::Failed(error)),
-                Search::Lacks(blocks) => {
-                    self.pages = pages;
-                    return self.chunks_of(&blocks).map(Begun::First);
-                }
+                Search::Refused(error) => return Err(Begun::Failed(error)),
+                Search::Lacks(blocks) => return Err(Begun::First(self.chunks_of(&blocks)?)),
             },
         };
         self.window = Some(window);
-        let table = self.table.take();
         let range = match (segment.intersect(&window), self.number) {
             (Some(range), _) => Extent::new(range.offset - window.offset, range.length),
             (None, None) => segment,
-            (None, Some(_)) => return Ok(Begun::Elsewhere),
+            (None, Some(_)) => return Err(Begun::Elsewhere),
         };
-        self.begin_range(&recipe.of_part(window), range)?;
-        table.iter().try_for_each(|chunk| self.take_data_frames(chunk))?;
-        Ok(Begun::Ready)
+        let places = Places::of(&recipe.of_part(window), range)?;
+        Ok((window, range, places))
     }
 
-    /// Determines the places in a range of the disk or partition, and opens the target before the first write.
-    fn begin_range(&mut self, recipe: &SegmentRecipe<'_>, range: Extent) -> Result<()> {
+    /// Determines what to write to a range of the disk or partition, and opens the target before the first write.
+    fn begin_range(&mut self, recipe: &SegmentRecipe<'_>, range: Extent, places: Places) -> Result<()> {
         let length = recipe.root().disk_length;
-        let places = Places::of(recipe, range)?;
         let free = match self.free {
             FreeSpace::Skip => Extents::new(),
             FreeSpace::Zero => {
@@ -392,6 +428,7 @@ impl<O: OpenTarget> DiskSink<O> {
         self.asked_again = false;
         self.skipped.clear();
         self.contents = ChunkContents::default();
+        self.table = TableChunks::default();
     }
 
     fn are_taken(&self, chunks: &Range<u32>) -> bool {
@@ -406,9 +443,14 @@ impl<O: OpenTarget> DiskSink<O> {
                 None => self.table.add(index, bytes, &mut self.decoder)?,
             }
         } else if recipe.contains(&index) {
-            match is_contents(bytes) {
-                true => self.contents.add(bytes)?,
-                false => self.take_page_frames(bytes)?,
+            let taken = match is_contents(bytes) {
+                true => self.contents.add(bytes),
+                false => self.take_page_frames(bytes),
+            };
+            match taken {
+                // Nothing of it is proven before it is complete.
+                Err(error) if error.kind() == ErrorKind::Refused => return Ok(self.leave(&error)),
+                taken => taken?,
             }
         } else {
             return Err(Error::bug(format!("chunk {index} is not of segment {}", self.segment)));
@@ -426,16 +468,16 @@ impl<O: OpenTarget> DiskSink<O> {
             if !self.are_taken(&recipe) || self.table.is_waiting() {
                 return Ok(ChunkVerdict::Accepted);
             }
-            match self.begin_part(description) {
-                Ok(Begun::Ready) => {}
-                Ok(Begun::First(chunks)) => return Ok(ChunkVerdict::AcceptedWant(chunks)),
-                Ok(Begun::Elsewhere) => return Ok(self.go_on(description)),
-                Ok(Begun::Failed(error)) => return Err(error),
-                Err(error) if error.kind() == ErrorKind::Missing && !self.asked_again => {
+            match self.begin_part(description)? {
+                Begun::Ready => {}
+                Begun::First(chunks) => return Ok(ChunkVerdict::AcceptedWant(chunks)),
+                Begun::Elsewhere => return Ok(self.go_on(description)),
+                Begun::Failed(error) => return Err(error),
+                Begun::Wrong(error) if error.kind() == ErrorKind::Missing && !self.asked_again => {
                     self.contents = ChunkContents::default();
                     return Ok(self.fetch_again(recipe));
                 }
-                Err(error) => return Err(error),
+                Begun::Wrong(error) => return Ok(self.leave(&error)),
             }
             let open = self.open_chunks();
             if !open.is_empty() {
@@ -456,10 +498,25 @@ impl<O: OpenTarget> DiskSink<O> {
             }
             return Ok(ChunkVerdict::AcceptedWant(self.open_chunks()));
         }
-        if self.asked_again || data.is_empty() {
-            return Ok(ChunkVerdict::Accepted);
+        match self.lacking().filter(|_| self.asked_again || data.is_empty()) {
+            Some(error) => Ok(self.leave(&error)),
+            None => Ok(self.fetch_again(data)),
         }
-        Ok(self.fetch_again(data))
+    }
+
+    /// Gives up a sender: it cannot be the one that it claims to be, or its store is damaged. What was written stays.
+    fn leave(&mut self, reason: &Error) -> ChunkVerdict {
+        self.is_unusable = true;
+        ChunkVerdict::Unusable(reason.with_causes())
+    }
+
+    /// The blocks of the current segment that did not come.
+    fn lacking(&self) -> Option<Error> {
+        let (places, first) = self.part.as_ref()?.writer.missing()?;
+        Some(Error::missing(format!(
+            "it sent all it has, and {places} places of the disk, the first at {}, have no block: its store is damaged",
+            first.offset
+        )))
     }
 
     /// Enters the next segment with something to write.
@@ -510,6 +567,9 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
 
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
         use_keys_of(description)?;
+        if description.segments.iter().any(|segment| segment.recipe_chunks == 0) {
+            return Err(Error::corrupt("a segment without a recipe"));
+        }
         let known = self.description.as_ref();
         if self.target.is_some() && known.is_some_and(|known| known.score != description.score) {
             return Err(Error::refused(format!(
@@ -517,14 +577,13 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
                 description.score
             )));
         }
-        if known != Some(description) {
+        if std::mem::take(&mut self.is_unusable) || known != Some(description) {
             let same_segments = known.is_some_and(|known| known.segment_length == description.segment_length);
             if !same_segments {
                 (self.segment, self.part, self.bytes_written) = (0, None, 0);
             }
             self.taken = vec![false; description.chunk_lengths.len()];
             self.pages = Pages::default();
-            self.table = TableChunks::default();
             self.window = self.window.filter(|_| self.target.is_some());
             self.description = Some(description.clone());
             self.enter(self.segment, description);
@@ -544,11 +603,8 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     }
 
     fn finish(&mut self) -> Result<SinkOutcome> {
-        if let Some((places, first)) = self.part.as_ref().and_then(|part| part.writer.missing()) {
-            return Err(Error::missing(format!(
-                "the sender sent all it has, and {places} places of the disk, the first at {}, have no block: its store is damaged",
-                first.offset
-            )));
+        if let Some(error) = self.lacking() {
+            return Err(error.within("receiving from the sender"));
         }
         let (Some(target), Some(description)) = (&self.target, &self.description) else {
             return Err(Error::bug("finished before the recipe was complete"));

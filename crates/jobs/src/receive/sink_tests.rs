@@ -4,9 +4,10 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use platter_cast::SessionDescription;
 use platter_disk::install::{Delta, FreeSpace};
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
-use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, Extent, Kind, Result};
+use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, ErrorKind, Extent, Kind, Result};
 use platter_net::{ChunkSink, ChunkSource, ChunkVerdict, ReceivedChunk};
 use platter_store::{Store, StorePlace};
 
@@ -148,6 +149,60 @@ fn chunks_forged_from_valid_frames_are_detected() {
     }
     let outcome = sink.finish().unwrap();
     assert_eq!((outcome.score, outcome.bytes_written), (description.score, disk.len() as u64));
+    assert!(*target.0.lock() == disk);
+}
+
+/// A sender that claims to be the right one, and sends valid frames of others, is left; the right one then sends the disk.
+#[test]
+fn a_sender_with_other_frames_is_left_and_the_next_one_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let disk = noise(7, 3 << 20);
+    capture_bytes(&place, "a", &disk);
+    let store = Store::open_reader(&place).unwrap();
+    let (description, source) =
+        describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
+    let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
+    let right = |index: u32| source.read(index).unwrap().to_vec();
+    let target = Memory(Arc::new(Mutex::new(vec![0xaa; disk.len()])));
+    let opened = target.clone();
+    let opener =
+        move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> { Ok((Arc::new(opened.clone()), None)) };
+    let mut sink = DiskSink::new(opener, None, FreeSpace::Skip, false).unwrap();
+    let pass = |sink: &mut DiskSink<_>, indexes: std::ops::Range<u32>, bytes: &dyn Fn(u32) -> Vec<u8>| {
+        indexes.map(|index| sink.chunk(index, &bytes(index)).unwrap()).last().unwrap()
+    };
+    let forged_pages = |index: u32| match index == recipe.start {
+        true => forged(Kind::Page, Domain::SHARED),
+        false => right(index),
+    };
+    // It has the right table of chunks, and pages of another recipe, also when it is asked again.
+    assert_eq!(sink.session(&description).unwrap().len(), recipe.len());
+    let verdict = pass(&mut sink, recipe.clone(), &forged_pages);
+    assert!(matches!(verdict, ChunkVerdict::Contradicts(_)), "{verdict:?}");
+    let verdict = pass(&mut sink, recipe.clone(), &forged_pages);
+    assert!(matches!(&verdict, ChunkVerdict::Unusable(reason) if reason.contains("missing")), "{verdict:?}");
+    // What was under way no longer counts.
+    assert!(matches!(pass(&mut sink, 0..1, &right), ChunkVerdict::Unusable(_)));
+    // It has the right pages, and segments of another length; or none have a recipe.
+    let mut other = SessionDescription { segment_length: 1 << 20, ..description.clone() };
+    assert_eq!(sink.session(&other).unwrap().len(), recipe.len());
+    let verdict = pass(&mut sink, recipe.clone(), &right);
+    assert!(matches!(&verdict, ChunkVerdict::Unusable(reason) if reason.contains("segments")), "{verdict:?}");
+    other.segments[0].recipe_chunks = 0;
+    assert_eq!(sink.session(&other).unwrap_err().kind(), ErrorKind::Corrupt);
+    // It has the right recipe, and sends one chunk of data again and again.
+    assert_eq!(sink.session(&description).unwrap().len(), recipe.len());
+    assert!(matches!(pass(&mut sink, recipe.clone(), &right), ChunkVerdict::AcceptedWant(_)));
+    let one = |_: u32| right(data.start);
+    assert!(matches!(pass(&mut sink, data.clone(), &one), ChunkVerdict::Contradicts(_)));
+    let verdict = pass(&mut sink, data.clone(), &one);
+    assert!(matches!(&verdict, ChunkVerdict::Unusable(reason) if reason.contains("no block")), "{verdict:?}");
+    // The right one is asked for all of the data.
+    assert_eq!(sink.session(&description).unwrap().len(), data.len());
+    assert_eq!(pass(&mut sink, data.clone(), &right), ChunkVerdict::Accepted);
+    assert_eq!(sink.finish().unwrap().score, description.score);
     assert!(*target.0.lock() == disk);
 }
 

@@ -405,8 +405,7 @@ impl<'a> Driver<'a> {
                 }
                 ReceiverEvent::Refused(reason) => self.refuse(now, &Error::refused(reason))?,
                 ReceiverEvent::Unusable(reason) => {
-                    let error = Error::corrupt(format!("the sender's data cannot be used: {reason}"));
-                    self.leave_sender(now, error);
+                    self.leave_sender(now, unusable(&reason));
                 }
                 ReceiverEvent::SenderLost => {
                     self.count_deaf_join()?;
@@ -491,6 +490,13 @@ impl<'a> Driver<'a> {
                     self.wants_known = true;
                 }
             }
+            SinkAnswer::Wanted(Err(error)) if error.kind() == ErrorKind::Corrupt => {
+                self.sessions_open = self.sessions_open.saturating_sub(1);
+                if self.sessions_open == 0 {
+                    self.leave_sender(now, unusable(&error.with_causes()));
+                }
+                return;
+            }
             SinkAnswer::Verdict { generation, index, bytes, verdict } => {
                 let length = bytes.len() as u64;
                 match verdict {
@@ -510,6 +516,14 @@ impl<'a> Driver<'a> {
                     }
                     Ok(ChunkVerdict::AcceptedWant(_)) => {}
                     Ok(ChunkVerdict::Accepted) => {}
+                    Ok(ChunkVerdict::Unusable(reason)) => {
+                        self.machine.chunk_accepted(generation, index, bytes);
+                        // The sink answers all chunks of earlier sessions before it says what it wants of this one.
+                        if self.wants_known {
+                            self.leave_sender(now, unusable(&reason));
+                        }
+                        return;
+                    }
                     Err(error) => {
                         self.end(now, Err(error));
                         return;
@@ -728,6 +742,10 @@ impl<'a> Driver<'a> {
         }
         wait(&self.bell, &interests, time)
     }
+}
+
+fn unusable(reason: &str) -> Error {
+    Error::corrupt(format!("the sender's data cannot be used: {reason}"))
 }
 
 #[cfg(test)]
