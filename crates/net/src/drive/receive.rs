@@ -287,8 +287,8 @@ impl<'a> Driver<'a> {
             let Some(group) = self.joined_group.filter(|_| self.is_cut_off) else { return Ok(()) };
             self.listening.look(now)?;
             if self.listening.of(group).is_some() {
-                self.is_cut_off = false;
-                self.listen(group)?;
+                // The address may have gone again; the next look tries again.
+                self.is_cut_off = self.listen(group).is_err();
             }
             return Ok(());
         }
@@ -369,13 +369,8 @@ impl<'a> Driver<'a> {
                     }
                 }
                 ReceiverEvent::Joined(announce) => {
-                    match self.listen(announce.group) {
-                        Err(error) if error.kind() == ErrorKind::Refused => {
-                            self.machine.forgo();
-                            self.refuse(now, &error)?;
-                            continue;
-                        }
-                        listens => listens?,
+                    if !self.listens_or_refuses(now, announce.group)? {
+                        continue;
                     }
                     self.joined_group = Some(announce.group);
                     self.joined_at.get_or_insert(now);
@@ -417,6 +412,18 @@ impl<'a> Driver<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Listens to the group of a sender that was joined. Returns `false` if that is not possible, and leaves the sender: it may name any
+    /// group, also one that only this machine's administrator may use, or whose port is taken.
+    ///
+    /// # Errors
+    /// As [`Self::refuse`].
+    fn listens_or_refuses(&mut self, now: Duration, group: SocketAddr) -> Result<bool> {
+        let Err(error) = self.listen(group) else { return Ok(true) };
+        self.machine.forgo();
+        self.refuse(now, &error)?;
+        Ok(false)
     }
 
     /// Leaves a sender that cannot be joined. Another one is looked for, unless the caller named this one.
@@ -749,33 +756,4 @@ fn unusable(reason: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_failures_at_the_address_that_the_origin_names_count() {
-        let told = Arc::new(crate::options::ToldSender::default());
-        let options = ReceiveOptions {
-            interface: Some("127.0.0.1".into()),
-            port: 62_080 + (std::process::id() % 1_000) as u16,
-            told: Some(Arc::clone(&told)),
-            ..ReceiveOptions::default()
-        };
-        let mut driver = Driver::open(&options, bounded(1).0, Arc::default()).unwrap();
-        let [named, announced] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let refusal = Error::refused("no");
-        for _ in 0..2 * UNREACHED_MAX {
-            told.set(named);
-            driver.connected_to = Some(announced);
-            driver.refuse(Duration::ZERO, &refusal).unwrap();
-        }
-        driver.connected_to = Some(named);
-        for _ in 1..UNREACHED_MAX {
-            told.set(named);
-            // The second one is no news: the origin has not been asked since.
-            (0..2).for_each(|_| driver.refuse(Duration::ZERO, &refusal).unwrap());
-        }
-        told.set(named);
-        assert_eq!(driver.refuse(Duration::ZERO, &refusal).unwrap_err().kind(), ErrorKind::Transient);
-    }
-}
+mod tests;
