@@ -410,10 +410,11 @@ impl Receiver {
         });
     }
 
-    /// Adds content chunks to those that the driver wants.
-    pub fn want(&mut self, now: Duration, ranges: &[Range<u32>]) {
+    /// Adds content chunks to those that the driver wants. Returns `false` if the session's chunks are not known yet: the ranges are those of
+    /// an earlier one.
+    pub fn want(&mut self, now: Duration, ranges: &[Range<u32>]) -> bool {
         let Some(session) = self.session.as_mut().filter(|session| session.table.is_complete()) else {
-            return;
+            return false;
         };
         let first = session.table.directory_chunks();
         for range in ranges {
@@ -421,6 +422,7 @@ impl Receiver {
         }
         self.asking.ask_for_chunks(now);
         self.reporting.happened();
+        true
     }
 
     /// Returns a chunk that the driver has accepted. Its buffer is reused.

@@ -296,7 +296,7 @@ impl Crowd {
         let Some(machine) = &mut member.machine else { return };
         match event {
             ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => machine.handle_connected(now),
-            ReceiverEvent::Session(session) => machine.want(now, &[session.all_chunks()]),
+            ReceiverEvent::Session(session) => assert!(machine.want(now, &[session.all_chunks()])),
             ReceiverEvent::Chunk { generation, index, bytes } => {
                 let time = if member.role == Role::SlowDisk { CHUNK_TIME * 4 } else { CHUNK_TIME / 4 };
                 member.sink_free_at = member.sink_free_at.max(now) + time;

@@ -44,8 +44,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// The most receive calls on the group socket in one round of the loop.
 const RECEIVES_AT_ONCE: usize = 8;
-/// Queue slots for jobs that are not chunks: sessions and the end.
-const OTHER_JOBS: usize = 16;
+/// Queue slots for jobs that are not chunks: a session and the end.
+const OTHER_JOBS: usize = 2;
 
 enum SinkJob {
     Session(SessionDescription),
@@ -132,9 +132,10 @@ struct Driver<'a> {
     /// How long the sink's stages have worked, now and when its stage was last determined.
     times: Arc<SinkTimes>,
     times_before: [u64; 2],
-    /// Sessions passed to the sink whose wanted ranges are not known yet; only the answer for the last one
-    /// counts.
-    sessions_open: u32,
+    /// Whether the sink has not said yet what it wants of the last session that was passed to it; and the newest one after that, which
+    /// is passed then. A sender may begin any number while the sink is busy.
+    is_session_open: bool,
+    next_session: Option<SessionDescription>,
     session: Option<SessionId>,
     /// The sink has said which chunks of the current session it wants.
     wants_known: bool,
@@ -201,7 +202,8 @@ impl<'a> Driver<'a> {
             jobs,
             times,
             times_before: [0; 2],
-            sessions_open: 0,
+            is_session_open: false,
+            next_session: None,
             session: None,
             wants_known: false,
             joined_at: None,
@@ -388,9 +390,9 @@ impl<'a> Driver<'a> {
                     });
                 }
                 ReceiverEvent::Session(description) => {
-                    self.sessions_open += 1;
                     self.wants_known = false;
-                    self.give(SinkJob::Session(description))?;
+                    self.next_session = Some(description);
+                    self.pass_session()?;
                 }
                 ReceiverEvent::Chunk { generation, index, bytes } => {
                     self.give(SinkJob::Chunk { generation, index, bytes })?;
@@ -488,68 +490,92 @@ impl<'a> Driver<'a> {
         self.jobs.try_send(job).map_err(|_| Error::bug("the queue to the sink is full or closed"))
     }
 
+    /// Passes the newest session to the sink, unless it still has an earlier one.
+    fn pass_session(&mut self) -> Result<()> {
+        if self.is_session_open {
+            return Ok(());
+        }
+        let Some(description) = self.next_session.take() else { return Ok(()) };
+        self.is_session_open = true;
+        self.give(SinkJob::Session(description))
+    }
+
     fn take_answer(&mut self, now: Duration, answer: SinkAnswer) {
         match answer {
-            SinkAnswer::Wanted(Ok(ranges)) => {
-                self.sessions_open = self.sessions_open.saturating_sub(1);
-                if self.sessions_open == 0 {
-                    self.machine.want(now, &ranges);
-                    self.wants_known = true;
-                }
-            }
-            SinkAnswer::Wanted(Err(error)) if error.kind() == ErrorKind::Corrupt => {
-                self.sessions_open = self.sessions_open.saturating_sub(1);
-                if self.sessions_open == 0 {
-                    self.leave_sender(now, unusable(&error.with_causes()));
-                }
-                return;
-            }
+            SinkAnswer::Wanted(wanted) => self.take_wanted(now, wanted),
             SinkAnswer::Verdict { generation, index, bytes, verdict } => {
-                let length = bytes.len() as u64;
-                match verdict {
-                    Ok(ChunkVerdict::Bad(_)) => {
-                        if let Err(error) = self.machine.chunk_bad(now, generation, index, bytes) {
-                            self.leave_sender(now, error);
-                        }
-                        return;
-                    }
-                    Ok(ChunkVerdict::Contradicts(ranges)) => {
-                        self.machine.chunk_contradicts(now, generation, index, bytes, &ranges);
-                        return;
-                    }
-                    // What a chunk of an earlier session made the sink want means nothing in a new one.
-                    Ok(ChunkVerdict::AcceptedWant(ranges)) if self.sessions_open == 0 => {
-                        self.machine.want(now, &ranges);
-                    }
-                    Ok(ChunkVerdict::AcceptedWant(_)) => {}
-                    Ok(ChunkVerdict::Accepted) => {}
-                    Ok(ChunkVerdict::Unusable(reason)) => {
-                        self.machine.chunk_accepted(generation, index, bytes);
-                        // The sink answers all chunks of earlier sessions before it says what it wants of this one.
-                        if self.wants_known {
-                            self.leave_sender(now, unusable(&reason));
-                        }
-                        return;
-                    }
-                    Err(error) => {
-                        self.end(now, Err(error));
-                        return;
-                    }
-                }
-                self.bytes += length;
-                self.machine.chunk_accepted(generation, index, bytes);
+                self.take_verdict(now, (generation, index, bytes), verdict);
             }
-            SinkAnswer::Wanted(Err(error)) | SinkAnswer::Finished(Err(error)) => self.end(now, Err(error)),
-            SinkAnswer::Finished(Ok(outcome)) => self.end(now, Ok(outcome)),
+            SinkAnswer::Finished(outcome) => self.end(now, outcome),
         }
         let statistics = self.machine.statistics();
         let complete = self.wants_known && statistics.done == statistics.wanted;
-        if complete && !self.finishing {
+        if complete && !self.finishing && self.ending.is_none() {
             self.finishing = true;
             if let Err(error) = self.give(SinkJob::Finish) {
                 self.end(now, Err(error));
             }
         }
+    }
+
+    fn take_wanted(&mut self, now: Duration, wanted: Result<Vec<std::ops::Range<u32>>>) {
+        self.is_session_open = false;
+        let is_last = self.next_session.is_none();
+        let passed = self.pass_session();
+        match wanted {
+            // An answer about an earlier session means nothing in a new one, of which not even the chunks may be known yet.
+            Ok(ranges) if is_last => self.wants_known = self.machine.want(now, &ranges),
+            Err(error) if error.kind() == ErrorKind::Corrupt && is_last && self.machine.want(now, &[]) => {
+                self.leave_sender(now, unusable(&error.with_causes()));
+            }
+            Err(error) if error.kind() != ErrorKind::Corrupt => self.end(now, Err(error)),
+            _ => {}
+        }
+        if let Err(error) = passed {
+            self.end(now, Err(error));
+        }
+    }
+
+    fn take_verdict(
+        &mut self,
+        now: Duration,
+        (generation, index, bytes): (u32, u32, Vec<u8>),
+        verdict: Result<ChunkVerdict>,
+    ) {
+        let length = bytes.len() as u64;
+        match verdict {
+            Ok(ChunkVerdict::Accepted) => {}
+            Ok(ChunkVerdict::AcceptedWant(ranges)) => {
+                // What a chunk of an earlier session made the sink want means nothing in a new one.
+                if self.wants_known {
+                    self.machine.want(now, &ranges);
+                }
+            }
+            Ok(ChunkVerdict::Bad(_)) => {
+                if let Err(error) = self.machine.chunk_bad(now, generation, index, bytes) {
+                    self.leave_sender(now, error);
+                }
+                return;
+            }
+            Ok(ChunkVerdict::Contradicts(ranges)) => {
+                self.machine.chunk_contradicts(now, generation, index, bytes, &ranges);
+                return;
+            }
+            Ok(ChunkVerdict::Unusable(reason)) => {
+                self.machine.chunk_accepted(generation, index, bytes);
+                // The sink answers all chunks of earlier sessions before it says what it wants of this one.
+                if self.wants_known {
+                    self.leave_sender(now, unusable(&reason));
+                }
+                return;
+            }
+            Err(error) => {
+                self.end(now, Err(error));
+                return;
+            }
+        }
+        self.bytes += length;
+        self.machine.chunk_accepted(generation, index, bytes);
     }
 
     /// Leaves a sender whose data is corrupt. Another machine may have answered in the right sender's place; if there is no other
@@ -563,7 +589,7 @@ impl<'a> Driver<'a> {
         self.machine.leave_sender(now, &error.to_string());
         self.send_messages();
         self.disconnect(now);
-        self.wants_known = false;
+        (self.wants_known, self.next_session) = (false, None);
         self.session = None;
         self.corrupt = Some((now + OTHER_SENDER_TIME, error));
     }

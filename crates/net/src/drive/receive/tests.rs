@@ -59,3 +59,43 @@ fn a_sender_whose_group_cannot_be_used_is_refused() {
     driver.look_for_addresses(Duration::ZERO).unwrap();
     assert!(!driver.is_cut_off && driver.group.is_some());
 }
+
+fn description(name: &str) -> SessionDescription {
+    SessionDescription {
+        score: platter_image::Score(platter_image::BlockId([1; 32])),
+        name: name.into(),
+        offer: Vec::new(),
+        secret: Default::default(),
+        segment_length: 1 << 36,
+        segments: Vec::new(),
+        chunk_lengths: Vec::new(),
+    }
+}
+
+#[test]
+fn of_many_sessions_a_busy_sink_gets_the_newest_one() {
+    let (options, (jobs, queue)) = (options(0, None), bounded(OTHER_JOBS));
+    let mut driver = Driver::open(&options, jobs, Arc::default()).unwrap();
+    for number in 0..100 {
+        driver.next_session = Some(description(&number.to_string()));
+        driver.pass_session().unwrap();
+    }
+    driver.take_answer(Duration::ZERO, SinkAnswer::Wanted(Ok(Vec::new())));
+    let names = queue.try_iter().map(|job| match job {
+        SinkJob::Session(description) => description.name,
+        SinkJob::Chunk { .. } | SinkJob::Finish => "another job".into(),
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["0", "99"]);
+}
+
+#[test]
+fn the_answer_about_an_earlier_session_does_not_finish_the_next_one() {
+    let (options, (jobs, queue)) = (options(0, None), bounded(OTHER_JOBS));
+    let mut driver = Driver::open(&options, jobs, Arc::default()).unwrap();
+    driver.next_session = Some(description("earlier"));
+    driver.pass_session().unwrap();
+    assert!(matches!(queue.recv().unwrap(), SinkJob::Session(_)));
+    // Meanwhile another sender was joined, of which the chunks are not known yet.
+    driver.take_answer(Duration::ZERO, SinkAnswer::Wanted(Ok(Vec::new())));
+    assert!(!driver.wants_known && !driver.finishing && queue.is_empty());
+}
