@@ -14,7 +14,10 @@ use platter_api::{
 };
 use platter_cast::{demand, shares};
 use platter_image::{Domain, Error, ErrorKind, IoContext, Result, Score};
-use platter_net::{Family, JoinKey, SendControl, SendEvent, SendOptions, SenderProgress, unscoped};
+use platter_net::{
+    Family, JoinKey, ReceiverState, ReceiverStatus, SendControl, SendEvent, SendOptions, SenderProgress,
+    unscoped,
+};
 use platter_records::{HoardSnapshot, Resolved};
 use platter_store::Store;
 use platter_transport::to_hex;
@@ -27,7 +30,10 @@ use crate::cast::{Others, Tell, Told};
 
 /// How long a cast waits for a receiver that was told of it. Receivers ask again until they have joined.
 const EXPECTED: Duration = Duration::from_secs(10);
-/// How long who asks again for a cast that failed is told so, instead of another attempt.
+/// How long a cast without a receiver is kept at most, however often it is asked for: receivers join within seconds, and other casts may
+/// wait for its place.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
+/// How long whoever asks again for a cast that failed is told so, instead of another attempt.
 const FAILURE_KEPT: Duration = Duration::from_secs(10);
 /// Most failures that are kept.
 const FAILURES_MAX: usize = 64;
@@ -80,11 +86,27 @@ struct Running {
     control: Arc<SendControl>,
     /// Where receivers join, once they can.
     place: Option<CastPlace>,
+    /// When it had a receiver last; before the first one, when it was ready.
+    used_at: Instant,
     /// The bits that it had sent at that time.
     sent: (u64, Instant),
     /// The rate that it can use, and its share.
     demand: u64,
     share: u64,
+}
+
+impl Running {
+    /// How long it is kept for a receiver that asks for it now.
+    fn kept_until(&self, now: Instant) -> Instant {
+        match self.place {
+            None => now + EXPECTED,
+            Some(_) => (now + EXPECTED).min(self.used_at + UNUSED_MAX),
+        }
+    }
+
+    fn is_unused(&self, now: Instant) -> bool {
+        self.place.is_some() && now >= self.used_at + UNUSED_MAX
+    }
 }
 
 /// Where a cast can be received.
@@ -193,7 +215,7 @@ impl CastDesk {
             CastStage::Unstarted if state.running.len() >= self.options.casts_max => return Ok(FETCH),
             CastStage::Unstarted => {}
         }
-        let asking = (id, request.node.as_str(), request.since);
+        let asking = ((id, family), request.node.as_str(), request.since);
         match state.gathering.ask(self.options.hoard_nodes_min, asking, Instant::now()) {
             Verdict::Fetch => Ok(FETCH),
             Verdict::Wait => Ok(WAIT),
@@ -243,6 +265,7 @@ impl CastDesk {
             family,
             control: Arc::clone(&control),
             place: None,
+            used_at: now,
             sent: (0, now),
             demand: demand(self.options.rate_bits_per_second, u64::MAX, 0),
             share: 0,
@@ -274,14 +297,14 @@ impl CastDesk {
         let id = cast.id.clone();
         let tell = Tell::Own(Box::new(move |status| tell(&id, status)));
         let failure = self.cast(cast, store, tell).err();
+        let now = Instant::now();
         let mut state = self.state.lock();
+        let is_unused = state.running.iter().any(|running| running.id == cast.id && running.is_unused(now));
         state.running.retain(|running| running.id != cast.id);
-        if let Some(error) = failure
-            && state.failures.len() < FAILURES_MAX
-        {
-            let (kind, messages) = (error.kind(), error.messages());
-            let (subject, family) = (cast.subject_id, cast.family);
-            state.failures.push(Failure { subject, family, kind, messages, at: Instant::now() });
+        // Casts that wait begin before this one is started again.
+        let unused = || Error::transient(format!("its cast had no receiver for {} s", UNUSED_MAX.as_secs()));
+        if let Some(error) = failure.or_else(|| is_unused.then(unused)) {
+            state.remember_failure(cast, &error, now);
         }
         self.share_rate(&mut state);
     }
@@ -315,7 +338,7 @@ impl CastDesk {
                 }
                 SendEvent::Status { receivers, progress } => {
                     has_receivers |= !receivers.is_empty();
-                    self.note_progress(&cast.id, progress);
+                    self.note_progress(&cast.id, receivers, progress);
                 }
             }
             told.hear(&event);
@@ -330,15 +353,24 @@ impl CastDesk {
 
     fn note_place(&self, id: &str, place: CastPlace) {
         if let Some(cast) = self.state.lock().running.iter_mut().find(|cast| cast.id == id) {
-            cast.place = Some(place);
+            (cast.place, cast.used_at) = (Some(place), Instant::now());
         }
     }
 
     /// Measures what a cast uses, and divides the rate again.
-    fn note_progress(&self, id: &str, progress: &SenderProgress) {
+    fn note_progress(&self, id: &str, receivers: &[ReceiverStatus], progress: &SenderProgress) {
         let now = Instant::now();
         let mut state = self.state.lock();
         let Some(cast) = state.running.iter_mut().find(|cast| cast.id == id) else { return };
+        let takes_part = |receiver: &ReceiverStatus| {
+            !matches!(
+                receiver.state,
+                ReceiverState::Done(_) | ReceiverState::Failed(_) | ReceiverState::Lost(_)
+            )
+        };
+        if receivers.iter().any(takes_part) {
+            cast.used_at = now;
+        }
         let passed = now.saturating_duration_since(cast.sent.1);
         if passed < SHARE_INTERVAL {
             return;
@@ -360,6 +392,22 @@ impl CastDesk {
     }
 }
 
+impl State {
+    /// Keeps the reason of a failed cast for whoever asks again; the oldest one of too many is dropped.
+    fn remember_failure(&mut self, cast: &Cast, error: &Error, at: Instant) {
+        self.forget_failures(at);
+        if self.failures.len() >= FAILURES_MAX {
+            self.failures.remove(0);
+        }
+        let (kind, messages) = (error.kind(), error.messages());
+        self.failures.push(Failure { subject: cast.subject_id, family: cast.family, kind, messages, at });
+    }
+
+    fn forget_failures(&mut self, now: Instant) {
+        self.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
+    }
+}
+
 /// A cast in its thread.
 struct Cast {
     id: String,
@@ -369,18 +417,18 @@ struct Cast {
     control: Arc<SendControl>,
 }
 
-/// Finds the cast of a subject, and keeps it for who asks.
+/// Finds the cast of a subject, and keeps it for whoever asks.
 ///
 /// # Errors
 /// Why it failed, if it did a moment ago.
 fn find(state: &mut State, (subject, family): (SubjectId, Family)) -> Result<CastStage> {
     let now = Instant::now();
     let is_it = |cast: &&Running| cast.subject == subject && cast.family == family;
-    let known = state.running.iter().find(|cast| is_it(cast) && cast.control.keep(now + EXPECTED));
+    let known = state.running.iter().find(|cast| is_it(cast) && cast.control.keep(cast.kept_until(now)));
     if let Some(known) = known {
         return Ok(known.place.map_or(CastStage::Preparing, CastStage::Ready));
     }
-    state.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
+    state.forget_failures(now);
     match state.failures.iter().find(|it| it.subject == subject && it.family == family) {
         Some(failure) => Err(Error::from_messages(failure.kind, failure.messages.clone())),
         None => Ok(CastStage::Unstarted),
@@ -389,6 +437,7 @@ fn find(state: &mut State, (subject, family): (SubjectId, Family)) -> Result<Cas
 
 #[cfg(test)]
 mod tests {
+    use platter_image::BlockId;
     use platter_store::StorePlace;
 
     use super::*;
@@ -452,10 +501,44 @@ mod tests {
     }
 
     #[test]
+    fn a_cast_without_a_receiver_is_kept_for_a_minute_however_often_it_is_asked_for() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let address = SocketAddr::from(([10, 0, 0, 1], 1));
+        let mut cast = Running {
+            id: String::new(),
+            subject: [1; 32],
+            family: Family::Ipv4,
+            control: Arc::default(),
+            place: None,
+            used_at: start,
+            sent: (0, start),
+            demand: 0,
+            share: 0,
+        };
+        assert_eq!(cast.kept_until(at(500)), at(510), "it is still being prepared");
+        cast.place = Some(CastPlace { score: Score(BlockId([1; 32])), join: address, group: address });
+        assert_eq!([0, 49, 51, 99].map(|now| cast.kept_until(at(now))), [10, 59, 60, 60].map(at));
+        assert!(!cast.is_unused(at(59)) && cast.is_unused(at(60)));
+        // It has had a receiver until then.
+        cast.used_at = at(40);
+        assert_eq!(cast.kept_until(at(51)), at(61));
+        assert!(!cast.is_unused(at(60)));
+    }
+
+    #[test]
     fn who_asks_again_is_told_why_a_cast_failed() {
         let folder = tempfile::tempdir().unwrap();
         let (store, [a, _]) = store_of_two(folder.path());
         let mut desk = desk("lo", folder.path());
+        let old = |number| Failure {
+            subject: [number; 32],
+            family: Family::Ipv4,
+            kind: ErrorKind::Refused,
+            messages: vec!["old".into()],
+            at: Instant::now(),
+        };
+        desk.state.lock().failures.extend((0..FAILURES_MAX as u8).map(old));
         // As if the interface had been removed after the start.
         Arc::get_mut(&mut desk).unwrap().options.interface = "none-such".into();
         let error = asked(&desk, &store, &a).unwrap_err();

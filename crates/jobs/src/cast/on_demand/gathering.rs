@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use platter_net::Family;
+
 use super::subject::SubjectId;
 
 /// How long a node waits for others. Nodes learn of a revision within about a second of each other.
@@ -12,6 +14,9 @@ const WINDOW: Duration = Duration::from_secs(3);
 const SILENT: Duration = Duration::from_secs(2);
 /// Most nodes that are gathered at once; further ones fetch.
 const NODES_MAX: usize = 4096;
+
+/// A cast that nodes may ask for: its subject, and the family in which they can receive it.
+type CastId = (SubjectId, Family);
 
 /// The decision about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +31,7 @@ pub(super) enum Verdict {
 
 #[derive(Debug)]
 struct Asking {
-    subject: SubjectId,
+    cast: CastId,
     node: String,
     since: u64,
     first: Instant,
@@ -38,11 +43,11 @@ struct Asking {
 pub(super) struct Gathering(Vec<Asking>);
 
 impl Gathering {
-    /// Decides about a node that lacks `subject` and has revision `since`. A cast needs `nodes_min` of them; 0: there is none.
+    /// Decides about a node that lacks the subject of `cast` and has revision `since`. A cast needs `nodes_min` of them; 0: there is none.
     pub(super) fn ask(
         &mut self,
         nodes_min: usize,
-        (subject, node, since): (SubjectId, &str, u64),
+        (cast, node, since): (CastId, &str, u64),
         now: Instant,
     ) -> Verdict {
         let passed = |from: Instant| now.saturating_duration_since(from);
@@ -50,21 +55,21 @@ impl Gathering {
         if nodes_min == 0 {
             return Verdict::Fetch;
         }
-        match self.0.iter_mut().position(|asking| asking.subject == subject && asking.node == node) {
+        match self.0.iter_mut().position(|asking| asking.cast == cast && asking.node == node) {
             Some(at) if passed(self.0[at].first) >= WINDOW => {
                 self.0.swap_remove(at);
                 return Verdict::Fetch;
             }
             Some(at) => self.0[at].last = now,
             None if self.0.len() >= NODES_MAX => return Verdict::Fetch,
-            None => self.0.push(Asking { subject, node: node.to_owned(), since, first: now, last: now }),
+            None => self.0.push(Asking { cast, node: node.to_owned(), since, first: now, last: now }),
         }
-        let same = self.0.iter().filter(|asking| asking.subject == subject);
+        let same = self.0.iter().filter(|asking| asking.cast == cast);
         let since = same.clone().map(|asking| asking.since).min().unwrap_or(0);
         if same.count() < nodes_min {
             return Verdict::Wait;
         }
-        self.0.retain(|asking| asking.subject != subject);
+        self.0.retain(|asking| asking.cast != cast);
         Verdict::Start { since }
     }
 }
@@ -73,8 +78,8 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    const A: SubjectId = [1; 32];
-    const B: SubjectId = [2; 32];
+    const A: CastId = ([1; 32], Family::Ipv4);
+    const B: CastId = ([2; 32], Family::Ipv4);
 
     fn ms(time: u64) -> Duration {
         Duration::from_millis(time)
@@ -83,12 +88,17 @@ mod tests {
     #[test]
     fn a_cast_starts_when_enough_nodes_ask_for_the_same_at_the_same_time() {
         let (mut gathering, start) = (Gathering::default(), Instant::now());
-        let mut ask =
-            |subject, node: &str, since, time| gathering.ask(3, (subject, node, since), start + ms(time));
+        let mut ask = |cast, node: &str, since, time| gathering.ask(3, (cast, node, since), start + ms(time));
         assert_eq!(ask(A, "one", 7, 0), Verdict::Wait);
         assert_eq!(ask(A, "one", 7, 250), Verdict::Wait, "it counts once");
         assert_eq!(ask(A, "two", 4, 300), Verdict::Wait);
         assert_eq!(ask(B, "three", 7, 400), Verdict::Wait, "it lacks another revision");
+        let other_family = (A.0, Family::Ipv6);
+        assert_eq!(
+            ask(other_family, "four", 7, 500),
+            Verdict::Wait,
+            "it could not receive the cast of these"
+        );
         assert_eq!(ask(A, "three", 6, 1000), Verdict::Start { since: 4 }, "the oldest one");
         assert_eq!(ask(A, "four", 7, 1001), Verdict::Wait, "they are counted anew");
         assert_eq!(ask(B, "two", 7, 1002), Verdict::Wait);
