@@ -2,7 +2,8 @@
 # tests/cast.sh: one disk is cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
 # receiver. Every target, a file, must equal the disk, and the sender must report each result. Forged datagrams, a receiver without
 # space and one with a hanging disk must not end or stop the cast, one with a slow link must not hold the others, and a link that is
-# lost for a while, an address that changes, or a switch that forgets members must not end it. (Other targets: targets.sh.)
+# lost for a while, a connection that dies without a word, an address that changes, or a switch that forgets members must not end it.
+# (Other targets: targets.sh.)
 . "$(dirname "$0")/lib.sh"
 . "$TESTS/rooms.sh"
 
@@ -153,6 +154,32 @@ code=0
 wait "$sender" || code=$?
 if [ "$code" = 0 ]; then ok "$room: the sender ends well"; else not_ok "$room: the sender ends with $code"; fi
 targets_right 1
+results_right 1
+"$ROOM" down
+
+# A firewall forgets the receiver's connection, and drops what belongs to none. The result comes over another one.
+room="a connection that dies without a word"
+"$ROOM" up 1 1gbit 0
+receive 1
+cast 1 --rate 60M &
+sender=$!
+until_true 60 writes 1 || not_ok "$room: receiver 1 writes nothing"
+port=$("$ROOM" in 1 ss -Htn state established dst 10.78.0.200 | sed -n 's/.*10\.78\.0\.1:\([0-9]*\) .*/\1/p')
+"$ROOM" in 1 nft -f - <<-EOF
+	table inet forgetful {
+		chain incoming {
+			type filter hook input priority 0
+			tcp dport $port counter drop
+		}
+		chain outgoing {
+			type filter hook output priority 0
+			tcp sport $port counter drop
+		}
+	}
+EOF
+targets_right 1
+check "$room: the sender has acknowledged its result" jq -e .acknowledged "$WORK/receive-1.log"
+if wait "$sender"; then ok "$room: the sender ends well"; else not_ok "$room: the sender fails"; fi
 results_right 1
 "$ROOM" down
 

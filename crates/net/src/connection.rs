@@ -1,7 +1,8 @@
 //! The reliable channel: a non-blocking TCP connection that carries messages.
 //!
 //! It buffers incomplete messages that were read, and messages that could not be written yet; both buffers
-//! are bounded.
+//! are bounded. A connection may die without a word, because a firewall has forgotten it or a machine has lost its power: the kernel is
+//! told to notice that.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +11,23 @@ use std::time::{Duration, Instant};
 use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
 use platter_image::{IoContext, Result};
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Reads from a connection before the others have their turn.
 const READS_AT_ONCE: usize = 16;
 /// The most bytes waiting to be written. A peer that lets more accumulate counts as gone.
 const OUTBOX_BYTES_MAX: usize = 64 << 10;
+/// A peer that reads nothing for this long while bytes are waiting counts as gone.
+const STUCK_MAX: Duration = Duration::from_secs(5);
+/// How long what a receiver has sent may stay unacknowledged. It waits for the answer to its result for five seconds only, so it must connect
+/// again before.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+/// The same at a sender, also for the probes of an idle connection. Several of them fit, because one may be lost.
+const UNACKNOWLEDGED_BY_RECEIVER_MAX: Duration = Duration::from_secs(30);
+/// After how long a sender probes an idle connection.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(15);
+/// The pause between two probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A connection that is being made. The thread that makes it receives datagrams meanwhile.
 pub(crate) struct Connecting {
@@ -57,6 +69,8 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     inbox: MessageBuffer,
     outbox: Vec<u8>,
+    /// Since when no byte of the outbox could be written.
+    stuck_since: Option<Instant>,
 }
 
 impl Connection {
@@ -67,7 +81,31 @@ impl Connection {
     pub(crate) fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nonblocking(true).context(|| "setting a connection to non-blocking".into())?;
         stream.set_nodelay(true).context(|| "disabling send delay on a connection".into())?;
-        Ok(Self { stream, inbox: MessageBuffer::default(), outbox: Vec::new() })
+        Ok(Self { stream, inbox: MessageBuffer::default(), outbox: Vec::new(), stuck_since: None })
+    }
+
+    /// Uses a receiver's stream to its sender. It ends soon after it is dead and something is said.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn to_sender(stream: TcpStream) -> Result<Self> {
+        let set = SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
+        set.context(|| "setting the timeout of a connection".into())?;
+        Self::new(stream)
+    }
+
+    /// Uses a sender's stream to a receiver. It ends some time after it is dead, also if nothing is said.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn to_receiver(stream: TcpStream) -> Result<Self> {
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
+        let socket = SockRef::from(&stream);
+        // With this option, the kernel heeds the time and not the number of probes.
+        let set = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_BY_RECEIVER_MAX));
+        set.and_then(|()| socket.set_tcp_keepalive(&keepalive))
+            .context(|| "setting the timeouts of a connection".into())?;
+        Self::new(stream)
     }
 
     /// Passes all complete messages to `handle`. Returns `false` if the connection has ended or must be
@@ -119,15 +157,29 @@ impl Connection {
     /// closed.
     pub(crate) fn write(&mut self, message: &[u8]) -> bool {
         self.outbox.extend_from_slice(message);
-        self.outbox.len() <= OUTBOX_BYTES_MAX && self.flush()
+        self.outbox.len() <= OUTBOX_BYTES_MAX && self.write_waiting()
     }
 
-    /// Writes waiting bytes. Returns `false` if the connection has ended.
-    pub(crate) fn flush(&mut self) -> bool {
+    /// Writes waiting bytes. Returns `false` if the connection has ended, or its peer has read nothing for long.
+    pub(crate) fn flush(&mut self, now: Instant) -> bool {
+        if !self.write_waiting() {
+            return false;
+        }
+        if self.outbox.is_empty() {
+            self.stuck_since = None;
+            return true;
+        }
+        now.saturating_duration_since(*self.stuck_since.get_or_insert(now)) < STUCK_MAX
+    }
+
+    fn write_waiting(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
                 Ok(0) => return false,
-                Ok(count) => drop(self.outbox.drain(..count)),
+                Ok(count) => {
+                    self.outbox.drain(..count);
+                    self.stuck_since = None;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
@@ -139,5 +191,28 @@ impl Connection {
     /// Whether bytes are waiting to be written.
     pub(crate) fn wants_to_write(&self) -> bool {
         !self.outbox.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The kernel ends it: tests/cast.sh has a connection that dies without a word.
+    #[test]
+    fn the_kernel_is_told_to_notice_a_dead_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let receiver =
+            Connection::to_sender(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
+        let sender = Connection::to_receiver(listener.accept().unwrap().0).unwrap();
+        let [receiver, sender] = [&receiver, &sender].map(|it| SockRef::from(&it.stream));
+        assert_eq!(receiver.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
+        assert_eq!(sender.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_BY_RECEIVER_MAX));
+        assert!(sender.keepalive().unwrap() && !receiver.keepalive().unwrap());
+        let probes =
+            (UNACKNOWLEDGED_BY_RECEIVER_MAX - KEEPALIVE_TIME).as_secs() / KEEPALIVE_INTERVAL.as_secs();
+        assert!(probes >= 3, "one may be lost");
     }
 }

@@ -184,7 +184,8 @@ impl Joins {
         for index in 0..self.peers.len() {
             let keep = !self.peers[index].is_over && self.receive_from(index, now, host);
             let peer = &mut self.peers[index];
-            peer.is_over = !keep || self.admission.is_over(peer.ticket, instant) || !peer.connection.flush();
+            peer.is_over =
+                !keep || self.admission.is_over(peer.ticket, instant) || !peer.connection.flush(instant);
             if peer.is_over {
                 self.admission.leave(peer.ticket);
             }
@@ -239,7 +240,7 @@ impl Joins {
                     return;
                 }
             };
-            let Ok(connection) = Connection::new(stream) else { continue };
+            let Ok(connection) = Connection::to_receiver(stream) else { continue };
             let entered = self.admission.enter(Source::of_host(address.ip()), self.start + now);
             if let Some(displaced) = entered.displaced {
                 self.end(host, |peer| peer.ticket == displaced);
@@ -395,6 +396,35 @@ mod tests {
         connect(&mut joins, &mut room, b"", 10_000);
         assert_eq!(room.handled, 2);
         assert!(joins.is_empty());
+    }
+
+    #[test]
+    fn a_connection_over_which_nothing_is_read_is_closed() {
+        let (mut joins, mut room) = (joins(9), Room::default());
+        let (mut stream, _) = connect(&mut joins, &mut room, b"j", 1);
+        let is_stuck = |joins: &Joins| joins.peers[0].connection.wants_to_write();
+        while !is_stuck(&joins) {
+            joins.send(&mut room, 1, &[0; 1000]);
+        }
+        let at = Duration::from_secs;
+        joins.receive(at(1), &mut room);
+        joins.receive(at(5), &mut room);
+        assert!(!joins.is_empty());
+        // It reads some of it.
+        let mut read = 0;
+        while is_stuck(&joins) {
+            read += stream.read(&mut [0; 100_000]).unwrap();
+            joins.receive(at(5), &mut room);
+        }
+        assert!(read > 0);
+        while !is_stuck(&joins) {
+            joins.send(&mut room, 1, &[0; 1000]);
+        }
+        joins.receive(at(7), &mut room);
+        joins.receive(at(11), &mut room);
+        assert!(!joins.is_empty() && room.has_joined(1));
+        joins.receive(at(12), &mut room);
+        assert!(joins.is_empty() && !room.has_joined(1));
     }
 
     #[test]

@@ -319,9 +319,9 @@ impl<'a> Driver<'a> {
     }
 
     fn receive_messages(&mut self, now: Duration) {
-        let machine = &mut self.machine;
+        let (machine, instant) = (&mut self.machine, self.start + now);
         let alive = self.connection.as_mut().is_none_or(|connection| {
-            connection.read(|message| machine.handle_message(now, message)) && connection.flush()
+            connection.read(|message| machine.handle_message(now, message)) && connection.flush(instant)
         });
         if !alive {
             self.disconnect(now);
@@ -649,7 +649,7 @@ impl<'a> Driver<'a> {
         let polled = self.connecting.as_ref().and_then(|(connecting, _)| connecting.poll());
         let Some(polled) = polled else { return Ok(()) };
         let Some((connecting, address)) = self.connecting.take() else { return Ok(()) };
-        match polled.and_then(|()| Connection::new(connecting.stream)) {
+        match polled.and_then(|()| Connection::to_sender(connecting.stream)) {
             Ok(connection) => {
                 (self.connection, self.connected_to) = (Some(connection), Some(address));
                 self.machine.handle_connected(now);

@@ -218,7 +218,7 @@ impl Driver {
         while let Some(message) = machine.poll_message() {
             is_open &= connection.write(&message);
         }
-        (steps, is_open && connection.flush())
+        (steps, is_open && connection.flush(Instant::now()))
     }
 
     fn listen(&mut self, now: Duration, group: SocketAddr) -> Result<()> {
