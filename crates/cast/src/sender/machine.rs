@@ -77,6 +77,8 @@ pub struct Sender {
     pub(super) is_waiting: bool,
     /// Since when it waits.
     pub(super) waiting_since: Option<Duration>,
+    /// Nobody may join any more.
+    is_closed: bool,
 }
 
 impl Sender {
@@ -143,6 +145,7 @@ impl Sender {
             advanced_at: Duration::ZERO,
             is_waiting: false,
             waiting_since: None,
+            is_closed: false,
             options,
             announce,
             table,
@@ -245,6 +248,9 @@ impl Sender {
         who: (String, IpAddr),
         buffer_chunks: u32,
     ) -> JoinMessage {
+        if self.is_closed {
+            return JoinMessage::Refused { reason: "this cast has ended".into() };
+        }
         if self.options.is_unlisted
             && !matches!(wanted, Wanted::Score(score) if *score == self.announce.score)
         {
@@ -282,6 +288,11 @@ impl Sender {
                 JoinMessage::Refused { reason: reason.into() }
             }
         }
+    }
+
+    /// Lets nobody join any more. Receivers that have joined are still answered.
+    pub fn end_joins(&mut self) {
+        self.is_closed = true;
     }
 
     /// Returns whether a receiver has joined or goes on over this connection.
@@ -675,6 +686,17 @@ mod tests {
             receiver.handle_datagram(now, &transmit.bytes);
         }
         receiver.statistics().rejected
+    }
+
+    #[test]
+    fn nobody_joins_a_cast_that_has_ended() {
+        let (mut sender, _) = pair();
+        let join = JoinMessage::Join { wanted: Wanted::Any, hello: "late".into(), buffer_chunks: 4 };
+        sender.end_joins();
+        assert!(!sender.handle_message(NOW, 2, [10, 0, 0, 8].into(), &join.to_bytes()[4..]));
+        let answer = JoinMessage::parse(&sender.poll_message().unwrap().1[4..]);
+        assert_eq!(answer, Some(JoinMessage::Refused { reason: "this cast has ended".into() }));
+        assert_eq!(sender.receivers().len(), 1);
     }
 
     /// They prove how far the sender has come, as far as it goes and beyond the last mark.

@@ -268,6 +268,7 @@ impl Driver {
 
     /// Lets the last answers be sent.
     fn farewell(&mut self) -> Result<()> {
+        self.machine.end_joins();
         let until = self.start.elapsed() + FAREWELL;
         while !self.joins.is_empty() && self.start.elapsed() < until {
             let now = self.start.elapsed();
