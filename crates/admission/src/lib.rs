@@ -124,7 +124,7 @@ impl Admission {
         if place.stranger_until.is_none() {
             return Ok(());
         }
-        let of_source = self.sources.get(&place.source).map_or(0, |source| source.known);
+        let of_source = self.known_of(place.source);
         if of_source >= self.limits.known_of_one_max {
             return Err(Refusal::FullForSource(of_source));
         }
@@ -188,6 +188,11 @@ impl Admission {
         if of_source.strangers.is_empty() && of_source.known == 0 {
             self.sources.remove(&place.source);
         }
+    }
+
+    /// Number of known connections from one source.
+    pub fn known_of(&self, source: Source) -> usize {
+        self.sources.get(&source).map_or(0, |of_source| of_source.known)
     }
 
     /// Number of strangers.

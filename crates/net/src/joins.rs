@@ -3,7 +3,6 @@
 //! A receiver that has joined can do without its connection and make another one, so the number of receivers does not depend on that of
 //! connections. Must never let connections over which nobody joins take the places of receivers.
 
-use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -35,6 +34,9 @@ const MESSAGES_AT_ONCE: usize = 64;
 const ACCEPTS_AT_ONCE: usize = 64;
 /// Connections that the kernel holds until they are accepted: those of a large room that ends at once.
 const BACKLOG: i32 = 4096;
+/// After a search for a connection that could give up its place, without a result, strangers are refused without another search for this
+/// long: anybody can connect, and a search looks at every connection.
+const CROWDED_TIME: Duration = Duration::from_millis(10);
 /// Pause after a failed accept (such as too many open files).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -81,13 +83,30 @@ struct Peer {
 struct Contest<'a> {
     admission: &'a mut Admission,
     others: [&'a mut [Peer]; 2],
+    /// Until when all places count as taken for good.
+    crowded_until: &'a mut Duration,
 }
 
 impl Contest<'_> {
-    /// Why a stranger gets no place, if it would not.
-    fn refusal(&mut self, ticket: Ticket, address: IpAddr, host: &dyn Host) -> Option<Refusal> {
+    /// Why a stranger gets no place, if it would not. Asked for each of its messages, so it mostly looks at few connections.
+    fn refusal(
+        &mut self,
+        now: Duration,
+        (ticket, address): (Ticket, IpAddr),
+        host: &dyn Host,
+    ) -> Option<Refusal> {
         let refusal = self.admission.may_become_known(ticket).err()?;
-        self.victim(refusal, address, host).is_none().then_some(refusal)
+        let is_full = matches!(refusal, Refusal::Full(_));
+        if is_full && now < *self.crowded_until {
+            return Some(refusal);
+        }
+        if self.others().any(|peer| self.rank(peer, refusal, address, host).is_some()) {
+            return None;
+        }
+        if is_full {
+            *self.crowded_until = now + CROWDED_TIME;
+        }
+        Some(refusal)
     }
 
     /// Makes a connection known. Another one gives up its place if none is free. Returns whether there is one.
@@ -102,36 +121,48 @@ impl Contest<'_> {
         self.admission.make_known(ticket).is_ok()
     }
 
-    /// The connection that gives up its place. It is one of the address with the most connections, so whoever connects again and
-    /// again displaces his own: the oldest one over which nothing is expected, else the newest, so that others get their answers. A
-    /// receiver that waits for an answer over its address's only connection keeps it.
+    /// The connection that gives up its place: the one with the highest rank.
     fn victim(&mut self, refusal: Refusal, address: IpAddr, host: &dyn Host) -> Option<&mut Peer> {
-        let of_one = match refusal {
-            Refusal::Full(_) => None,
-            Refusal::FullForSource(_) => Some(Source::of_host(address)),
-            Refusal::Gone => return None,
+        let ranked =
+            self.others().filter_map(|peer| Some((self.rank(peer, refusal, address, host)?, peer.number)));
+        let (_, number) = ranked.max()?;
+        self.others.iter_mut().flat_map(|peers| peers.iter_mut()).find(|peer| peer.number == number)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Peer> {
+        self.others.iter().flat_map(|peers| peers.iter())
+    }
+
+    /// The rank of a connection that may give up its place to one of this address:
+    /// 1. one of the address with the most connections, so that whoever connects again and again displaces connections of its own;
+    /// 2. an idle one, over which nothing is expected, before one whose receiver waits for an answer. The only one of its address that waits
+    ///    is kept;
+    /// 3. the oldest of idle ones, the newest of others, so that the others get their answers.
+    fn rank(
+        &self,
+        peer: &Peer,
+        refusal: Refusal,
+        address: IpAddr,
+        host: &dyn Host,
+    ) -> Option<(usize, bool, u64)> {
+        let (source, comer) = (Source::of_host(peer.address), Source::of_host(address));
+        let may_close = match refusal {
+            Refusal::Full(_) => true,
+            Refusal::FullForSource(_) => source == comer,
+            Refusal::Gone => false,
+        };
+        if !may_close || !peer.is_known || peer.is_over {
+            return None;
+        }
+        let is_idle = match host.need(peer.number) {
+            Need::Nothing => !peer.connection.wants_to_write(),
+            Need::Answer => false,
+            Need::Connection => return None,
         };
         // The one that comes counts, too.
-        let mut of_source = HashMap::from([(Source::of_host(address), 1)]);
-        let known = |peer: &&Peer| peer.is_known && !peer.is_over;
-        for peer in self.others.iter().flat_map(|peers| peers.iter()).filter(known) {
-            *of_source.entry(Source::of_host(peer.address)).or_default() += 1;
-        }
-        let rank = |peer: &Peer| {
-            let source = Source::of_host(peer.address);
-            let count = *of_source.get(&source)?;
-            let is_idle = match host.need(peer.number) {
-                Need::Nothing => !peer.connection.wants_to_write(),
-                Need::Answer => false,
-                Need::Connection => return None,
-            };
-            let may_close = of_one.is_none_or(|one| one == source) && (is_idle || count > 1);
-            let age = if is_idle { u64::MAX - peer.number } else { peer.number };
-            may_close.then_some((count, is_idle, age))
-        };
-        let others = self.others.iter_mut().flat_map(|peers| peers.iter_mut());
-        let ranked = others.filter(|peer| known(&&**peer)).filter_map(|peer| Some((rank(peer)?, peer)));
-        ranked.max_by_key(|(rank, _)| *rank).map(|(_, peer)| peer)
+        let count = self.admission.known_of(source) + usize::from(source == comer);
+        let age = if is_idle { u64::MAX - peer.number } else { peer.number };
+        (is_idle || count > 1).then_some((count, is_idle, age))
     }
 }
 
@@ -142,6 +173,8 @@ pub(crate) struct Joins {
     next_peer: u64,
     /// Decides which connections are kept.
     admission: Admission,
+    /// As in [`Contest`].
+    crowded_until: Duration,
     /// No connection is accepted before this time.
     accept_at: Duration,
     start: Instant,
@@ -164,6 +197,7 @@ impl Joins {
             peers: Vec::new(),
             next_peer: 0,
             admission: Admission::new(places),
+            crowded_until: Duration::ZERO,
             accept_at: Duration::ZERO,
             start,
         })
@@ -207,11 +241,15 @@ impl Joins {
         }
         let (number, address, ticket) = (peer.number, peer.address, peer.ticket);
         let (is_known, is_refused) = (&mut peer.is_known, &mut peer.is_refused);
-        let mut contest = Contest { admission: &mut self.admission, others: [before, after] };
+        let mut contest = Contest {
+            admission: &mut self.admission,
+            others: [before, after],
+            crowded_until: &mut self.crowded_until,
+        };
         let mut has_place = true;
         let keep = peer.connection.read_while(MESSAGES_AT_ONCE, |message| {
             // Without a place for its connection, a receiver must not get one among the receivers.
-            let refusal = if *is_known { None } else { contest.refusal(ticket, address, host) };
+            let refusal = if *is_known { None } else { contest.refusal(now, (ticket, address), host) };
             if let Some(refusal) = refusal {
                 host.refuse(number, &refusal.to_string());
                 *is_refused = true;
@@ -301,7 +339,8 @@ impl Joins {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::cell::Cell;
+    use std::collections::{HashMap, HashSet};
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
@@ -313,6 +352,8 @@ mod tests {
         joined: HashSet<u64>,
         needs: HashMap<u64, Need>,
         handled: usize,
+        /// How often it was asked for a need.
+        asked: Cell<usize>,
         answers: Vec<(u64, String)>,
     }
 
@@ -337,6 +378,7 @@ mod tests {
         }
 
         fn need(&self, connection: u64) -> Need {
+            self.asked.set(self.asked.get() + 1);
             self.needs.get(&connection).copied().unwrap_or(Need::Nothing)
         }
 
@@ -473,6 +515,30 @@ mod tests {
         room.needs.extend((1..=room.handled as u64).map(|number| (number, Need::Answer)));
         let (_, answer) = connect(&mut joins, &mut room, b"j", 1);
         assert_eq!(answer, "too many connections: all 3 places are taken (closed)");
+    }
+
+    #[test]
+    fn strangers_cost_little_when_all_places_are_taken() {
+        let (mut joins, mut room) = (joins(20), Room::default());
+        let mut streams: Vec<_> = (2..22).map(|host| join_from(&mut joins, &mut room, host)).collect();
+        // Any of them would give up its place to a receiver.
+        let (_, answer) = connect(&mut joins, &mut room, b"", 1);
+        assert_eq!((answer.as_str(), room.asked.take()), ("what? (closed)", 1));
+        // None of them does.
+        room.needs.extend((1..=20).map(|number| (number, Need::Answer)));
+        for _ in 0..10 {
+            let (_, answer) = connect(&mut joins, &mut room, b"j", 1);
+            assert_eq!(answer, "too many connections: all 20 places are taken (closed)");
+        }
+        assert_eq!(room.asked.take(), 20);
+        // One has got its answer.
+        room.needs.remove(&7);
+        let mut stream = TcpStream::connect(joins.address().unwrap()).unwrap();
+        stream.write_all(b"\x01\0\0\0j").unwrap();
+        while !room.has_joined(32) && room.asked.get() < 100 {
+            joins.receive(CROWDED_TIME, &mut room);
+        }
+        assert!(is_closed(&mut streams[6]) && room.joined.len() == 20);
     }
 
     #[test]
