@@ -194,6 +194,12 @@ wait "$ORIGIN" 2>/dev/null || true
 check "$room: no node holds the revision" eval '! hold "$(revision)" 1 && ! hold "$(revision)" 2'
 serve
 check "$room: the nodes fetch the rest of an origin that does not cast" until_true 120 hold "$(revision)" 1 2 3 4
+stop_origin TERM
+serve --cast eth0 --cast-wait 4
+check "$room: the next one knows them" until_true 30 nodes 4
+recorded lab/six "$WORK/six"
+check "$room: they hold its revision" until_true 60 hold "$(revision)" 1 2 3 4
+check "$room: by cast: their network passes casts" until_true 20 cast_is '.receivers_done == 4'
 end KILL 1 2 3 4
 check "$room: with every byte" holds_bytes 2 "$WORK/one" lab/one
 stop TERM

@@ -57,12 +57,13 @@ pub use export::{
 };
 pub use heal::{Holder, heal};
 pub use hoard::{
-    Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
-    HoardOriginCastRequest, HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest,
-    ImportRequest, Machine, Marker, MemberFigures, NodeRevision, Observation, ObservedBoot, Observer,
-    RecordRequest, RegisterReport, UnregisterReport, growth_svg, hoard_cast, hoard_daily, hoard_follow,
-    hoard_followed, hoard_import, hoard_list, hoard_place, hoard_receive, hoard_receive_from_origin,
-    hoard_record, hoard_status, hoard_sync, hoard_sync_from, hoard_unregister, is_settled, register_observed,
+    Accelerator, Fit, FollowSettings, HoardCastOutcome, HoardCastRequest, HoardDailyReport,
+    HoardDailyRequest, HoardOriginCastRequest, HoardReceiveRequest, HoardStatus, HoardSyncReport,
+    HoardSyncRequest, ImportRequest, Machine, Marker, MemberFigures, NodeRevision, Observation, ObservedBoot,
+    Observer, RecordRequest, RegisterReport, UnregisterReport, growth_svg, hoard_cast, hoard_daily,
+    hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_place, hoard_receive,
+    hoard_receive_from_origin, hoard_record, hoard_status, hoard_sync, hoard_sync_from, hoard_unregister,
+    is_settled, register_observed,
 };
 pub use install::{InstallRequest, install};
 pub use names::{ForgetRequest, forget, protect, rename};

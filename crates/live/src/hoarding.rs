@@ -20,8 +20,8 @@ use platter_client::{Listener, listen};
 use platter_fetch::{OpenStore, OriginLocation, StoreLocation};
 use platter_jobs::Silent;
 use platter_jobs::{
-    HoardOriginCastRequest, HoardSyncReport, HoardSyncRequest, Observer, ServerOptions, hoard_place,
-    hoard_receive_from_origin, hoard_sync_from,
+    HoardCastOutcome, HoardOriginCastRequest, HoardSyncReport, HoardSyncRequest, Observer, ServerOptions,
+    hoard_place, hoard_receive_from_origin, hoard_sync_from,
 };
 
 /// After a cast did not arrive here, this node does not ask for one for this long.
@@ -146,13 +146,19 @@ impl Served {
             stop: Arc::clone(&self.request().stop),
         };
         let is_near = |record: &BootSetRecord| self.boots().is_some_and(|boots| boots.has_observed(record));
-        let received = hoard_receive_from_origin(&request, &is_near, &Silent);
-        received.unwrap_or_else(|error| {
-            *self.hoarding.unreached.lock() = Some(Instant::now());
-            let reason = error.with_causes();
-            self.tell(&LiveEvent::Note(format!("hoard: not received by cast, so it is fetched: {reason}")));
-            None
-        })
+        let error = match hoard_receive_from_origin(&request, &is_near, &Silent) {
+            Ok(HoardCastOutcome::Received(report)) => return Some(report),
+            Ok(HoardCastOutcome::Incomplete) => return None,
+            Ok(HoardCastOutcome::Unreached(error)) => {
+                *self.hoarding.unreached.lock() = Some(Instant::now());
+                error
+            }
+            // No matter of the network: the next revision may be cast.
+            Err(error) => error,
+        };
+        let reason = error.with_causes();
+        self.tell(&LiveEvent::Note(format!("hoard: not received by cast, so it is fetched: {reason}")));
+        None
     }
 
     /// Fetches what the hoard lacks of the newest revision, from this node's cache, its peers and the origin.

@@ -33,7 +33,7 @@ pub use manage::{
     hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_unregister,
 };
 pub use observed::{Observation, ObservedBoot, Observer, is_settled, register_observed};
-pub use origin_cast::{HoardOriginCastRequest, hoard_receive_from_origin};
+pub use origin_cast::{HoardCastOutcome, HoardOriginCastRequest, hoard_receive_from_origin};
 pub use plot::growth_svg;
 pub use recording::{RecordRequest, hoard_record};
 pub use status::{HoardStatus, MemberFigures, NodeRevision, hoard_status};

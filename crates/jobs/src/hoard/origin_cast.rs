@@ -51,17 +51,27 @@ pub struct HoardOriginCastRequest {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Receives the newest revision of the hoard by cast. Boot sets that `is_near` accepts do not count as missing. Returns `None` if
-/// nothing is missing, or the origin makes no cast, or the cast lacks something that this node lacks; what was received is then durable.
+/// What became of a cast of the hoard.
+#[derive(Debug)]
+pub enum HoardCastOutcome {
+    /// The newest revision was received, and is durable.
+    Received(HoardSyncReport),
+    /// Nothing is missing, or the origin makes no cast, or the cast lacks something that this node lacks; what was received is durable.
+    Incomplete,
+    /// The cast does not arrive here, because of the network.
+    Unreached(Error),
+}
+
+/// Receives the newest revision of the hoard by cast. Boot sets that `is_near` accepts do not count as missing. What was received without
+/// success stays for the next update.
 ///
 /// # Errors
-/// `Transient` when the cast does not arrive here; `Transient` when another process updates the hoard; errors of the origin and the
-/// disk. What was received before an error stays for the next update.
+/// `Transient` when another process updates the hoard; errors of the origin and the disk.
 pub fn hoard_receive_from_origin(
     request: &HoardOriginCastRequest,
     is_near: &dyn Fn(&BootSetRecord) -> bool,
     progress: &dyn Progress,
-) -> Result<Option<HoardSyncReport>> {
+) -> Result<HoardCastOutcome> {
     let network = ReceiveOptions {
         interface: request.interface.clone(),
         origin: request.origin.address.socket_addresses(),
@@ -70,7 +80,7 @@ pub fn hoard_receive_from_origin(
     let families = families(&network);
     // On the origin's machine, the group would not arrive.
     if families.is_empty() || platter_net::interface_of(&network).is_none() {
-        return Ok(None);
+        return Ok(HoardCastOutcome::Incomplete);
     }
     let store = OriginStore::open(&request.origin)?;
     let hoard = Hoard::open(&hoard_place(&request.cache))?;
@@ -78,7 +88,7 @@ pub fn hoard_receive_from_origin(
     let changes = store.hoard_changes(&here.epoch, here.revision)?;
     let missing_bytes_max = missing_bytes_max(&hoard, &changes, is_near);
     if missing_bytes_max == 0 {
-        return Ok(None);
+        return Ok(HoardCastOutcome::Incomplete);
     }
     drop(hoard);
     let question = AskForHoardCastRequest {
@@ -90,7 +100,7 @@ pub fn hoard_receive_from_origin(
     };
     match ask(&store, &question, &request.stop)? {
         Some(offer) => receive((request, network), &offer, progress),
-        None => Ok(None),
+        None => Ok(HoardCastOutcome::Incomplete),
     }
 }
 
@@ -116,7 +126,7 @@ fn receive(
     (request, network): (&HoardOriginCastRequest, ReceiveOptions),
     offer: &CastOffer,
     progress: &dyn Progress,
-) -> Result<Option<HoardSyncReport>> {
+) -> Result<HoardCastOutcome> {
     let invalid = || Error::corrupt("the origin names an invalid place for its cast");
     let score = Score::from_hex(&offer.score).ok_or_else(invalid)?;
     let join: Option<SocketAddr> = offer.join.as_ref().and_then(|join| join.parse().ok());
@@ -133,19 +143,48 @@ fn receive(
         stop: Arc::clone(&stop),
         ..network
     };
-    let (mut done, mut heard) = (0, Instant::now());
+    let (began, mut arrival, mut is_stalled) = (Instant::now(), Arrival::default(), false);
     let mut watch = |event: &ReceiveEvent| {
-        if let ReceiveEvent::Progress { chunks, .. } = event
-            && *chunks != done
-        {
-            (done, heard) = (*chunks, Instant::now());
+        if let ReceiveEvent::Progress { chunks, wanted, .. } = event {
+            is_stalled |= arrival.is_stalled(began.elapsed(), *chunks, *wanted);
         }
-        if request.stop.load(Ordering::Relaxed) || heard.elapsed() >= STALL_MAX {
+        if is_stalled || request.stop.load(Ordering::Relaxed) {
             stop.store(true, Ordering::Relaxed);
         }
     };
     let writer = HoardWriter::open(&hoard_place(&request.cache))?;
-    receive_into((writer, Completeness::Optional), &network, progress, &mut watch)
+    let received = receive_into((writer, Completeness::Optional), &network, progress, &mut watch);
+    outcome(received, is_stalled)
+}
+
+/// What became of a cast, from what the receiver says.
+fn outcome(received: Result<Option<HoardSyncReport>>, is_stalled: bool) -> Result<HoardCastOutcome> {
+    match received {
+        Ok(report) => Ok(report.map_or(HoardCastOutcome::Incomplete, HoardCastOutcome::Received)),
+        Err(_) if is_stalled => {
+            let text = format!("nothing of it has arrived for {} s", STALL_MAX.as_secs());
+            Ok(HoardCastOutcome::Unreached(Error::transient(text)))
+        }
+        Err(error) if error.kind() == ErrorKind::Transient => Ok(HoardCastOutcome::Unreached(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether something still arrives.
+#[derive(Default)]
+struct Arrival {
+    chunks: u32,
+    at: Duration,
+}
+
+impl Arrival {
+    /// Returns whether no further chunk has come for long, of those that are wanted. When all are there, the revision is made durable.
+    fn is_stalled(&mut self, now: Duration, chunks: u32, wanted: u32) -> bool {
+        if chunks != self.chunks || (wanted > 0 && chunks == wanted) {
+            (self.chunks, self.at) = (chunks, now);
+        }
+        now >= self.at + STALL_MAX
+    }
 }
 
 /// The most bytes that a hoard lacks, before compression: of boot sets that it does not have.
@@ -159,4 +198,35 @@ fn missing_bytes_max(hoard: &Hoard, changes: &HoardChanges, is_near: &dyn Fn(&Bo
             member.record.bytes.saturating_sub(earlier.map_or(0, |it| it.record.bytes))
         })
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cast_of_which_nothing_arrives_is_stalled_until_everything_is_there() {
+        let at = Duration::from_secs;
+        let mut arrival = Arrival::default();
+        assert!(!arrival.is_stalled(at(59), 0, 0), "receivers gather");
+        assert!(Arrival::default().is_stalled(at(60), 0, 0));
+        assert!(!arrival.is_stalled(at(59), 1, 9));
+        assert!(!arrival.is_stalled(at(118), 1, 9));
+        assert!(!arrival.is_stalled(at(118), 9, 9));
+        assert!(!arrival.is_stalled(at(999), 9, 9), "it is made durable");
+        assert!(arrival.is_stalled(at(1059), 9, 10));
+    }
+
+    #[test]
+    fn only_a_cast_that_does_not_arrive_is_unreached() {
+        let of = |error: Error, is_stalled| match outcome(Err(error), is_stalled) {
+            Ok(HoardCastOutcome::Unreached(error)) => (true, error.to_string()),
+            other => (false, other.unwrap_err().to_string()),
+        };
+        assert_eq!(of(Error::transient("deaf"), false), (true, "deaf".into()));
+        assert_eq!(of(Error::refused("stopped"), false), (false, "stopped".into()));
+        assert_eq!(of(Error::missing("the origin was restarted"), false).0, false);
+        assert_eq!(of(Error::refused("stopped"), true), (true, "nothing of it has arrived for 60 s".into()));
+        assert!(matches!(outcome(Ok(None), true), Ok(HoardCastOutcome::Incomplete)));
+    }
 }
