@@ -49,7 +49,7 @@ pub(crate) trait Host {
     fn refuse(&mut self, connection: u64, reason: &str);
     /// Handles the end of a connection.
     fn handle_disconnect(&mut self, connection: u64);
-    /// Whether a receiver has joined over this connection.
+    /// Whether a receiver has joined or goes on over this connection.
     fn has_joined(&self, connection: u64) -> bool;
     /// What the receiver of this connection needs it for.
     fn need(&self, connection: u64) -> Need;

@@ -28,7 +28,7 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(60);
 const ADDRESS_TIME: Duration = Duration::from_secs(30);
 
 /// The sockets of one family.
-pub(crate) struct Spot {
+pub(crate) struct FamilySockets {
     pub(crate) place: CastPlace,
     /// Receives announcements.
     pub(crate) discovery: BatchSocket,
@@ -36,7 +36,7 @@ pub(crate) struct Spot {
     pub(crate) feedback: UdpSocket,
 }
 
-impl Spot {
+impl FamilySockets {
     fn open(place: CastPlace, port: u16) -> Result<Self> {
         let discovery = group_socket(&place, discovery(place.family(), port))?;
         let feedback = feedback_socket(&place)?;
@@ -55,8 +55,12 @@ fn lacks_address(error: &Error) -> bool {
     }
 }
 
-/// The interface on which a receiver listens now: the one that is named, or the one over which it reaches the sender; while that is unknown,
-/// or its address does not say (one of a link), over which it reaches the origin that names it. `None`: the routes decide.
+/// The interface on which a receiver listens now, the first of these that there is:
+/// 1. the one that is named;
+/// 2. the one over which it reaches the sender, if that is known and its address is not one of a link;
+/// 3. the one over which it reaches the origin that names the sender.
+///
+/// `None`: the routes decide.
 pub fn interface_of(options: &ReceiveOptions) -> Option<String> {
     let named = options.interface.clone();
     named
@@ -64,13 +68,13 @@ pub fn interface_of(options: &ReceiveOptions) -> Option<String> {
         .or_else(|| interface_towards(&options.origin))
 }
 
-/// The spots of a receiver.
+/// The sockets of a receiver, as far as they do not depend on the sender.
 pub(crate) struct Listening<'a> {
     options: &'a ReceiveOptions,
     /// The interface, unless the routes decide; and the sender that was known when it was determined.
     interface: Option<String>,
     sender: Option<SocketAddr>,
-    spots: Vec<Spot>,
+    families: Vec<FamilySockets>,
     look_at: Duration,
     /// When everything is opened anew.
     renew_at: Duration,
@@ -95,7 +99,7 @@ impl<'a> Listening<'a> {
             options,
             interface: None,
             sender: None,
-            spots: Vec::new(),
+            families: Vec::new(),
             look_at: Duration::ZERO,
             renew_at: RENEW_INTERVAL,
             were_open: Vec::new(),
@@ -128,22 +132,23 @@ impl<'a> Listening<'a> {
                 Vec::new()
             }
         };
-        let before: Vec<CastPlace> = self.spots.iter().map(|spot| spot.place.clone()).collect();
+        let before: Vec<CastPlace> = self.families.iter().map(|sockets| sockets.place.clone()).collect();
         let devices = devices();
         let is_here = |place: &CastPlace| {
             self.options.interface.is_some()
                 || self.interface.is_none()
                 || place.name() == self.interface.as_deref()
         };
-        self.spots.retain(|spot| spot.place.is_there(&devices) && is_here(&spot.place));
+        self.families.retain(|sockets| sockets.place.is_there(&devices) && is_here(&sockets.place));
         if now >= self.renew_at && !places.is_empty() {
             self.renew_at = now + RENEW_INTERVAL;
             // Closed first: the kernel tells the network only of its first member of a group, and of the end of its last one. What has no
             // place now stays.
-            self.spots.retain(|spot| places.iter().all(|place| place.family() != spot.place.family()));
+            self.families
+                .retain(|sockets| places.iter().all(|place| place.family() != sockets.place.family()));
         }
         places.into_iter().try_for_each(|place| self.open(place))?;
-        let open = self.spots.iter().map(|spot| &spot.place);
+        let open = self.families.iter().map(|sockets| &sockets.place);
         let new_families = open.clone().map(CastPlace::family).filter(|it| !self.were_open.contains(it));
         self.were_open.extend(new_families.collect::<Vec<_>>());
         Ok(open.filter(|place| !before.contains(place)).cloned().collect())
@@ -155,7 +160,7 @@ impl<'a> Listening<'a> {
             return false;
         }
         self.look_at = now + LOOK_INTERVAL;
-        self.of(sender).is_some_and(|spot| !spot.place.is_there(&devices()))
+        self.of(sender).is_some_and(|sockets| !sockets.place.is_there(&devices()))
     }
 
     /// Takes note of what a new address or interface may mend; of everything, if something was open before.
@@ -174,14 +179,14 @@ impl<'a> Listening<'a> {
 
     /// Opens the sockets of a place, unless its family has some. IPv4 comes first.
     fn open(&mut self, place: CastPlace) -> Result<()> {
-        if self.spots.iter().any(|spot| spot.place.family() == place.family()) {
+        if self.families.iter().any(|sockets| sockets.place.family() == place.family()) {
             return Ok(());
         }
         let family = place.family();
-        match Spot::open(place, self.options.port) {
-            Ok(spot) => self.spots.push(spot),
+        match FamilySockets::open(place, self.options.port) {
+            Ok(sockets) => self.families.push(sockets),
             // Casts over IPv4 are heard.
-            Err(error) if family == Family::Ipv6 && !self.spots.is_empty() => self.reason = Some(error),
+            Err(error) if family == Family::Ipv6 && !self.families.is_empty() => self.reason = Some(error),
             Err(error) => self.forgive(error)?,
         }
         Ok(())
@@ -189,7 +194,7 @@ impl<'a> Listening<'a> {
 
     /// Why this machine hears nothing at all; `None` if it does hear.
     pub(crate) fn deafness(&self) -> Option<String> {
-        self.spots.is_empty().then(|| self.reason.as_ref().map_or_else(String::new, Error::with_causes))
+        self.families.is_empty().then(|| self.reason.as_ref().map_or_else(String::new, Error::with_causes))
     }
 
     /// Ends the search for an address, if it took too long: for any, or for one of the family of a known sender. Not of one that this machine
@@ -198,11 +203,11 @@ impl<'a> Listening<'a> {
     /// # Errors
     /// Why there is none.
     pub(crate) fn check(&mut self, now: Duration, sender: Option<SocketAddr>) -> Result<()> {
-        if self.spots.is_empty() && self.were_open.is_empty() && now >= self.longest {
+        if self.families.is_empty() && self.were_open.is_empty() && now >= self.longest {
             return Err(self.lacks_all());
         }
         let had = |sender: &SocketAddr| self.were_open.contains(&Family::of(sender.ip()));
-        let missing = sender.filter(|sender| !self.spots.is_empty() && !had(sender));
+        let missing = sender.filter(|sender| !self.families.is_empty() && !had(sender));
         let Some(sender) = missing else {
             self.lacking_since = None;
             return Ok(());
@@ -227,9 +232,9 @@ impl<'a> Listening<'a> {
         ))
     }
 
-    /// The spot of the family of this address.
-    pub(crate) fn of(&self, address: SocketAddr) -> Option<&Spot> {
-        self.spots.iter().find(|spot| spot.place.family() == Family::of(address.ip()))
+    /// The sockets of this address's family.
+    pub(crate) fn of(&self, address: SocketAddr) -> Option<&FamilySockets> {
+        self.families.iter().find(|sockets| sockets.place.family() == Family::of(address.ip()))
     }
 
     /// An address of another machine as this one uses it. `None` if it has no address of that family.
@@ -242,33 +247,33 @@ impl<'a> Listening<'a> {
     /// # Errors
     /// `Io`.
     pub(crate) fn receive(&mut self, mut handle: impl FnMut(&[u8])) -> Result<()> {
-        for spot in &mut self.spots {
-            spot.discovery.receive(&mut handle)?;
+        for sockets in &mut self.families {
+            sockets.discovery.receive(&mut handle)?;
         }
         Ok(())
     }
 
     /// Sends a request or a report. What cannot be sent counts as lost.
     pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
-        if let Some(spot) = self.of(to) {
-            let _ = spot.feedback.send_to(datagram, spot.place.scoped(to));
+        if let Some(sockets) = self.of(to) {
+            let _ = sockets.feedback.send_to(datagram, sockets.place.scoped(to));
         }
     }
 
-    /// The spots.
-    pub(crate) fn spots(&self) -> &[Spot] {
-        &self.spots
+    /// The sockets of each family that is there.
+    pub(crate) fn families(&self) -> &[FamilySockets] {
+        &self.families
     }
 
-    /// Keeps the spot of the family of this address, and gives it away.
-    pub(crate) fn into_spot(self, address: SocketAddr) -> Option<Spot> {
-        self.spots.into_iter().find(|spot| spot.place.family() == Family::of(address.ip()))
+    /// Closes all sockets but those of this address's family, and returns these.
+    pub(crate) fn into_sockets(self, address: SocketAddr) -> Option<FamilySockets> {
+        self.families.into_iter().find(|sockets| sockets.place.family() == Family::of(address.ip()))
     }
 
     /// What to wait for.
     pub(crate) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
-        self.spots.iter().map(|spot| Interest {
-            descriptor: spot.discovery.socket.as_fd(),
+        self.families.iter().map(|sockets| Interest {
+            descriptor: sockets.discovery.socket.as_fd(),
             to_read: true,
             to_write: false,
         })
@@ -292,7 +297,7 @@ mod tests {
         // Whoever gets a socket of the same number and port would look like the old one.
         let mut last = 0;
         let mut is_new = |listening: &Listening| {
-            let port = listening.spots()[0].feedback.local_addr().unwrap().port();
+            let port = listening.families()[0].feedback.local_addr().unwrap().port();
             std::mem::replace(&mut last, port) != port
         };
         assert!(is_new(&listening));
@@ -328,7 +333,7 @@ mod tests {
         listening.were_open.push(Family::Ipv6);
         assert_eq!(check(&mut listening, 900, ipv6), Ok(()));
         // Of one that keeps none.
-        listening.spots.clear();
+        listening.families.clear();
         assert_eq!(check(&mut listening, 900, ipv4), Ok(()));
         listening.look(Duration::from_secs(900)).unwrap();
         assert_eq!(listening.were_open, [Family::Ipv4, Family::Ipv6], "each is listed once");

@@ -186,8 +186,8 @@ pub struct ToldSender {
     address: Mutex<Option<SocketAddr>>,
     /// Wakes the receiver.
     bell: Mutex<Option<Bell>>,
-    /// How often it was told.
-    tellings: AtomicU32,
+    /// How often it was set.
+    namings: AtomicU32,
     is_joined: AtomicBool,
 }
 
@@ -195,7 +195,7 @@ impl ToldSender {
     /// Sets the address. The sender listens there now.
     pub fn set(&self, address: SocketAddr) {
         *self.address.lock() = Some(address);
-        self.tellings.fetch_add(1, Ordering::Relaxed);
+        self.namings.fetch_add(1, Ordering::Relaxed);
         self.bell.lock().iter().for_each(Bell::ring);
     }
 
@@ -213,8 +213,8 @@ impl ToldSender {
         *self.address.lock()
     }
 
-    pub(crate) fn tellings(&self) -> u32 {
-        self.tellings.load(Ordering::Relaxed)
+    pub(crate) fn namings(&self) -> u32 {
+        self.namings.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_joined(&self, is_joined: bool) {

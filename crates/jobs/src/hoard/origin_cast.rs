@@ -223,7 +223,7 @@ mod tests {
             Ok(HoardCastOutcome::Unreached(error)) => (true, error.to_string()),
             other => (false, other.unwrap_err().to_string()),
         };
-        assert_eq!(of(Error::transient("deaf"), false), (true, "deaf".into()));
+        assert_eq!(of(Error::transient("no multicast"), false), (true, "no multicast".into()));
         assert_eq!(of(Error::refused("stopped"), false), (false, "stopped".into()));
         assert_eq!(of(Error::missing("the origin was restarted"), false).0, false);
         assert_eq!(of(Error::refused("stopped"), true), (true, "nothing of it has arrived for 60 s".into()));

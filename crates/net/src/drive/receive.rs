@@ -32,11 +32,11 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const OTHER_SENDER_TIME: Duration = Duration::from_secs(10);
 /// How long to wait for the sender's acknowledgement of the result.
 const RESULT_TIME: Duration = Duration::from_secs(5);
-/// Joins without a single datagram of the group, each until the sender counts as gone, after which the network evidently does not pass
-/// its multicast. A receiver that was sent by an origin then gives up.
-const DEAF_JOINS_MAX: u32 = 2;
-/// Failed joins after which such a receiver gives up, each at an address that the origin had named just before: a firewall or a router is
-/// between it and the sender, or the sender takes no more receivers.
+/// A receiver that was sent by an origin gives up after so many joins in a row over which no datagram of the group arrived: the network
+/// evidently does not pass its multicast.
+const UNHEARD_JOINS_MAX: u32 = 2;
+/// Such a receiver also gives up after so many failed joins, each at an address that the origin had named just before: a firewall or a
+/// router is between it and the sender, or the sender takes no more receivers.
 const UNREACHED_MAX: u32 = 8;
 /// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
@@ -114,11 +114,13 @@ struct Driver<'a> {
     /// The group of the session that was joined last, and whether it is left until this machine has an address again.
     joined_group: Option<SocketAddr>,
     is_cut_off: bool,
-    /// Whether a datagram of the group has arrived since the join, and how many joins ended without one.
+    /// Whether a datagram of the group has arrived since the join.
     has_heard_group: bool,
-    deaf_joins: u32,
-    /// How often the origin had named the address when the last join failed there; and how many joins failed there, until one succeeds.
-    failed_telling: u32,
+    /// How many joins in a row ended without such a datagram.
+    unheard_joins: u32,
+    /// How often the origin had named the address when a join failed there last.
+    failed_naming: u32,
+    /// How many joins failed there, each after it was named again. None once a join succeeds.
     unreached: u32,
     connection: Option<Connection>,
     /// A connection that is being made, and to where.
@@ -190,8 +192,8 @@ impl<'a> Driver<'a> {
             joined_group: None,
             is_cut_off: false,
             has_heard_group: false,
-            deaf_joins: 0,
-            failed_telling: 0,
+            unheard_joins: 0,
+            failed_naming: 0,
             unreached: 0,
             connection: None,
             connecting: None,
@@ -405,7 +407,7 @@ impl<'a> Driver<'a> {
                     self.leave_sender(now, unusable(&reason));
                 }
                 ReceiverEvent::SenderLost => {
-                    self.count_deaf_join()?;
+                    self.count_unheard_join()?;
                     self.disconnect(now);
                     on_event(ReceiveEvent::SenderLost);
                 }
@@ -436,7 +438,7 @@ impl<'a> Driver<'a> {
         let Some(join) = self.connected_to else { return Ok(()) };
         let refusal =
             format!("the sender at {} cannot be joined: {}", SenderAddress::from(join), reason.with_causes());
-        // Who has joined once waits for the sender to return.
+        // A receiver that has joined once waits for the sender to return.
         if self.options.sender.is_some() && self.joined_at.is_none() {
             return Err(Error::refused(refusal));
         }
@@ -451,9 +453,9 @@ impl<'a> Driver<'a> {
     /// `Transient` when the sender evidently cannot be joined there.
     fn count_unreached(&mut self, address: SocketAddr) -> Result<()> {
         let told = self.options.told.as_ref().filter(|told| told.address() == Some(address));
-        let telling = told.map_or(0, |told| told.tellings());
-        if telling > self.failed_telling && self.joined_at.is_none() {
-            (self.failed_telling, self.unreached) = (telling, self.unreached + 1);
+        let naming = told.map_or(0, |told| told.namings());
+        if naming > self.failed_naming && self.joined_at.is_none() {
+            (self.failed_naming, self.unreached) = (naming, self.unreached + 1);
         }
         if self.unreached < UNREACHED_MAX { Ok(()) } else { Err(self.unjoinable()) }
     }
@@ -466,13 +468,14 @@ impl<'a> Driver<'a> {
     ///
     /// # Errors
     /// `Transient` when an origin has sent this receiver to its sender, and the network evidently does not pass multicast.
-    fn count_deaf_join(&mut self) -> Result<()> {
+    fn count_unheard_join(&mut self) -> Result<()> {
         let Some((group, _)) = &self.group else { return Ok(()) };
-        self.deaf_joins = if self.has_heard_group { 0 } else { self.deaf_joins + 1 };
-        if self.deaf_joins < DEAF_JOINS_MAX {
+        self.unheard_joins = if self.has_heard_group { 0 } else { self.unheard_joins + 1 };
+        if self.unheard_joins < UNHEARD_JOINS_MAX {
             return Ok(());
         }
-        let here = self.listening.of(*group).map_or_else(String::new, |spot| spot.place.address.to_string());
+        let here =
+            self.listening.of(*group).map_or_else(String::new, |sockets| sockets.place.address.to_string());
         let text = format!(
             "the sender was joined, but none of its datagrams to the group {group} arrived at {here}: the network between them does \
              not pass multicast, or drops it"
@@ -480,7 +483,7 @@ impl<'a> Driver<'a> {
         if self.options.told.is_some() {
             return Err(Error::transient(text));
         }
-        self.troubles.tell(Trouble::Deaf, || {
+        self.troubles.tell(Trouble::Unheard, || {
             format!("{text} (`platter cast --probe` shows what it does); trying again")
         });
         Ok(())
@@ -683,8 +686,8 @@ impl<'a> Driver<'a> {
         if is_known || group == discovery(family, self.options.port) {
             return Ok(());
         }
-        let spot = self.listening.of(group).ok_or_else(|| self.listening.lacks(group))?;
-        self.group = Some((group, BatchSocket::new(group_socket(&spot.place, group)?)?));
+        let sockets = self.listening.of(group).ok_or_else(|| self.listening.lacks(group))?;
+        self.group = Some((group, BatchSocket::new(group_socket(&sockets.place, group)?)?));
         Ok(())
     }
 

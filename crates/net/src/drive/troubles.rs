@@ -10,7 +10,7 @@ const UNREACHABLE_MAX: usize = 8;
 pub(super) enum Trouble {
     NoAddress,
     Unreachable(SocketAddr),
-    Deaf,
+    Unheard,
 }
 
 /// The troubles of a receiver in words, each told once.
@@ -51,9 +51,9 @@ mod tests {
             troubles.tell(Trouble::Unreachable(address), || port.to_string());
         }
         for _ in 0..2 {
-            troubles.tell(Trouble::Deaf, || "deaf".into());
+            troubles.tell(Trouble::Unheard, || "unheard".into());
             troubles.tell(Trouble::NoAddress, || "none".into());
         }
-        assert_eq!(troubles.waiting, ["1", "2", "3", "4", "5", "6", "7", "8", "deaf", "none"]);
+        assert_eq!(troubles.waiting, ["1", "2", "3", "4", "5", "6", "7", "8", "unheard", "none"]);
     }
 }

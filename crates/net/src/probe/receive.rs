@@ -13,7 +13,7 @@ use crate::batch::BatchSocket;
 use crate::connection::Connection;
 use crate::devices::{CastPlace, discovery};
 use crate::drive::random_seed;
-use crate::listening::{Listening, Spot};
+use crate::listening::{FamilySockets, Listening};
 use crate::multicast_socket::{feedback_socket, group_socket};
 use crate::options::ReceiveOptions;
 use crate::scope::SenderAddress;
@@ -44,11 +44,11 @@ pub fn probe_receiver(
     mut on_event: impl FnMut(ProbeEvent),
 ) -> Result<ProbeReceived> {
     let (mut machine, start) = (machine(options)?, Instant::now());
-    let (sender, spot) = find(options, &machine, start, &mut on_event)?;
+    let (sender, sockets) = find(options, &machine, start, &mut on_event)?;
     let until = start.elapsed() + options.give_up.unwrap_or(SENDER_TIME);
     let connection = join(sender, start, until)?;
-    let address = spot.place.address;
-    let mut driver = Driver::open(options, spot, connection, start)?;
+    let address = sockets.place.address;
+    let mut driver = Driver::open(options, sockets, connection, start)?;
     machine.handle_connected(driver.port);
     on_event(ProbeEvent::Joined(sender, address));
     driver.run(machine, sender)
@@ -69,10 +69,10 @@ fn find(
     machine: &ProbeReceiver,
     start: Instant,
     on_event: &mut dyn FnMut(ProbeEvent),
-) -> Result<(SocketAddr, Spot)> {
+) -> Result<(SocketAddr, FamilySockets)> {
     let (mut listening, bell) = (Listening::new(options)?, Bell::new()?);
     let ready = |place: &CastPlace| ProbeEvent::Ready(ProbePlace::new(place, options.port));
-    listening.spots().iter().for_each(|spot| on_event(ready(&spot.place)));
+    listening.families().iter().for_each(|sockets| on_event(ready(&sockets.place)));
     if let Some(reason) = listening.deafness() {
         on_event(ProbeEvent::NoAddress(reason));
     }
@@ -80,8 +80,8 @@ fn find(
     let mut found = options.sender;
     loop {
         if let Some(sender) = found.and_then(|sender| listening.scoped(sender)) {
-            let spot = listening.into_spot(sender);
-            return Ok((sender, spot.ok_or_else(|| Error::bug("a scope without a place"))?));
+            let sockets = listening.into_sockets(sender);
+            return Ok((sender, sockets.ok_or_else(|| Error::bug("a scope without a place"))?));
         }
         if start.elapsed() >= give_up {
             break;
@@ -94,7 +94,7 @@ fn find(
         found = found.or_else(|| announced.into_iter().find(|sender| listening.of(*sender).is_some()));
     }
     // Without an address, also one that was lost meanwhile, that is the reason.
-    if listening.spots().is_empty() {
+    if listening.families().is_empty() {
         return Err(listening.lacks_all());
     }
     if let Some(sender) = options.sender.filter(|sender| listening.of(*sender).is_none()) {
@@ -104,9 +104,9 @@ fn find(
         "no probe was announced at {} within {} s. If `platter cast --probe` runs meanwhile, announcements do not arrive here: \
          give the address that it prints, `--sender ADDRESS:PORT`, to find out why. With a key file, both sides need it",
         listening
-            .spots()
+            .families()
             .iter()
-            .map(|spot| discovery(spot.place.family(), options.port).to_string())
+            .map(|sockets| discovery(sockets.place.family(), options.port).to_string())
             .collect::<Vec<_>>()
             .join(" and "),
         give_up.as_secs()
@@ -145,8 +145,13 @@ struct Driver {
 }
 
 impl Driver {
-    fn open(options: &ReceiveOptions, spot: Spot, connection: Connection, start: Instant) -> Result<Self> {
-        let Spot { place, discovery, feedback } = spot;
+    fn open(
+        options: &ReceiveOptions,
+        sockets: FamilySockets,
+        connection: Connection,
+        start: Instant,
+    ) -> Result<Self> {
+        let FamilySockets { place, discovery, feedback } = sockets;
         // The sender knows the address of the connection, which may be another one of the interface.
         let local =
             connection.stream.local_addr().context(|| "reading the address of a connection".into())?;

@@ -1,6 +1,6 @@
 //! The running casts of a process, each in a thread of its own, which share one rate.
 //!
-//! Nothing is announced: who may read what is cast is told where its cast is, and the cast names only the score.
+//! Nothing is announced: whoever may read what is cast is told where its cast is, and the cast names only the score.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -312,7 +312,7 @@ impl CastDesk {
     fn cast(&self, cast: &Cast, store: &Store, tell: Tell) -> Result<()> {
         let (mut description, source) = cast.subject.describe(store)?;
         let score = description.score;
-        // Datagrams can be read by who may not know the name.
+        // Datagrams can be read by machines that may not know the name.
         (description.name, description.offer) = (score.to_string(), Vec::new());
         let mut told = Told::begin(Some(tell), cast.subject.title(), score, description.total_bytes());
         // Planning may have taken long; receivers ask again, and keep it.
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_is_told_why_a_cast_failed() {
+    fn whoever_asks_again_is_told_why_a_cast_failed() {
         let folder = tempfile::tempdir().unwrap();
         let (store, [a, _]) = store_of_two(folder.path());
         let mut desk = desk("lo", folder.path());

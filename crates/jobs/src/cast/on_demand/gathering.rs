@@ -1,6 +1,6 @@
 //! The nodes that ask for a cast of the hoard, and whether they are enough. Pure: the caller passes the time.
 //!
-//! A node asks several times a second until it is told to fetch, or where to join. Who has not asked lately is gone.
+//! A node asks several times a second until it is told to fetch, or where to join. A node that has not asked lately is gone.
 
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_does_not_count() {
+    fn nodes_that_have_gone_do_not_count() {
         let (mut gathering, start) = (Gathering::default(), Instant::now());
         let mut ask = |node: &str, time| gathering.ask(2, (A, node, 0), start + ms(time));
         assert_eq!(ask("one", 0), Verdict::Wait);
