@@ -398,6 +398,8 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use platter_cast::{Segment, SessionSecret};
+    use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
     use platter_store::{Store, StorePlace};
 
     use super::*;
@@ -443,6 +445,44 @@ mod tests {
             let received = hoard_receive(&receiving, &Silent).unwrap();
             (sent.join().unwrap().unwrap(), received)
         })
+    }
+
+    /// A sender that claims to have the right hoard, and sends valid frames of another one, is left.
+    #[test]
+    fn a_sender_with_other_frames_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sink =
+            HoardSink::new(HoardWriter::open(&hoard_place(folder.path())).unwrap(), Completeness::Required)
+                .unwrap();
+        let mut frame = FrameBuilder::new(Kind::BootSet, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        frame.push(Domain::SHARED.id_of(Kind::BootSet, b"another hoard").unwrap(), b"another hoard");
+        let other = frame.encode(&mut Compressor::new(1).unwrap()).unwrap().stored;
+        let described = |segments: &[(u32, u32)]| SessionDescription {
+            score: Score(BlockId([1; 32])),
+            name: NAME.into(),
+            offer: Vec::new(),
+            secret: SessionSecret::default(),
+            segment_length: 1 << 36,
+            segments: segments
+                .iter()
+                .map(|(chunks, recipe_chunks)| Segment { chunks: *chunks, recipe_chunks: *recipe_chunks })
+                .collect(),
+            chunk_lengths: vec![other.len() as u32; 2],
+        };
+        for segments in [&[(1, 1), (1, 1)][..], &[(2, 0)]] {
+            let error = sink.session(&described(segments)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "the sender is left: {error}");
+        }
+        for _ in 0..2 {
+            assert_eq!(sink.session(&described(&[(2, 1)])).unwrap(), [0..1]);
+            let verdict = sink.chunk(0, &other).unwrap();
+            assert!(matches!(verdict, ChunkVerdict::Contradicts(_)), "{verdict:?}");
+            let verdict = sink.chunk(0, &other).unwrap();
+            assert!(
+                matches!(&verdict, ChunkVerdict::Unusable(reason) if reason.contains("not received")),
+                "{verdict:?}"
+            );
+        }
     }
 
     /// A node receives a revision by cast, and of the next one only what it lacks.
