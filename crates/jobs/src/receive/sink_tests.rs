@@ -2,13 +2,19 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
 
 use platter_cast::SessionDescription;
 use platter_disk::install::{Delta, FreeSpace};
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::{DiskRead, DiskWrite, Domain, DomainKeys, ErrorKind, Extent, Kind, Result};
-use platter_net::{ChunkSink, ChunkSource, ChunkVerdict, ReceivedChunk};
+use platter_net::{
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, ReceivedChunk, ReceiverState,
+    SendOptions, Wanted, receive, send,
+};
 use platter_store::{Store, StorePlace};
 
 use super::pipeline::Pipeline;
@@ -203,6 +209,67 @@ fn a_sender_with_other_frames_is_left_and_the_next_one_is_used() {
     assert_eq!(sink.session(&description).unwrap().len(), data.len());
     assert_eq!(pass(&mut sink, data.clone(), &right), ChunkVerdict::Accepted);
     assert_eq!(sink.finish().unwrap().score, description.score);
+    assert!(*target.0.lock() == disk);
+}
+
+/// Sends pages of another disk instead of the first chunk of the recipe.
+struct Rogue<'a>(&'a dyn ChunkSource);
+
+impl ChunkSource for Rogue<'_> {
+    fn read(&self, index: u32) -> Result<Arc<[u8]>> {
+        if index == 0 { Ok(forged(Kind::Page, Domain::SHARED).into()) } else { self.0.read(index) }
+    }
+}
+
+/// A receiver that waits for a score joins a rogue sender of it, before the right one is there.
+#[test]
+fn a_rogue_sender_does_not_end_a_reception() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let disk = noise(5, 3 << 20);
+    capture_bytes(&place, "a", &disk);
+    let store = Store::open_reader(&place).unwrap();
+    let (description, source) =
+        describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
+    let mut rogue = description.clone();
+    rogue.chunk_lengths[0] = Rogue(&source).read(0).unwrap().len() as u32;
+    let (interface, port) = (Some("127.0.0.1".to_owned()), 12_000 + (std::process::id() % 5_000) as u16);
+    let stop = Arc::new(AtomicBool::new(false));
+    let sending = SendOptions { interface: interface.clone(), port, join_port: 0, ..SendOptions::default() };
+    let receiving = ReceiveOptions {
+        interface,
+        port,
+        wanted: Wanted::Score(description.score),
+        give_up: Some(Duration::from_secs(30)),
+        ..ReceiveOptions::default()
+    };
+    let target = Memory(Arc::new(Mutex::new(vec![0xaa; disk.len()])));
+    let opened = target.clone();
+    let opener =
+        move |_: &SegmentRecipe<'_>, _: Extent| -> Result<Opened> { Ok((Arc::new(opened.clone()), None)) };
+    let mut sink = Pipeline::start(DiskSink::new(opener, None, FreeSpace::Skip, false).unwrap()).unwrap();
+    let (joined, has_joined) = channel();
+    thread::scope(|scope| {
+        let options = SendOptions { stop: stop.clone(), ..sending.clone() };
+        let attack = scope.spawn(|| {
+            let options = options;
+            send(&options, &rogue, &Rogue(&source), |_| {})
+        });
+        let received = scope.spawn(|| {
+            receive(&receiving, &mut sink, |event| {
+                if let ReceiveEvent::Joined { .. } = event {
+                    let _ = joined.send(());
+                }
+            })
+        });
+        has_joined.recv_timeout(Duration::from_secs(30)).unwrap();
+        send(&sending, &description, &source, |_| {}).unwrap();
+        assert_eq!(received.join().unwrap().unwrap().outcome.score, description.score);
+        stop.store(true, Ordering::Relaxed);
+        let told = attack.join().unwrap().unwrap().receivers.remove(0).state;
+        assert!(matches!(&told, ReceiverState::Failed(reason) if reason.contains("missing")), "{told:?}");
+    });
     assert!(*target.0.lock() == disk);
 }
 
