@@ -24,8 +24,8 @@ mod remote;
 
 pub use driver::{Fetcher, KnownNode, PeerCounts, SourceOptions};
 pub use node::{
-    Audience, CacheLocation, CachedSource, Fill, IdleCache, NodeCache, OnFilled, PINS_PREFIX, SharingRequest,
-    counters_of, pin_name,
+    Audience, CacheLocation, CachedSource, Fill, HeldFrames, IdleCache, NodeCache, OnFilled, PINS_PREFIX,
+    SharingRequest, counters_of, pin_name,
 };
 pub use open::{
     Catalog, EditLockChoice, OpenSession, OpenStore, Opened, OriginLocation, StoreLocation,

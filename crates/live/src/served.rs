@@ -116,7 +116,8 @@ impl Served {
         }
         let hoarding = Hoarding::open(&request)?;
         let boots = hoarding.boot_recorder(&store, &request);
-        let sources = Sources::new(store.clone(), request.memory_bytes, hoarding.hoard().cloned())?;
+        let hoard = hoarding.hoard().cloned();
+        let sources = Sources::new(store.clone(), request.memory_bytes, hoard.clone())?;
         let sources = sources.recorded(boots).requiring(request.signatures.clone());
         let dir = request.place.dir();
         Ok(Arc::new(Self {
@@ -124,7 +125,7 @@ impl Served {
             opener: Opener { place: request.place.clone(), sources },
             hoarding,
             disks: Mutex::default(),
-            fills: Fills::new(store),
+            fills: Fills::new(store, hoard),
             locks: KnownLocks::default(),
             request,
             on_event: Arc::new(on_event),
@@ -268,6 +269,9 @@ impl Served {
         self.request().claim().check(successor)?;
         if let Some(disk) = self.all().iter().find(|disk| disk.disk.is_publishing()) {
             return Err(Error::transient(format!("{} is being published", disk.name())));
+        }
+        if self.fills.holds_any() {
+            return Err(Error::transient("a version is being cast"));
         }
         let tree = self.image_tree.lock().upgrade();
         let nodes = tree.map(|tree| tree.nodes()).transpose()?;

@@ -1,5 +1,5 @@
-//! Fills the cache with a whole disk: every page and block is fetched with lower priority than readers, pinned, and
-//! made durable. Only then is the disk reported as fully local.
+//! Fills the cache with a whole disk: every page and block is copied from the hoard of this machine, or fetched with lower
+//! priority than readers, pinned, and made durable. Only then is the disk reported as fully local.
 //!
 //! With peers, a fill waits for no particular block: nodes that are filled at the same time fetch different parts from
 //! the origin, and then exchange them. In disk order, all would wait for the same node.
@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use platter_api::FillStatus;
 use platter_cache::{Cache, PinName};
+use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, Error, Extent, IoContext, Kind, Result, Score};
+use platter_image::{BlockId, Error, Extent, FrameIndex, IoContext, Kind, Result, Score};
+use platter_store::Hoard;
 
 use super::source::{CachedSource, Want};
 
@@ -44,6 +46,8 @@ pub const PINS_PREFIX: &str = "disk-";
 /// The filling of a disk.
 pub struct Fill {
     score: Score,
+    /// The hoard of this machine, which is asked first.
+    hoard: Option<Arc<Hoard>>,
     status: Mutex<FillStatus>,
     stop: AtomicBool,
     /// Held while pins are made, so that none are made after a stop.
@@ -54,23 +58,61 @@ pub struct Fill {
 pub type OnFilled = Box<dyn Fn() + Send>;
 
 impl Fill {
+    /// Prepares a fill; starts nothing.
+    pub fn new(score: Score, hoard: Option<Arc<Hoard>>) -> Arc<Self> {
+        Arc::new(Self {
+            score,
+            hoard,
+            status: Mutex::default(),
+            stop: AtomicBool::new(false),
+            pinning: Mutex::default(),
+        })
+    }
+
     /// Starts filling in a thread of its own, which ends after [`Fill::stop`].
     ///
     /// # Errors
     /// `Io` when no thread can be started.
-    pub fn start(source: Arc<CachedSource>, score: Score, on_filled: OnFilled) -> Result<Arc<Self>> {
-        let fill = Arc::new(Self {
-            score,
-            status: Mutex::default(),
-            stop: AtomicBool::new(false),
-            pinning: Mutex::default(),
-        });
+    pub fn start(
+        source: Arc<CachedSource>,
+        score: Score,
+        hoard: Option<Arc<Hoard>>,
+        on_filled: OnFilled,
+    ) -> Result<Arc<Self>> {
+        let fill = Self::new(score, hoard);
         let running = fill.clone();
         thread::Builder::new()
             .name("fill".to_owned())
             .spawn(move || running.run(&source, &*on_filled))
             .context(|| "starting the thread of a fill".to_owned())?;
         Ok(fill)
+    }
+
+    /// Fills once, while `look` sees the progress; its error ends the fill soon. All of the disk is durable and pinned on return.
+    ///
+    /// # Errors
+    /// Those of `look`; `Missing` when a block was found nowhere; `Transient` when the origin is down; `Refused` when the cache
+    /// cannot hold the disk; `Io`.
+    pub fn once(&self, source: &CachedSource, look: &mut dyn FnMut(&FillStatus) -> Result<()>) -> Result<()> {
+        thread::scope(|scope| {
+            let fill = || self.fill(source);
+            let filling = thread::Builder::new().name("fill".to_owned()).spawn_scoped(scope, fill);
+            let filling = filling.context(|| "starting the thread of a fill".to_owned())?;
+            let mut looked = Ok(());
+            while !filling.is_finished() && looked.is_ok() {
+                thread::sleep(LOOK * 10);
+                looked = look(&self.status());
+            }
+            if looked.is_err() {
+                self.stop();
+            }
+            let filled = filling.join().unwrap_or_else(|_| Err(Error::bug("the thread of a fill panicked")));
+            looked.and(filled)?;
+            match self.is_stopped() {
+                true => Err(Error::transient("the fill was stopped")),
+                false => Ok(()),
+            }
+        })
     }
 
     /// The disk that is filled.
@@ -115,7 +157,8 @@ impl Fill {
     /// Fills the disk once. Returns when all of it is durable, or when it was stopped.
     fn fill(&self, source: &CachedSource) -> Result<()> {
         let cache = source.node().cache();
-        let wanted = contents(source, self.score)?;
+        let pages = Pages { source, hoard: self.hoard.as_deref() };
+        let wanted = contents(&pages, self.score)?;
         let ids: Vec<BlockId> = wanted.iter().map(|(_, id)| *id).collect();
         let set = pin_name(self.score)?;
         let mut sorted = ids.clone();
@@ -130,7 +173,9 @@ impl Fill {
             }
         }
         for _ in 0..ROUNDS_MAX {
-            let missing: Vec<_> = wanted.iter().filter(|(_, id)| !cache.holds(id)).copied().collect();
+            let mut missing: Vec<_> = wanted.iter().filter(|(_, id)| !cache.holds(id)).copied().collect();
+            self.copy_hoarded(source, &missing)?;
+            missing.retain(|(_, id)| !cache.holds(id));
             *self.status.lock() = FillStatus {
                 blocks: wanted.len() as u64,
                 held: (wanted.len() - missing.len()) as u64,
@@ -150,6 +195,30 @@ impl Fill {
             }
         }
         Err(Error::transient("parts of the disk are evicted from the cache as fast as they are fetched"))
+    }
+
+    /// Copies into the cache what the hoard has of these: a hoard may change, and what is filled must not depend on it. What cannot be
+    /// read there, or is not accepted by the cache, is left to be fetched.
+    fn copy_hoarded(&self, source: &CachedSource, missing: &[(Kind, BlockId)]) -> Result<()> {
+        let Some(hoard) = &self.hoard else { return Ok(()) };
+        // After a failure, the previous view of the hoard stays valid.
+        let _ = hoard.refresh();
+        let (mut decoder, mut stored) = (FrameDecoder::new()?, Vec::new());
+        for (_, id) in missing {
+            if self.is_stopped() {
+                return Ok(());
+            }
+            // Its frame may have come with another block.
+            if source.node().cache().holds(id) {
+                continue;
+            }
+            let Ok(Some(place)) = hoard.locate(id) else { continue };
+            let read = hoard.read_frame(place.frame, &mut stored);
+            if let Ok((header, _)) = read.and_then(|()| decoder.decode(&stored, Verify::Hashes)) {
+                source.node().put(&stored, &header);
+            }
+        }
+        Ok(())
     }
 
     fn fetch_all(&self, source: &CachedSource, missing: &[(Kind, BlockId)]) -> Result<()> {
@@ -260,23 +329,27 @@ pub fn pin_name(score: Score) -> Result<PinName> {
     format!("{PINS_PREFIX}{score}").parse()
 }
 
-/// Reads a recipe's pages for a fill: yields to readers, and does not count as one.
-struct Pages<'a>(&'a CachedSource);
+/// Reads a recipe's pages for a fill: from the hoard first, yields to readers, and does not count as one.
+struct Pages<'a> {
+    source: &'a CachedSource,
+    hoard: Option<&'a Hoard>,
+}
 
 impl PageSource for Pages<'_> {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.0.page_for(id, Want::Fill)
+        let hoarded = self.hoard.filter(|hoard| hoard.holds(id)).and_then(|hoard| hoard.page(id).ok());
+        hoarded.map_or_else(|| self.source.page_for(id, Want::Fill), Ok)
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {
-        self.0.will_need_pages(ids);
+        let is_absent = |id: &&BlockId| self.hoard.is_none_or(|hoard| !hoard.holds(id));
+        self.source.will_need_pages(&ids.iter().filter(is_absent).copied().collect::<Vec<_>>());
     }
 }
 
 /// Returns all pages and blocks of a disk, each once: pages first, then blocks in disk order.
-fn contents(source: &CachedSource, score: Score) -> Result<Vec<(Kind, BlockId)>> {
-    let pages = Pages(source);
-    let recipe = Recipe::open(score, &pages)?;
+fn contents(pages: &Pages<'_>, score: Score) -> Result<Vec<(Kind, BlockId)>> {
+    let recipe = Recipe::open(score, pages)?;
     let whole = Extent::new(0, recipe.root().disk_length);
     let (mut seen, mut wanted) = (HashSet::new(), Vec::new());
     recipe.visit_pages(whole, &mut |id| {

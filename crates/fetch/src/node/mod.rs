@@ -11,6 +11,7 @@
 
 mod audience;
 mod fill;
+mod held_frames;
 mod idle_cache;
 mod node_cache;
 mod report;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use audience::Audience;
 pub use fill::{Fill, OnFilled, PINS_PREFIX, pin_name};
+pub use held_frames::HeldFrames;
 pub use idle_cache::IdleCache;
 pub use node_cache::{CacheLocation, NodeCache};
 pub use report::counters_of;

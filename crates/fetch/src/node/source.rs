@@ -36,7 +36,8 @@ impl CachedSource {
         Arc::new(Self { node, below, want: Want::Fill, decoders: DecoderPool::default() })
     }
 
-    pub(super) fn node(&self) -> &Arc<NodeCache> {
+    /// The cache.
+    pub fn node(&self) -> &Arc<NodeCache> {
         &self.node
     }
 

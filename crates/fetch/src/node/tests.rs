@@ -252,7 +252,7 @@ fn a_disk_is_reported_filled_only_when_a_power_loss_removes_nothing_of_it() {
     let (told, heard) = mpsc::channel();
     let disk = lab.disk.clone();
     let on_filled = Box::new(move || told.send(disk.fork()).unwrap());
-    let fill = Fill::start(source.clone(), lab.score, on_filled).unwrap();
+    let fill = Fill::start(source.clone(), lab.score, None, on_filled).unwrap();
     let crashed = heard.recv_timeout(Duration::from_secs(60)).unwrap();
     let status = fill.status();
     assert!(status.filled && status.held == status.blocks && status.blocks > 180, "{status:?}");
@@ -265,7 +265,8 @@ fn a_disk_is_reported_filled_only_when_a_power_loss_removes_nothing_of_it() {
     let cache = source.node().cache();
     assert!(cache.counts().pinned_bytes > LENGTH as u64);
     let (told, heard) = mpsc::channel();
-    let fill = Fill::start(source.clone(), lab.score, Box::new(move || told.send(()).unwrap())).unwrap();
+    let fill =
+        Fill::start(source.clone(), lab.score, None, Box::new(move || told.send(()).unwrap())).unwrap();
     heard.recv_timeout(Duration::from_secs(60)).unwrap();
     fill.stop();
 }
@@ -277,7 +278,8 @@ fn a_fill_waits_for_an_unavailable_source_and_continues() {
     assert!(source.fetch(Kind::Page, &lab.score.0).unwrap());
     lab.leave(true);
     let (told, heard) = mpsc::channel();
-    let fill = Fill::start(source.clone(), lab.score, Box::new(move || told.send(()).unwrap())).unwrap();
+    let fill =
+        Fill::start(source.clone(), lab.score, None, Box::new(move || told.send(()).unwrap())).unwrap();
     while fill.status().trouble.is_none() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -291,7 +293,7 @@ fn a_fill_waits_for_an_unavailable_source_and_continues() {
 fn filling_a_disk_larger_than_the_cache_reports_an_error() {
     let lab = Lab::new();
     let source = lab.open(8 << 20);
-    let fill = Fill::start(source.clone(), lab.score, Box::new(|| {})).unwrap();
+    let fill = Fill::start(source.clone(), lab.score, None, Box::new(|| {})).unwrap();
     while fill.status().trouble.is_none() {
         assert!(!fill.status().filled);
         thread::sleep(Duration::from_millis(5));
