@@ -4,7 +4,6 @@
 use platter_cast::{SessionDescription, SessionSecret};
 use platter_client::{ServerAddress, ServerOptions};
 use platter_image::{Domain, DomainKeys, EXPORTED_KEYS_LENGTH, Error, Result};
-use platter_net::SendOptions;
 use platter_transport::random_bytes;
 use zeroize::Zeroizing;
 
@@ -29,8 +28,8 @@ pub(crate) fn secret_of(domain: Domain) -> Result<SessionSecret> {
 ///
 /// # Errors
 /// `Refused`.
-pub(crate) fn refuse_readable(domain: Domain, network: &SendOptions) -> Result<()> {
-    match domain.is_encrypted() && network.join_key.is_none() {
+pub(crate) fn refuse_readable(domain: Domain, has_key: bool) -> Result<()> {
+    match domain.is_encrypted() && !has_key {
         true => Err(Error::refused(
             "the store is encrypted, so its casts must be, too: name a key file with --key-file, here and at each receiver; or use \
              `platter serve --cast`, whose casts are always encrypted",
@@ -43,16 +42,32 @@ pub(crate) fn refuse_readable(domain: Domain, network: &SendOptions) -> Result<(
 ///
 /// # Errors
 /// `Refused`.
-pub(crate) fn refuse_readable_copy(origin: &ServerOptions, network: &SendOptions) -> Result<()> {
+pub(crate) fn refuse_readable_copy(origin: &ServerOptions, has_key: bool) -> Result<()> {
     // Whoever may use the socket of an origin may read its whole store, and needs no access token.
     let is_private = matches!(origin.address, ServerAddress::Tls { .. }) && origin.token.is_some();
-    match is_private && network.join_key.is_none() {
+    match is_private && !has_key {
         true => Err(Error::refused(
             "the origin gives this version only to access tokens, and a cast without a key can be read by every machine of the network: \
              name a key file with --key-file, here and at each receiver; or let everybody read it with --readable",
         )),
         false => Ok(()),
     }
+}
+
+/// Refuses a cast of an origin's version, by a process that reads this origin, that more machines could read than the origin allows.
+/// `has_key`: only receivers with a key file can read it; `readable`: the user allows everybody to read what the origin gives only
+/// to access tokens.
+///
+/// # Errors
+/// `Refused`.
+pub fn check_audience_of_cast(
+    domain: Domain,
+    origin: &ServerOptions,
+    has_key: bool,
+    readable: bool,
+) -> Result<()> {
+    refuse_readable(domain, has_key)?;
+    if readable { Ok(()) } else { refuse_readable_copy(origin, has_key) }
 }
 
 /// Makes the keys of a session available to this process. They are in memory only.
@@ -109,9 +124,7 @@ mod tests {
         use_keys_of(&description(secret.clone())).unwrap();
         assert_eq!(domain.keys().unwrap().export(), exported);
         assert!(secret_of(domain).unwrap() == secret);
-        let options = SendOptions::default();
-        assert!(
-            refuse_readable(domain, &options).is_err() && refuse_readable(Domain::SHARED, &options).is_ok()
-        );
+        assert!(refuse_readable(domain, false).is_err() && refuse_readable(domain, true).is_ok());
+        assert!(refuse_readable(Domain::SHARED, false).is_ok());
     }
 }

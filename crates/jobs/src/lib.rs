@@ -38,8 +38,10 @@ pub use capture::{
     BackingFile, CaptureRequest, Input, InputOptions, SourceName, capture, capture_as, filesystems,
 };
 pub use cast::{
-    CastDesk, CastDeskOptions, CastRequest, SEGMENT_DATA_MAX, SpoolDirectory, cast, casts, receiver_report,
+    CastDesk, CastDeskOptions, CastRequest, Others, SEGMENT_DATA_MAX, SpoolDirectory, VersionChunks, cast,
+    cast_planned, casts, describe as describe_cast, receiver_report,
 };
+pub use cast_keys::check_audience_of_cast;
 pub use clone::{CloneReport, CloneRequest, clone, clone_from};
 pub use collect::{OverlayBases, Retained, collect, image_costs, retain};
 pub use copies::{
@@ -72,7 +74,7 @@ pub use platter_api::{
     DiskStatus, FillStatus, ForgetReport, HoardCastOffer, ListedCast, ListedDisk, NodeCounters, RenameReport,
     RenamedVersion, SERVE_SOCKET,
 };
-pub use platter_cast::CHUNK_BYTES_MAX;
+pub use platter_cast::{CHUNK_BYTES_MAX, CHUNKS_MAX, SEGMENTS_MAX, SessionSecret};
 pub use platter_client::{ServerAddress, ServerOptions};
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::{FreeSpace, TargetState};
@@ -92,8 +94,9 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Domain, Error, ErrorKind, Result, Score};
 pub use platter_net::CAST_CONNECTIONS_MAX;
 pub use platter_net::{
-    Family, Group, JoinKey, ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries, ReceiveOptions,
-    SendEvent, SendOptions, SenderAddress, Wanted, probe_receiver, probe_sender,
+    ChunkSource, Family, Group, JoinKey, ProbeCounts, ProbeEvent, ProbeFinding, ProbeSent, ProbeSeries,
+    ReceiveOptions, Segment, SendEvent, SendOptions, SenderAddress, SessionDescription, Wanted,
+    probe_receiver, probe_sender,
 };
 pub use platter_records::{
     Actor, BootBlock, CollectReport, Consistency, EditLock, FilesystemRecord, Follower, HoardMember,

@@ -23,7 +23,7 @@ const REBUILT_LEVEL: i32 = 3;
 
 /// Whether blocks that are not wanted may be sent with wanted ones, in frames as they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Others {
+pub enum Others {
     /// In frames of which at least half is wanted.
     Along,
     /// Never: not every receiver may read them.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platter_cast::OFFER_BYTES_MAX;
-use platter_image::recipe::Recipe;
-use platter_image::{Domain, Error, ErrorKind, Kind, Result, Score, plan};
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{Domain, Error, ErrorKind, FrameIndex, Kind, Result, Score, plan};
 use platter_net::{
     Bottleneck, ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
@@ -21,12 +21,12 @@ use platter_net::{
 use platter_records::{Resolved, encode_offer};
 use platter_store::Store;
 
-use crate::cast_keys::{refuse_readable, refuse_readable_copy, secret_of};
+use crate::cast_keys::{check_audience_of_cast, refuse_readable, secret_of};
 use crate::chunk_contents::encode;
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport, default_holder};
 use chunks::Chunks;
-pub(crate) use chunks::Others;
+pub use chunks::Others;
 use platter_client::{OriginStore, ServerOptions};
 use platter_fetch::{StoreLocation, origin_of};
 use reporter::Reporter;
@@ -78,10 +78,9 @@ pub fn cast(
         StoreLocation::Local(_) => None,
         StoreLocation::Remote(origin) => {
             let directory = request.spool.clone().map_or_else(|| SpoolDirectory::make(None), Ok)?;
-            let allowed = match request.readable {
-                true => Ok(()),
-                false => refuse_readable_copy(&origin.server, &request.network),
-            };
+            let has_key = request.network.join_key.is_some();
+            // Its domain is looked at below: a copy is never encrypted.
+            let allowed = check_audience_of_cast(Domain::SHARED, &origin.server, has_key, request.readable);
             let copy = allowed.and_then(|()| Spool::fetch(origin, &request.version, &directory, progress));
             Some(copy.inspect_err(|_| directory.remove())?)
         }
@@ -90,28 +89,52 @@ pub fn cast(
         Some(spool) => spool.place(),
         None => request.store.local("casting")?,
     })?;
-    refuse_readable(store.domain(), &request.network)?;
+    refuse_readable(store.domain(), request.network.join_key.is_some())?;
     let resolved = store
         .resolve(&spool.as_ref().map_or_else(|| request.version.clone(), |it| it.version().to_string()))?;
     progress.begin("planning", 0);
     let (description, source) = describe(&store, &resolved, request.segment_data_max, Others::Along)?;
     // If the origin cannot be reached, the cast continues without reports.
     let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
+    deliver(&request.network, (&description, &source), reporter, on_event).map_err(|error| {
+        match error.kind() {
+            ErrorKind::Corrupt => error.within(format!(
+                "casting {} (`platter check --read-data` lists what is damaged, `platter heal` repairs it)",
+                title(&resolved)
+            )),
+            _ => error,
+        }
+    })
+}
+
+/// Casts what another process has planned with [`describe`], and reads. Reports to no origin. `on_event` as in [`cast`].
+///
+/// # Errors
+/// As [`cast`]; those of the source.
+pub fn cast_planned(
+    network: &SendOptions,
+    description: &SessionDescription,
+    source: &dyn ChunkSource,
+    on_event: &mut dyn FnMut(&SendEvent),
+) -> Result<CastReport> {
+    deliver(network, (description, source), None, on_event)
+}
+
+fn deliver(
+    network: &SendOptions,
+    (description, source): (&SessionDescription, &dyn ChunkSource),
+    reporter: Option<Reporter>,
+    on_event: &mut dyn FnMut(&SendEvent),
+) -> Result<CastReport> {
+    let title = description.name.clone();
     let tell = reporter.map(Tell::Origin);
-    let mut told = Told::begin(tell, title(&resolved), resolved.score, description.total_bytes());
-    let sent = platter_net::send(&request.network, &description, &source, |event| {
+    let mut told = Told::begin(tell, title.clone(), description.score, description.total_bytes());
+    let sent = platter_net::send(network, description, source, |event| {
         told.hear(&event);
         on_event(&event);
     });
     told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
-    let sent = sent.map_err(|error| match error.kind() {
-        ErrorKind::Corrupt => error.within(format!(
-            "casting {} (`platter check --read-data` lists what is damaged, `platter heal` repairs it)",
-            title(&resolved)
-        )),
-        _ => error,
-    });
-    Ok(cast_report(title(&resolved), &description, &sent?))
+    Ok(cast_report(title, description, &sent?))
 }
 
 /// Lists the casts that an origin makes or was told of, newest first: those that the access token may see. For a store in a directory,
@@ -127,17 +150,20 @@ pub fn casts(store: &StoreLocation) -> Result<Vec<ListedCast>> {
     OriginStore::open(&origin)?.casts()
 }
 
-/// Returns the description of a cast, and the source of its chunks.
-pub(crate) fn describe<'a>(
-    store: &'a Store,
+/// Returns the description of a cast, and the source of its chunks, which are made of these frames.
+///
+/// # Errors
+/// `Missing` or `Corrupt` when frames are; `Refused` without the keys of an encrypted store; those of reading frames.
+pub fn describe<'a, F: FrameIndex + PageSource>(
+    frames: &'a F,
     resolved: &Resolved,
     segment_data_max: u64,
     others: Others,
-) -> Result<(SessionDescription, StoreChunks<'a>)> {
-    let recipe = Recipe::open(resolved.score, store)?;
+) -> Result<(SessionDescription, VersionChunks<'a, F>)> {
+    let recipe = Recipe::open(resolved.score, frames)?;
     let domain = recipe.root().domain;
     let (segment_length, ranges) = segments(&recipe, segment_data_max)?;
-    let mut source = StoreChunks { store, domain, parts: Vec::new() };
+    let mut source = VersionChunks { frames, domain, parts: Vec::new() };
     let mut description = SessionDescription {
         score: resolved.score,
         secret: secret_of(domain)?,
@@ -151,8 +177,8 @@ pub(crate) fn describe<'a>(
         chunk_lengths: Vec::new(),
     };
     for range in ranges {
-        let pages = Chunks::plan(store, Kind::Page, domain, &plan::pages(&recipe, range, store)?, others)?;
-        let data = Chunks::plan(store, Kind::Data, domain, &plan::blocks(&recipe, range, store)?, others)?;
+        let pages = Chunks::plan(frames, Kind::Page, domain, &plan::pages(&recipe, range, frames)?, others)?;
+        let data = Chunks::plan(frames, Kind::Data, domain, &plan::blocks(&recipe, range, frames)?, others)?;
         let contents = encode(&data.contents);
         let recipe_chunks = (pages.lengths.len() + contents.len()) as u32;
         description
@@ -262,9 +288,9 @@ impl Told {
     }
 }
 
-/// The chunks of a version, read from its store.
-pub(crate) struct StoreChunks<'a> {
-    store: &'a Store,
+/// The chunks of a version, read from a source of frames.
+pub struct VersionChunks<'a, F> {
+    frames: &'a F,
     domain: Domain,
     /// For each segment its pages, the contents of its chunks of data, and its data: number of the first chunk, and chunks.
     parts: Vec<(usize, SegmentData)>,
@@ -285,7 +311,7 @@ impl SegmentData {
     }
 }
 
-impl ChunkSource for StoreChunks<'_> {
+impl<F: FrameIndex> ChunkSource for VersionChunks<'_, F> {
     fn read(&self, index: u32) -> Result<Arc<[u8]>> {
         let index = index as usize;
         let part = self.parts.partition_point(|(first, _)| *first <= index).checked_sub(1);
@@ -293,7 +319,7 @@ impl ChunkSource for StoreChunks<'_> {
         let none = || Error::bug(format!("there is no chunk {index}"));
         let (first, part) = part.ok_or_else(none)?;
         match part {
-            SegmentData::Frames(kind, chunks) => chunks.read(index - first, self.store, *kind, self.domain),
+            SegmentData::Frames(kind, chunks) => chunks.read(index - first, self.frames, *kind, self.domain),
             SegmentData::Contents(chunks) => {
                 chunks.get(index - first).map(|chunk| Arc::from(&chunk[..])).ok_or_else(none)
             }

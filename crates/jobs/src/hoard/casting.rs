@@ -70,7 +70,7 @@ pub fn hoard_cast(
         )));
     }
     let domain = domain_of(&hoard)?;
-    refuse_readable(domain, &request.network)?;
+    refuse_readable(domain, request.network.join_key.is_some())?;
     let secret = secret_of(domain).map_err(|error| {
         error.within(
             "the hoard is encrypted, and only its origin and processes that read from it have the keys",
