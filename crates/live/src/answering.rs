@@ -10,6 +10,7 @@ use platter_vdisk::BlockDevice as _;
 
 use super::agent::Agent;
 use super::attached::Attached;
+use super::casting;
 use super::control::{Answer, Question};
 use super::disk_request::DiskRequest;
 use super::event::LiveEvent;
@@ -83,6 +84,7 @@ pub(super) fn answer(
             };
             Ok(Answer::Cloned(cloned?))
         }
+        Question::Cast(request) => casting::answer(served, &request, stream),
     }
 }
 

@@ -11,6 +11,7 @@ mod answering;
 mod attach;
 mod attached;
 mod boots;
+mod casting;
 mod client;
 mod control;
 mod disk;
@@ -24,6 +25,7 @@ mod inherited;
 mod known_locks;
 mod limits;
 mod list;
+mod node_cast;
 mod opener;
 mod overlays;
 mod own_server;
@@ -51,10 +53,11 @@ pub use attached::Attached;
 pub use client::{
     attach_at, clone_at, detach, detach_at, discard_at, node_of_disk, publish_at, running_node,
 };
-pub use control::read_control_line;
+pub use control::{NodeCastRequest, read_control_line};
 pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
 pub use event::{LiveEvent, OnEvent};
 pub use list::{DiskList, disks, disks_of_node, served_disks};
+pub use node_cast::{NodeCast, cast_at};
 pub use overlays::bases as overlay_bases;
 pub use place::LivePlace;
 pub use platter_export::fuse::FuseEvent;

@@ -35,7 +35,7 @@ pub(crate) fn for_command(store: &StoreLocation, arguments: &Arguments, output: 
         | Command::Trace(_)
         | Command::Completions(_)
         | Command::Receive(_) => return Ok(()),
-        Command::Cast(options) if options.probe => return Ok(()),
+        Command::Cast(options) if options.probe || options.node.is_some() => return Ok(()),
         Command::Images(_)
         | Command::Show(_)
         | Command::History(_)

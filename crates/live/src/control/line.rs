@@ -19,8 +19,16 @@ pub(crate) fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> std
 /// # Errors
 /// `Transient` when nothing arrives in time, or the other process ends; `Corrupt` when the line is invalid; `Io`.
 pub(crate) fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
+    read_line_from(&mut BufReader::new(stream))
+}
+
+/// The same, for a line that others may follow.
+///
+/// # Errors
+/// As [`read_line`].
+pub(crate) fn read_line_from<T: for<'de> Deserialize<'de>>(stream: &mut impl BufRead) -> Result<T> {
     let mut line = Vec::new();
-    let read = BufReader::new(stream.take(LINE_LENGTH_MAX)).read_until(b'\n', &mut line);
+    let read = stream.take(LINE_LENGTH_MAX).read_until(b'\n', &mut line);
     match read {
         Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {
             return Err(Error::transient("no data arrived from a control socket in time"));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_records::ImageName;
 
+use super::cast::NodeCastRequest;
 use super::line::{ended, read_line, write_line};
 use super::question::{Answer, Question, Words};
 use super::socket::{DIRECTORY, NODE_SOCKET};
@@ -162,23 +163,27 @@ impl ServingProcess {
         }
     }
 
+    /// Asks it to read a version for a cast. What it says goes on on the connection.
+    pub(crate) fn cast(&self, request: &NodeCastRequest) -> Result<UnixStream> {
+        self.send(&Question::Cast(request.clone()), ANSWER_TIME)
+    }
+
     fn ask(&self, question: &Question, time: Duration) -> Result<Answer> {
         self.ask_over(question, time).map(|(_, answer)| answer)
     }
 
     fn ask_over(&self, question: &Question, time: Duration) -> Result<(UnixStream, Answer)> {
+        let stream = self.send(question, time)?;
+        let answer = read_line::<Answer>(&stream)?.or_error()?;
+        Ok((stream, answer))
+    }
+
+    fn send(&self, question: &Question, time: Duration) -> Result<UnixStream> {
         let context = || format!("asking {}", self.socket.display());
         let stream = UnixStream::connect(&self.socket).map_err(|error| self.gone_or(error))?;
         stream.set_read_timeout(Some(time)).context(context)?;
         write_line(&stream, question).map_err(|error| self.gone_or(error))?;
-        match read_line(&stream)? {
-            Answer::Failed { kind, messages } => {
-                // An unknown kind from a newer Platter: the failure and its message are still known.
-                let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
-                Err(Error::from_messages(kind, messages))
-            }
-            answer => Ok((stream, answer)),
-        }
+        Ok(stream)
     }
 
     /// Turns an error of the socket into `ended` if only a process that no longer runs can cause it.
@@ -190,7 +195,7 @@ impl ServingProcess {
     }
 }
 
-fn unexpected(answer: &Answer) -> Error {
+pub(crate) fn unexpected(answer: &Answer) -> Error {
     Error::bug(format!("a reply to another request: {answer:?}"))
 }
 

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use platter_records::ImageName;
 use serde::{Deserialize, Serialize};
 
+use super::cast::{CastNews, NodeCastRequest};
 use crate::attached::Attached;
 use crate::disk_request::{DiskRequest, OnDetach};
 use crate::estate::{Claim, Estate};
 use crate::publish_report::PublishReport;
 use platter_api::ListedDisk;
 use platter_fetch::EditLockChoice;
+use platter_image::{Error, ErrorKind, Result};
 use platter_jobs::CloneReport;
 
 /// A request.
@@ -33,6 +35,8 @@ pub(crate) enum Question {
     Discard { image: ImageName, edit_lock: Option<u64> },
     /// Clone a version like the command does.
     Clone { version: String, name: ImageName, next: bool, edit_lock: EditLockChoice, tool_version: String },
+    /// Read a version for a cast.
+    Cast(NodeCastRequest),
 }
 
 /// Labels and notes of a user for a version.
@@ -61,11 +65,29 @@ pub(crate) enum Answer {
     /// Bytes that were discarded.
     Discarded(u64),
     Cloned(CloneReport),
+    Cast(CastNews),
     /// An error: its kind as a word, its message, and those of its causes.
     Failed {
         kind: String,
         messages: Vec<String>,
     },
+}
+
+impl Answer {
+    /// The reply, unless it is an error.
+    ///
+    /// # Errors
+    /// That error.
+    pub(crate) fn or_error(self) -> Result<Self> {
+        match self {
+            Self::Failed { kind, messages } => {
+                // An unknown kind from a newer Platter: the failure and its message are still known.
+                let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
+                Err(Error::from_messages(kind, messages))
+            }
+            answer => Ok(answer),
+        }
+    }
 }
 
 /// Parses a line as a request and as a reply, and serializes the results again. For tests of the format.

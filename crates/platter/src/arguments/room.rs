@@ -18,16 +18,20 @@ pub(crate) struct Cast {
     pub(crate) version: Option<VersionArgument>,
     /// Cast nothing: test what the network does to multicast on the way to the machines that run `platter receive --probe`, and say
     /// what to do about it. Takes ten seconds after the last of --receivers has joined, two of them at --rate
-    #[arg(long, conflicts_with_all = ["version", "hoard", "segment", "spool", "linger", "give_up"])]
+    #[arg(long, conflicts_with_all = ["version", "hoard", "node", "segment", "spool", "linger", "give_up"])]
     pub(crate) probe: bool,
     /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
+    /// Read the version from the running node with this cache directory, which needs no --server: its cache and hoard, other nodes, and the
+    /// origin only for what is nowhere else
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["hoard", "spool"])]
+    pub(crate) node: Option<PathBuf>,
     /// Encrypt the cast, and let only receivers join that have the same key file. It is created if it is missing: copy it to the
     /// receivers. Of an encrypted store, it is a secret: who recorded the cast can read the store with it
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// With --server: cast without --key-file, although the origin gives the version only to access tokens. Every machine of the network
+    /// With --server or --node: cast without --key-file, although the origin gives the version only to access tokens. Every machine of the network
     /// can read it
     #[arg(long, conflicts_with_all = ["key_file", "hoard", "probe"])]
     pub(crate) readable: bool,

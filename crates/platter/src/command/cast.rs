@@ -1,13 +1,15 @@
 //! `platter cast`.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{
     CastReport, CastRequest, HoardCastRequest, Progress, ReceiverReport, Result, SEGMENT_DATA_MAX, SendEvent,
-    SendOptions, SenderAddress, SpoolDirectory, StoreLocation, cast, hoard_cast, origin_of,
-    raise_files_limit, receiver_report,
+    SendOptions, SenderAddress, ServerOptions, SpoolDirectory, StoreLocation, cast, cast_planned, hoard_cast,
+    origin_of, raise_files_limit, receiver_report,
 };
+use platter_live::{NodeCastRequest, cast_at};
 use serde::Serialize;
 
 use super::Outcome;
@@ -73,22 +75,20 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             }
         }
     };
-    let report = match (&options.hoard, &options.version) {
+    let report = match (&options.hoard, &options.node) {
         (Some(cache), _) => {
             let request = HoardCastRequest { cache: cache.clone(), network };
             hoard_cast(&request, &terminal, &mut on_event)?
         }
-        (None, version) => {
+        (None, Some(dir)) => from_node(dir, options, &network, &terminal, &mut on_event)?,
+        (None, None) => {
             let request = CastRequest {
                 store: store.clone(),
-                report_to: Some(match store {
-                    StoreLocation::Local(place) => origin_of(place),
-                    StoreLocation::Remote(origin) => origin.server.clone(),
-                }),
+                report_to: Some(report_to(store)),
                 spool: spool(store, options, output)?,
-                version: version.as_ref().map(ToString::to_string).unwrap_or_default(),
+                version: version(options),
                 readable: options.readable,
-                segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
+                segment_data_max: segment_data_max(options),
                 network,
             };
             cast(&request, &terminal, &mut on_event)?
@@ -99,6 +99,43 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
     let all_done =
         !report.receivers.is_empty() && report.receivers.iter().all(|receiver| receiver.state == "done");
     Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The origin that is told of the cast, if it answers.
+fn report_to(store: &StoreLocation) -> ServerOptions {
+    match store {
+        StoreLocation::Local(place) => origin_of(place),
+        StoreLocation::Remote(origin) => origin.server.clone(),
+    }
+}
+
+/// Casts a version that a node reads.
+fn from_node(
+    dir: &Path,
+    options: &Cast,
+    network: &SendOptions,
+    terminal: &Terminal,
+    on_event: &mut dyn FnMut(&SendEvent),
+) -> Result<CastReport> {
+    let request = NodeCastRequest {
+        version: version(options),
+        segment_data_max: segment_data_max(options),
+        has_key: network.join_key.is_some(),
+        readable: options.readable,
+    };
+    terminal.begin("planning", 0);
+    let node_cast = cast_at(dir, &request, &mut |status| {
+        terminal.show(&format!("{} of {} blocks in the cache of the node", status.held, status.blocks));
+    })?;
+    cast_planned(network, node_cast.description(), &node_cast, on_event)
+}
+
+fn version(options: &Cast) -> String {
+    options.version.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn segment_data_max(options: &Cast) -> u64 {
+    options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20)
 }
 
 /// The options of the sender.

@@ -80,8 +80,8 @@ const PROBE_ASKS_NOBODY: &str =
 fn of_cast(options: &Cast, has_server: bool) -> Option<String> {
     match () {
         () if options.probe && has_server => Some(PROBE_ASKS_NOBODY.into()),
-        () if options.readable && !has_server => Some(
-            "--readable is about a version of an origin: name the origin with --server, or leave it out"
+        () if options.readable && !has_server && options.node.is_none() => Some(
+            "--readable is about a version of an origin: name the origin with --server, or a node with --node, or leave it out"
                 .into(),
         ),
         () => None,
