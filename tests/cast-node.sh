@@ -102,6 +102,31 @@ before=$(sent)
 cast_right lab/disk "$WORK/right" --segment 16
 check "$room: nothing came from the origin" sent_nothing_since "$before"
 
+room="a damaged cache"
+cast_right lab/boot "$WORK/boot"
+damaged() {
+	python3 - "$CACHE/segments" "$WORK/boot" <<-'END'
+		import pathlib, sys
+		wanted, damaged = open(sys.argv[2], 'rb').read()[5 << 20:][:64], 0
+		for segment in pathlib.Path(sys.argv[1]).iterdir():
+		    place = segment.read_bytes().find(wanted)
+		    if place >= 0:
+		        with segment.open('r+b') as file:
+		            file.seek(place)
+		            file.write(b'damaged!')
+		        damaged += 1
+		assert damaged == 1, damaged
+	END
+}
+# What has arrived lately is in memory, too.
+end_node TERM
+check "$room: a frame is damaged" damaged
+node "$all" --no-hoard
+before=$(sent)
+cast_right lab/boot "$WORK/boot"
+check "$room: the frame came from the origin again" [ "$(sent)" -gt "$before" ]
+check "$room: and nothing else" [ "$(sent)" -lt $((before + (1 << 18))) ]
+
 room="a dead origin"
 "$PLATTER" attach lab/other --node "$CACHE" >/dev/null
 qemu-io -r -f raw -c "read 4M 4M" "nbd+unix:///lab/other?socket=$CACHE/nbd.sock" >/dev/null

@@ -156,7 +156,7 @@ fn next_index(served: &Served, mut stream: &UnixStream) -> Result<Option<u32>> {
             Ok(0) => return Ok(None),
             Ok(read) => filled += read,
             Err(error) if matches!(error.kind(), WouldBlock | TimedOut | Interrupted) => {
-                check_goes_on(served)?
+                check_goes_on(served)?;
             }
             Err(_) => return Ok(None),
         }
