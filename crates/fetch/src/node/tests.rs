@@ -10,8 +10,9 @@ use std::time::Duration;
 use platter_cache::CacheOptions;
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
-use platter_image::recipe::PageSource;
-use platter_image::{BlockId, Error, ErrorKind, FrameIndex, Kind, Result, Score};
+use platter_image::page::State;
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{BlockId, Error, ErrorKind, Extent, FrameIndex, Kind, Result, Score};
 use platter_store::{Store, StorePlace};
 use platter_testbed::store_disk;
 use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk};
@@ -19,7 +20,7 @@ use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, SimulatedDisk};
 use tempfile::TempDir;
 
-use super::{CachedSource, Fill, NodeCache};
+use super::{CachedSource, Fill, HeldFrames, NodeCache};
 use crate::driver::{Fetcher, OriginFrames, ShelfLimits, SourceOptions, TakeFrame};
 
 const LENGTH: usize = 12 << 20;
@@ -301,4 +302,53 @@ fn filling_a_disk_larger_than_the_cache_reports_an_error() {
     assert!(fill.status().trouble.unwrap().contains("too small"));
     fill.stop();
     assert!(lab.is_right_through(&source), "and reading still works");
+}
+
+#[test]
+fn a_fill_that_runs_once_tells_errors_and_ends_when_nobody_looks() {
+    let lab = Lab::new();
+    let source = lab.open(64 << 20);
+    lab.leave(true);
+    let once =
+        |look: &mut dyn FnMut() -> Result<()>| Fill::new(lab.score, None).once(&source, &mut |_| look());
+    let error = once(&mut || Ok(())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Transient, "{error}");
+    assert!(once(&mut || Err(Error::refused("gone"))).unwrap_err().to_string().contains("gone"));
+    lab.leave(false);
+    // What was requested before may still fail.
+    while let Err(error) = once(&mut || Ok(())) {
+        assert_eq!(error.kind(), ErrorKind::Transient, "{error}");
+    }
+    lab.leave(true);
+    assert!(lab.is_right_through(&source) && source.node().cache().counts().pinned_bytes > LENGTH as u64);
+}
+
+#[test]
+fn located_frames_can_be_read_after_their_eviction() {
+    let lab = Lab::new();
+    let source = lab.open(8 << 20);
+    let recipe = Recipe::open(lab.score, &lab.below.store).unwrap();
+    let blocks =
+        recipe.entries(Extent::new(0, LENGTH as u64)).filter_map(|entry| match entry.unwrap().state {
+            State::Data { block, .. } => Some(block),
+            _ => None,
+        });
+    let blocks: Vec<BlockId> = blocks.collect();
+    let frames = HeldFrames::new(source.node().clone());
+    assert!(frames.locate(&blocks[0]).unwrap().is_none(), "nothing is fetched");
+    let read = |address| {
+        let mut stored = Vec::new();
+        frames.read_frame(address, &mut stored).map(|()| stored)
+    };
+    let located: Vec<_> = blocks[..16]
+        .iter()
+        .map(|id| {
+            assert!(source.fetch(Kind::Data, id).unwrap());
+            let address = frames.locate(id).unwrap().unwrap().frame;
+            (address, read(address).unwrap())
+        })
+        .collect();
+    blocks.iter().for_each(|id| assert!(source.fetch(Kind::Data, id).unwrap()));
+    assert!(blocks[..16].iter().all(|id| !source.node().cache().holds(id)), "they are evicted");
+    assert!(located.iter().all(|(address, stored)| read(*address).unwrap() == *stored));
 }
