@@ -1,9 +1,9 @@
 //! The frames of a disk that a cache holds in full, at places that last: for a cast, which plans all frames before it reads
 //! them.
 //!
-//! A cache moves pinned frames when it evicts the segment around them. So each frame that was located is leased: it can be read
-//! unchanged for as long as this lives, also if its segment was evicted, whose space is then free only afterwards. That
-//! takes about 250 bytes of memory for each frame. Must never fetch: what is not held is missing.
+//! A cache moves pinned frames when it evicts their segment. So each frame that was located is leased: it can be read
+//! unchanged for as long as this lives, also after its segment was evicted. The file of such a segment takes space until then. Each
+//! frame takes about 250 bytes of memory. Must never fetch: what is not held is missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The messages of a cast from the cache of the answering process. After [`Question::Cast`], that process says on the same connection, as
-//! lines, how far it is ([`CastNews`]). After the table, the sender asks for chunks by their numbers:
+//! The messages of a cast from the cache of the answering process. After [`Question::Cast`], that process sends lines about its progress on
+//! the same connection ([`CastNews`]). After the table, the sender asks for chunks by their numbers:
 //!
 //! ```text
 //! sender                       node
@@ -49,7 +49,7 @@ pub(crate) enum CastNews {
     Planned(Planned),
     /// A part of the table: the chunks and the recipe's chunks of each segment, then the length of each chunk.
     Table(Vec<u32>),
-    /// The sender has what it needs, or has gone.
+    /// The sender has closed the connection.
     Ended,
 }
 

@@ -1,6 +1,6 @@
 //! The control socket of a process that serves disks: a request is a line of JSON, and so is the reply.
 //!
-//! Only a cast goes on on its connection (`cast.rs`).
+//! Only a cast keeps its connection open after the first reply (`cast.rs`).
 //!
 //! Sockets are in the `run` directory of the place where a process keeps its disks, accessible only to their owner:
 //! `node.sock` of a node, which is the agent of that place, and `PID.sock` of other processes. A socket whose process

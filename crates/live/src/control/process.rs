@@ -163,7 +163,7 @@ impl ServingProcess {
         }
     }
 
-    /// Asks it to read a version for a cast. What it says goes on on the connection.
+    /// Asks it to read a version for a cast. Its replies follow on the connection.
     pub(crate) fn cast(&self, request: &NodeCastRequest) -> Result<UnixStream> {
         self.send(&Question::Cast(request.clone()), ANSWER_TIME)
     }

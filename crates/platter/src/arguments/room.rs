@@ -23,8 +23,8 @@ pub(crate) struct Cast {
     /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
-    /// Read the version from the running node with this cache directory, which needs no --server: its cache and hoard, other nodes, and the
-    /// origin only for what is nowhere else
+    /// Cast what the running node with this cache directory holds. It first fetches what it lacks, from other nodes and the origin; while
+    /// it lacks nothing, the origin may be down. Needs no --server
     #[arg(long, value_name = "DIR", conflicts_with_all = ["hoard", "spool"])]
     pub(crate) node: Option<PathBuf>,
     /// Encrypt the cast, and let only receivers join that have the same key file. It is created if it is missing: copy it to the
