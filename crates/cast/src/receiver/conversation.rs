@@ -159,7 +159,8 @@ impl Receiver {
                 self.events.push_back(ReceiverEvent::Acknowledged);
             }
             Some(JoinMessage::Gone) if self.phase == Phase::Joined => {
-                self.forgo();
+                self.phase = Phase::Connecting;
+                self.senders.forget();
                 self.events.push_back(ReceiverEvent::Forgotten);
             }
             _ => {}
@@ -206,10 +207,9 @@ impl Receiver {
     }
 
     /// Ends the session, because the driver cannot receive from its group. The driver closes the reliable channel and calls
-    /// [`Receiver::handle_disconnected`].
+    /// [`Receiver::handle_disconnected`]. The sender is then left alone for a while, as if it had refused the join.
     pub fn forgo(&mut self) {
         self.phase = Phase::Connecting;
-        self.senders.forget();
     }
 
     /// Tells the sender that this receiver ends without a result, if there is a connection.
