@@ -27,8 +27,8 @@ const NEWS_EVERY: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest time for the sender to take a line or a chunk.
 const TAKE_TIME: Duration = Duration::from_secs(60);
-/// How many times frames that turn out to be damaged are fetched again before a cast.
-const ROUNDS_MAX: u32 = 4;
+/// How often a cast is planned: each time, frames that turn out to be damaged are fetched again.
+const ROUNDS_MAX: u32 = 64;
 
 /// Answers a request for a cast, until the sender has gone.
 ///

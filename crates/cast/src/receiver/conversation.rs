@@ -22,7 +22,9 @@ impl Receiver {
     /// Requests the next bytes of the chunk that is being fetched.
     pub(super) fn fetch(&mut self, now: Duration) {
         let Some(session) = self.session.as_ref().filter(|_| self.can_speak()) else { return };
-        let question = self.fetching.next_question(now, |chunk| session.table.length(chunk));
+        // Other chunks may fill all buffers, so only those that the sink has count.
+        let has_room = self.delivered < self.options.buffer_chunks;
+        let question = self.fetching.next_question(now, has_room, |chunk| session.table.length(chunk));
         if let Some(question) = question {
             let Question { chunk, offset, length } = question;
             self.say(&JoinMessage::Fetch { chunk, offset, length });

@@ -81,13 +81,14 @@ impl Fetching {
         }
     }
 
-    /// Returns the next request to send. `length` returns a chunk's length in bytes.
+    /// Returns the next request to send. `length` returns a chunk's length in bytes. The next chunk is begun only if `has_room`.
     pub(crate) fn next_question(
         &mut self,
         now: Duration,
+        has_room: bool,
         length: impl Fn(u32) -> Option<u32>,
     ) -> Option<Question> {
-        while self.current.is_none() {
+        while self.current.is_none() && has_room {
             let chunk = self.queue.pop_first()?;
             let Some(length) = length(chunk) else { continue };
             self.current = Some(Fetched { chunk, length, bytes: Vec::new(), asked: None });
@@ -134,23 +135,23 @@ mod tests {
         let length = |chunk| (chunk < 9).then_some(FETCH_BYTES_MAX + 10);
         [7, 3, 20].into_iter().for_each(|chunk| fetching.add(chunk));
         let first = Question { chunk: 3, offset: 0, length: FETCH_BYTES_MAX };
-        assert_eq!(fetching.next_question(NOW, length), Some(first));
-        assert_eq!((fetching.next_question(NOW, length), fetching.held()), (None, 1));
-        assert_eq!(fetching.next_question(NOW + ASK_AGAIN, length), Some(first), "no answer");
+        assert_eq!(fetching.next_question(NOW, true, length), Some(first));
+        assert_eq!((fetching.next_question(NOW, true, length), fetching.held()), (None, 1));
+        assert_eq!(fetching.next_question(NOW + ASK_AGAIN, true, length), Some(first), "no answer");
         let half = vec![5; FETCH_BYTES_MAX as usize / 2];
         assert_eq!(fetching.take(3, 0, &half), None);
         assert_eq!(fetching.take(3, 0, &half), None, "received twice");
         assert_eq!(fetching.take(7, FETCH_BYTES_MAX / 2, &half), None, "another chunk");
         assert_eq!(fetching.take(3, FETCH_BYTES_MAX / 2, &[1; 1 << 20]), None, "too much");
-        assert_eq!(fetching.next_question(NOW, length), None);
+        assert_eq!(fetching.next_question(NOW, true, length), None);
         assert_eq!(fetching.take(3, FETCH_BYTES_MAX / 2, &half), None);
         let rest = Question { chunk: 3, offset: FETCH_BYTES_MAX, length: 10 };
-        assert_eq!(fetching.next_question(NOW, length), Some(rest));
+        assert_eq!(fetching.next_question(NOW, true, length), Some(rest));
         let (chunk, bytes) = fetching.take(3, FETCH_BYTES_MAX, &[6; 10]).unwrap();
         assert_eq!((chunk, bytes.len()), (3, FETCH_BYTES_MAX as usize + 10));
-        assert_eq!(fetching.next_question(NOW, length).map(|it| it.chunk), Some(7));
+        assert_eq!(fetching.next_question(NOW, true, length).map(|it| it.chunk), Some(7));
         fetching.forget_question();
-        assert_eq!(fetching.next_question(NOW, length).map(|it| it.offset), Some(0));
+        assert_eq!(fetching.next_question(NOW, true, length).map(|it| it.offset), Some(0));
     }
 
     #[test]

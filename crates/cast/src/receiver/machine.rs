@@ -58,7 +58,7 @@ pub struct Receiver {
     assembly: Assembly,
     asking: Asking,
     /// Number of complete chunks that the driver has not returned, including `held` ones.
-    delivered: usize,
+    pub(super) delivered: usize,
     /// Data chunks that are complete before the recipe: their numbers and bytes.
     held: Vec<(u32, Vec<u8>)>,
     /// Corrupt chunks that are being fetched.

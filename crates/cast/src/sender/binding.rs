@@ -9,7 +9,7 @@ use std::time::Duration;
 use platter_image::Score;
 
 use super::census::Census;
-use super::member::{Member, ReceiverState};
+use super::member::{Member, ReceiverState, VOTE_SILENCE};
 use super::places::NoPlace;
 use super::roster::Roster;
 use crate::wire::format::{HEADER_BYTES, Header, Reader};
@@ -47,9 +47,11 @@ impl Roster {
         buffer_chunks: u32,
         packet: u64,
     ) -> Result<(u32, [u8; 32]), NoPlace> {
-        let joined = self.places.join(now, connection, who, buffer_chunks, packet)?;
-        // Another one may have been replaced.
+        self.places.silence = VOTE_SILENCE.max(self.timers.silence());
+        let joined = self.places.join(now, connection, who, buffer_chunks, packet);
+        // Another one may have been replaced, even if there is no place for this one.
         self.census = Census::of(&self.places.members);
+        let joined = joined?;
         self.timers.update(now, self.census.present);
         self.last_heard = Some(now);
         if let Some(index) = self.places.index(joined.0) {
@@ -368,6 +370,42 @@ mod tests {
         roster.heard(seconds(3), again);
         advance(&mut roster, 5);
         assert_eq!(told(&roster), [again, third]);
+    }
+
+    #[test]
+    fn who_is_present_is_counted_even_if_a_join_is_refused() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut ids = Vec::new();
+        for connection in 1..=256 {
+            ids.push(join_as(&mut roster, 0, connection, (&format!("pc{connection}"), 1)).0);
+        }
+        roster.heard(seconds(99), ids[1]);
+        for at in 100..103 {
+            let who = ("pc1".to_owned(), IpAddr::from([10, 0, 0, 1]));
+            assert_eq!(roster.join(seconds(at), 1000, who, 4, 0).err(), Some(NoPlace::FullForAddress));
+            assert_eq!(roster.present(), 255, "it may have been restarted");
+            roster.heard(seconds(at), ids[0]);
+            assert_eq!(roster.present(), 256);
+            roster.change(0, |member| member.status.heard_at = seconds(0));
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_was_killed_is_noticed_although_something_of_it_was_on_the_way() {
+        let mut roster = Roster::new([1; 32], false);
+        let ids: Vec<u32> =
+            (1..=200).map(|at| join_as(&mut roster, 0, at, (&format!("pc{at}"), 1)).0).collect();
+        roster.start(seconds(0));
+        let at = |ms| seconds(1) + Duration::from_millis(ms);
+        roster.disconnected(at(0), 100);
+        roster.disconnected(at(0), 101);
+        roster.heard(at(40), ids[99]);
+        roster.heard(at(400), ids[100]);
+        for ms in (0..2500).step_by(25) {
+            let _ = roster.advance(at(ms), Duration::ZERO, Work::Some);
+        }
+        let is_lost = |number: usize| matches!(roster.statuses()[number].state, ReceiverState::Lost(_));
+        assert!(is_lost(99) && !is_lost(100));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Sender {
                 }
                 RequestItem::Symbols { chunk, first, count } => {
                     if let Some(length) = self.table.length(chunk)
+                        && self.schedule.has_begun(chunk)
                         && !self.schedule.is_active(chunk)
                         && !self.can_wait(now, request, chunk, length)
                     {

@@ -33,7 +33,7 @@ pub(crate) struct Herald {
     announce_at: Duration,
     news: VecDeque<(PlanEntry, u32)>,
     packets_since_plan: u64,
-    /// Plans that are due as soon as data was sent.
+    /// Plans that are due after the next data, however soon.
     hurried: u32,
     plan_at: Duration,
     idle_at: Duration,

@@ -3,7 +3,7 @@
 //!
 //! Owns the order of sending: announcement, plan, repair, source symbols; and the start and end of the
 //! session. Must never send faster than the pacer allows (announcements and the plans before the start are
-//! few, and not paced), nor start a chunk for which a voting receiver has no buffer, nor
+//! few, and not paced), nor start a chunk for which a voting receiver is known to have no buffer, nor
 //! answer a receiver that is far slower than the rest while others need something, except for what must come first.
 
 use std::net::IpAddr;
@@ -541,7 +541,7 @@ impl Sender {
             if self.start.is_due(now, self.roster.all_hear()) {
                 self.started_at = Some(now);
                 self.pacer.start(now);
-                self.roster.start();
+                self.roster.start(now);
             }
         }
         if present == 0 && self.started_at.is_some() && self.emptied_at.is_none() {

@@ -15,12 +15,15 @@ use crate::wire::protection::{DatagramKey, ReplayWindow};
 /// A receiver that is silent for this long no longer slows the others.
 pub(super) const VOTE_SILENCE: Duration = Duration::from_secs(2);
 
+/// What arrives for so long after the end of a connection may have been sent before it.
+const ON_THE_WAY: Duration = Duration::from_millis(300);
+
 /// State of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverState {
     /// Receiving.
     Active,
-    /// Receiving, but silent for two seconds: it no longer slows the others.
+    /// Receiving, but silent for two seconds, or for longer in a large room: it no longer slows the others.
     Silent,
     /// Receiving, but without a free buffer or behind, and without progress since: it does not slow the others.
     Stalled,
@@ -30,7 +33,8 @@ pub enum ReceiverState {
     Done(ReceiverResult),
     /// It reported a failure, or finished with a wrong score.
     Failed(String),
-    /// It left without a result, was silent for 30 seconds (two without a connection), or made no progress for five minutes.
+    /// It left without a result, was silent for 30 seconds (two when its connection has ended), or made no progress for five minutes;
+    /// each is longer in a large room.
     Lost(String),
 }
 
@@ -143,7 +147,8 @@ impl Member {
 
     /// Returns whether its connection has ended, and it was not heard since: its process may have been killed.
     pub(super) fn may_be_killed(&self) -> bool {
-        self.is_present() && self.parted_at.is_some_and(|parted_at| self.status.heard_at <= parted_at)
+        let is_unheard = |parted_at| self.status.heard_at <= parted_at + ON_THE_WAY;
+        self.is_present() && self.parted_at.is_some_and(is_unheard)
     }
 
     /// Returns whether another receiver may have its place: it does not take part any more, and has no connection.
@@ -152,8 +157,8 @@ impl Member {
     }
 
     /// Ranks receivers that may have been restarted. The most absent one is replaced first. `None` if it was evidently not restarted.
-    pub(super) fn absence(&self, now: Duration) -> Option<Absence> {
-        let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
+    pub(super) fn absence(&self, now: Duration, silence: Duration) -> Option<Absence> {
+        let is_silent = now.saturating_sub(self.status.heard_at) >= silence;
         match self.status.state {
             ReceiverState::Failed(_) => Some(Absence::Ended),
             ReceiverState::Lost(_) if self.connection.is_none() => Some(Absence::Ended),

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::member::{Absence, Member, Naming, ReceiverState, ReceiverStatus};
+use super::member::{Absence, Member, Naming, ReceiverState, ReceiverStatus, VOTE_SILENCE};
 use super::path::Path;
 use super::slowness::Slowness;
 use crate::pacing::LossMeter;
@@ -18,7 +18,8 @@ use crate::wire::protection::{DatagramKey, ReplayWindow};
 
 /// Number of places of a session.
 pub(super) const RECEIVERS_MAX: usize = 16_384;
-/// Number of places that receivers of one address can hold. Without a connection, a place costs them a datagram every two seconds.
+/// Number of places that receivers of one address can hold. Whoever holds one without a connection only has to send a datagram now
+/// and then.
 const RECEIVERS_OF_ONE_MAX: usize = 256;
 /// Words of a receiver's replay window: 256 datagrams.
 const WINDOW_WORDS: usize = 4;
@@ -41,6 +42,8 @@ pub(super) struct Places {
     pub(super) members: Vec<Member>,
     /// The ids of the receivers that joined or went on over each open connection, also of those that left.
     by_connection: HashMap<u64, u32>,
+    /// A receiver that is silent for so long may have been restarted.
+    pub(super) silence: Duration,
     key_of_keys: [u8; 32],
     has_join_key: bool,
 }
@@ -48,7 +51,13 @@ pub(super) struct Places {
 impl Places {
     /// Starts without receivers. Their keys are derived from `key_of_keys`.
     pub(super) fn new(key_of_keys: [u8; 32], has_join_key: bool) -> Self {
-        Self { members: Vec::new(), by_connection: HashMap::new(), key_of_keys, has_join_key }
+        Self {
+            members: Vec::new(),
+            by_connection: HashMap::new(),
+            silence: VOTE_SILENCE,
+            key_of_keys,
+            has_join_key,
+        }
     }
 
     /// Gives a receiver a place. Returns its id and the key of its datagrams.
@@ -120,11 +129,12 @@ impl Places {
     /// Handles the join of a receiver with that name and address: if another one with both is gone, it was restarted and is
     /// replaced. If the replaced one is heard again (two receivers of a machine may have the same name), it is listed again.
     fn replace(&mut self, now: Duration, name: &str, address: IpAddr) {
+        let silence = self.silence;
         let same = self
             .members
             .iter_mut()
             .filter(|member| !member.is_replaced && member.address == address && member.status.name == name);
-        let gone = same.filter_map(|member| Some((member.absence(now)?, member)));
+        let gone = same.filter_map(|member| Some((member.absence(now, silence)?, member)));
         let Some((absence, gone)) = gone.min_by_key(|(absence, _)| *absence) else { return };
         if absence == Absence::Unconnected {
             gone.may_be_replaced = true;

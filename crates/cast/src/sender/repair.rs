@@ -116,12 +116,12 @@ impl Repairs {
         if seen < repair.sources_packet {
             return true;
         }
-        let mut were_too_many = false;
+        let mut are_too_many = false;
         for symbol in first..end {
             let (word, bit) = (symbol / 64, 1 << (symbol % 64));
             let is_new = repair.sources[word] & bit == 0;
-            were_too_many = is_new && repair.named >= symbols;
-            if were_too_many {
+            if is_new && repair.named >= symbols {
+                are_too_many = true;
                 break;
             }
             repair.sources[word] |= bit;
@@ -130,7 +130,7 @@ impl Repairs {
         if !repair.is_idle() {
             self.enqueue(now + GATHER, chunk);
         }
-        !were_too_many
+        !are_too_many
     }
 
     /// Returns whether something of a chunk is still to be repaired.

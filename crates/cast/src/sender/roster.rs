@@ -2,9 +2,9 @@
 //!
 //! A receiver votes on the pace while it reports and makes progress. It loses its vote if it is
 //! far slower than the rest (see [`slowness`](super::slowness)), until the others hold all that they want. It also loses it after
-//! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
-//! accepts restores the vote. It counts as lost after 30 seconds of silence (two if its connection has ended) or five minutes without
-//! progress, and returns if it is heard before another one has its place. Their [`places`](super::places) are given by joins, and
+//! two seconds of silence, or three of its intervals if that is longer; or after five seconds without a free buffer and without an
+//! accepted chunk. The next chunk that it accepts restores the vote. It counts as lost after 30 seconds of silence (two if its
+//! connection has ended) or five minutes without progress, or three intervals, and returns if it is heard before another one has its place. Their [`places`](super::places) are given by joins, and
 //! [`binding`](super::binding) says which connections are theirs.
 //!
 //! Only [`spokesmen`](super::spokesmen) report often, so only their free buffers are counted. All others are assumed to have as many, until
@@ -63,10 +63,11 @@ pub(crate) struct Roster {
 impl Roster {
     /// Makes an empty roster. The receivers' keys are derived from `key_of_keys`.
     pub(crate) fn new(key_of_keys: [u8; 32], has_join_key: bool) -> Self {
+        let seed = u64::from_le_bytes(std::array::from_fn(|at| key_of_keys[at]));
         Self {
             places: Places::new(key_of_keys, has_join_key),
             census: Census::default(),
-            spokesmen: Spokesmen::new(),
+            spokesmen: Spokesmen::new(seed),
             timers: ReportTimers::new(),
             begun: VecDeque::new(),
             patience: Slowness::default(),
@@ -184,9 +185,9 @@ impl Roster {
     }
 
     /// Records that data is sent from now on: what was measured before says nothing about the path.
-    pub(crate) fn start(&mut self) {
+    pub(crate) fn start(&mut self, now: Duration) {
         self.has_started = true;
-        self.places.members.iter_mut().for_each(|member| member.path.skip());
+        self.spokesmen.begin(now, &mut self.places.members, self.census.voting);
     }
 
     /// Restores the vote of a receiver that has accepted a chunk, if it has space.
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn silent_receivers_lose_their_vote_and_then_are_lost() {
         let mut roster = Roster::new([1; 32], false);
-        roster.start();
+        roster.start(Duration::ZERO);
         let (id, _) = join(&mut roster, 1, 0);
         assert_eq!(roster.room(), 0);
         advance(&mut roster, 2);
@@ -405,7 +406,7 @@ mod tests {
     #[test]
     fn full_receivers_lose_their_vote_until_they_accept_a_chunk() {
         let mut roster = Roster::new([1; 32], false);
-        roster.start();
+        roster.start(Duration::ZERO);
         let mut pacer = Pacer::new(1_000_000);
         let (id, _) = join(&mut roster, 1, 1);
         roster.chunk_begins(10);
@@ -500,9 +501,10 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let mut pacer = Pacer::new(1_000_000);
         let ids: Vec<u32> = (1..=40).map(|at| join(&mut roster, at, 64).0).collect();
-        roster.start();
+        roster.start(Duration::ZERO);
         advance(&mut roster, 1);
-        assert_eq!(roster.named(), ids[..3], "samples");
+        let samples = roster.named();
+        assert!(samples.len() == 3 && samples != ids[..3], "they are drawn: {samples:?}");
         for (id, free) in ids[10..].iter().zip(1..) {
             roster.report(seconds(1), &load(*id, free, 0, 30), &mut pacer);
         }
@@ -511,15 +513,20 @@ mod tests {
         assert_eq!((named.len(), &named[3..]), (6, &ids[10..13]));
         assert_eq!((roster.least_free(), roster.room()), (1, 0), "an eighth is kept for others");
         // They have space again.
-        for id in &ids[..13] {
+        for id in &ids {
             roster.report(seconds(2), &load(*id, 64, 0, 30), &mut pacer);
         }
         advance(&mut roster, 3);
-        assert_eq!((roster.named(), roster.least_free()), (ids[..3].to_vec(), 64));
+        assert_eq!((roster.named(), roster.least_free()), (samples.clone(), 64));
         // A sample finishes.
-        roster.result(seconds(3), ids[0], result_of(Ok(Score(BlockId([1; 32])))), Score(BlockId([1; 32])));
+        roster.result(
+            seconds(3),
+            samples[0],
+            result_of(Ok(Score(BlockId([1; 32])))),
+            Score(BlockId([1; 32])),
+        );
         advance(&mut roster, 3);
-        assert!(roster.named().len() == 3 && !roster.named().contains(&ids[0]));
+        assert!(roster.named().len() == 3 && !roster.named().contains(&samples[0]));
         assert_eq!(roster.present(), 39);
     }
 
@@ -527,7 +534,7 @@ mod tests {
     fn a_receiver_that_reports_rarely_is_not_silent() {
         let mut roster = Roster::new([1; 32], false);
         (1..=200).for_each(|at| _ = join(&mut roster, at, 64));
-        roster.start();
+        roster.start(Duration::ZERO);
         (1..25).for_each(|at| advance(&mut roster, at));
         let states: Vec<_> = roster.statuses().into_iter().map(|status| status.state).collect();
         let silent = states.iter().filter(|state| **state == ReceiverState::Silent).count();
@@ -599,7 +606,7 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let mut pacer = Pacer::new(1_000_000);
         let ids: Vec<u32> = (1..=2).map(|at| join(&mut roster, at, 8).0).collect();
-        roster.start();
+        roster.start(Duration::ZERO);
         roster.set_slow(0);
         for at in 1..400 {
             // Its buffers are full of parts of chunks.
@@ -635,7 +642,7 @@ mod tests {
         let mut roster = Roster::new([1; 32], false);
         let mut pacer = Pacer::new(1_000_000);
         let ids: Vec<u32> = (1..=2).map(|at| join(&mut roster, at, 8).0).collect();
-        roster.start();
+        roster.start(Duration::ZERO);
         advance(&mut roster, 1);
         roster.change(0, |member| {
             member.status.state = ReceiverState::Lost("no progress".into());

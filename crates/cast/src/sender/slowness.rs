@@ -122,6 +122,11 @@ impl Slowness {
         is_back
     }
 
+    /// Returns whether it keeps up, but not for long enough.
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm_since.is_some()
+    }
+
     /// Starts measuring anew.
     pub(super) fn restart(&mut self) {
         *self = Self { returns: self.returns, ..Self::default() };

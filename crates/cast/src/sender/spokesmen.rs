@@ -20,6 +20,8 @@ const WORSE_SHARE: u32 = 16;
 const TRIES: usize = 16;
 /// A receiver far slower than the rest is watched for this long, then the next one.
 const WATCH: Duration = Duration::from_millis(1500);
+/// It is watched for so many times as long if its loss is not known before.
+const WATCHES_MAX: u32 = 4;
 /// Number of receivers that are doubted at a time.
 const DOUBTED_MAX: usize = 4;
 /// A new spokesman counts at once if it has reported within this time.
@@ -45,14 +47,14 @@ pub(super) struct Spokesmen {
 }
 
 impl Spokesmen {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             samples: Vec::new(),
             limiting: Vec::new(),
             watched: None,
             doubted: Vec::new(),
             parted: VecDeque::new(),
-            random: Random::new(0),
+            random: Random::new(seed),
             cursor: 0,
             changed: false,
             recent: VecDeque::new(),
@@ -73,7 +75,9 @@ impl Spokesmen {
 
     /// Handles that the connection of a receiver has ended.
     pub(super) fn parted(&mut self, index: usize) {
-        self.parted.push_back(index);
+        if !self.parted.contains(&index) {
+            self.parted.push_back(index);
+        }
     }
 
     /// Returns those that are doubted, each once, and since when.
@@ -182,20 +186,19 @@ impl Spokesmen {
         self.limiting.push(index);
     }
 
-    /// Drops spokesmen that no longer vote or limit, and finds others. `voting` is the number of all that vote, `slow` those that are far
-    /// slower than the rest.
-    pub(super) fn update(
-        &mut self,
-        now: Duration,
-        members: &mut [Member],
-        voting: usize,
-        slow: &[usize],
-        is_limiting: impl Fn(&Member) -> bool,
-    ) {
-        let before = self.samples.len() + self.limiting.len();
-        self.samples.retain(|index| members[*index].votes());
-        self.limiting.retain(|index| members[*index].votes() && is_limiting(&members[*index]));
-        self.changed |= before != self.samples.len() + self.limiting.len();
+    /// Draws the samples anew: not those that joined first.
+    pub(super) fn begin(&mut self, now: Duration, members: &mut [Member], voting: usize) {
+        self.samples.clear();
+        self.cursor = self.random.below(members.len().max(1) as u64) as usize;
+        for member in members.iter_mut() {
+            member.path.skip();
+            // Nobody had more to say than the join has told.
+            member.naming.reported_at = now;
+        }
+        self.add_samples(now, members, voting);
+    }
+
+    fn add_samples(&mut self, now: Duration, members: &mut [Member], voting: usize) {
         let tries = if members.is_empty() { 0 } else { TRIES };
         for number in 0..tries {
             if self.samples.len() >= SAMPLES.min(voting) {
@@ -211,12 +214,33 @@ impl Spokesmen {
             };
             self.add_sample(now, index, members);
         }
+    }
+
+    /// Drops spokesmen that no longer vote or limit, and finds others. `voting` is the number of all that vote, `slow` those that are far
+    /// slower than the rest.
+    pub(super) fn update(
+        &mut self,
+        now: Duration,
+        members: &mut [Member],
+        voting: usize,
+        slow: &[usize],
+        is_limiting: impl Fn(&Member) -> bool,
+    ) {
+        let before = self.samples.len() + self.limiting.len();
+        self.samples.retain(|index| members[*index].votes());
+        self.limiting.retain(|index| members[*index].votes() && is_limiting(&members[*index]));
+        self.changed |= before != self.samples.len() + self.limiting.len();
+        self.add_samples(now, members, voting);
         self.watch(now, members, slow);
     }
 
     fn watch(&mut self, now: Duration, members: &mut [Member], slow: &[usize]) {
         let ends = |(index, since): &(usize, Duration)| {
-            !slow.contains(index) || (slow.len() > 1 && now >= *since + WATCH)
+            let member = &members[*index];
+            // It may return soon, or at a low rate its loss is not known yet.
+            let is_open = member.slowness.is_calm()
+                || (member.loss.excess().is_none() && now < *since + WATCH * WATCHES_MAX);
+            !slow.contains(index) || (slow.len() > 1 && now >= *since + WATCH && !is_open)
         };
         let before = self.watched.take_if(|watched| ends(watched)).map(|(index, _)| index);
         if self.watched.is_none() && !slow.is_empty() {

@@ -168,13 +168,12 @@ impl Roster {
         // One after another, many slow receivers of a large room would hold it for long.
         let is_impatient = self.census.voting > RECENT_MAX && self.patience.is_over();
         let mut held_any = false;
-        let spokesmen: Vec<usize> = self.spokesmen.all().collect();
+        let voting: Vec<usize> =
+            self.spokesmen.all().filter(|index| self.places.members[*index].votes()).collect();
         let holds = |roster: &Self, member: &Member| {
             is_waiting && member.naming.is_fresh && space_of(&roster.begun, member, has_others) == 0
         };
-        for index in
-            spokesmen.into_iter().filter(|index| self.places.members[*index].votes()).collect::<Vec<_>>()
-        {
+        for index in voting {
             let is_held = holds(self, &self.places.members[index]);
             let are_able = is_held && {
                 let is_able = |at: usize, member: &Member| {
@@ -236,77 +235,96 @@ impl Roster {
         is_served
     }
 
-    /// Checks all spokesmen, and a few others in turn.
+    /// Checks all spokesmen, and a few members in turn.
     fn advance_states(&mut self, now: Duration) {
-        self.spokesmen.doubt(now, &self.places.members);
-        let spokesmen: Vec<usize> = self.spokesmen.all().collect();
-        for index in spokesmen {
-            self.advance_state(now, index, true);
+        // Before the start, nobody is asked.
+        if self.has_started {
+            self.spokesmen.doubt(now, &self.places.members);
         }
-        let doubted: Vec<usize> = self.spokesmen.doubted().iter().map(|(index, _)| *index).collect();
-        for index in doubted.into_iter().filter(|index| !self.spokesmen.contains(*index)).collect::<Vec<_>>()
-        {
-            self.advance_state(now, index, false);
+        let doubted = self.spokesmen.doubted().iter().map(|(index, _)| *index);
+        let first: Vec<usize> = self.spokesmen.all().chain(doubted).collect();
+        for index in first {
+            self.advance_state(now, index);
         }
         let count = self.places.members.len();
         for _ in 0..count.min(CHECKED_MAX) {
             self.cursor = (self.cursor + 1) % count;
-            if !self.spokesmen.contains(self.cursor) {
-                self.advance_state(now, self.cursor, false);
-            }
+            self.advance_state(now, self.cursor);
         }
     }
 
-    fn advance_state(&mut self, now: Duration, index: usize, is_spokesman: bool) {
-        let allowed = self.timers.silence();
-        let member = &mut self.places.members[index];
-        if !member.is_present() {
-            return;
-        }
+    /// How silent a receiver is.
+    fn silence_of(&self, now: Duration, index: usize) -> Silence {
+        let member = &self.places.members[index];
         let heard_at = member.status.heard_at;
-        let silence = self.timers.silent_for(now, heard_at);
+        let lasts = self.timers.silent_for(now, heard_at);
         // A spokesman has to report whatever others do, and whatever else it says. Before the start, plans do not name it.
-        let naming = &member.naming;
-        let must_report = is_spokesman && self.has_started;
-        let is_missed_since =
-            |last: Duration| must_report && now.saturating_sub(last.max(naming.named_at)) >= VOTE_SILENCE;
-        let is_unheard = silence >= VOTE_SILENCE.max(allowed) || is_missed_since(heard_at);
-        let is_silent = is_unheard || is_missed_since(naming.reported_at);
-        // The sender waits for it, and has nothing else to do.
-        let is_idle = self.idle >= IDLE_MAX && now.saturating_sub(member.progressed_at) >= LOST_STALL;
-        let knows_room = is_spokesman && member.naming.is_fresh;
+        let must_report = self.has_started && self.spokesmen.contains(index);
+        let is_missed_since = |last: Duration| {
+            must_report && now.saturating_sub(last.max(member.naming.named_at)) >= VOTE_SILENCE
+        };
+        let is_unheard = lasts >= VOTE_SILENCE.max(self.timers.silence()) || is_missed_since(heard_at);
+        let doubted = self.spokesmen.doubted().iter().find(|(doubted, _)| *doubted == index);
+        let is_killed = match doubted {
+            Some((_, since)) => member.may_be_killed() && now.saturating_sub(*since) >= VOTE_SILENCE,
+            None => member.parted_at.is_some() && is_unheard,
+        };
+        Silence { lasts, is_silent: is_unheard || is_missed_since(member.naming.reported_at), is_killed }
+    }
+
+    /// Returns for how long a receiver has had no free buffer, or has been behind, without progress.
+    fn stall_of(&mut self, now: Duration, index: usize) -> Duration {
+        let member = &mut self.places.members[index];
+        let knows_room = member.naming.is_fresh && self.spokesmen.contains(index);
         let is_full = member.status.state == ReceiverState::Stalled
             || (knows_room && (member.full_since.is_some() || room_of(&self.begun, member) == 0));
         // A slow one's buffers may be full of parts of chunks until it is served.
         let can_stall = self.has_started && member.status.state != ReceiverState::Slow;
-        let is_full = is_full && can_stall && !member.has_all();
-        member.full_since = is_full.then(|| member.full_since.unwrap_or(now));
-        let stall = member.full_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        let doubted_at =
-            self.spokesmen.doubted().iter().find(|(at, _)| *at == index).map(|(_, since)| *since);
-        let is_killed = match doubted_at {
-            Some(since) => member.may_be_killed() && now.saturating_sub(since) >= VOTE_SILENCE,
-            None => member.parted_at.is_some() && is_unheard,
-        };
+        let is_stalled = is_full && can_stall && !member.has_all();
+        member.full_since = is_stalled.then(|| member.full_since.unwrap_or(now));
+        member.full_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    fn advance_state(&mut self, now: Duration, index: usize) {
+        if !self.places.members[index].is_present() {
+            return;
+        }
+        let (silence, stall) = (self.silence_of(now, index), self.stall_of(now, index));
+        let allowed = self.timers.silence();
+        let member = &self.places.members[index];
+        // The sender has nothing to do but to wait for it.
+        let is_awaited = self.idle >= IDLE_MAX && !member.holds_all();
+        let without_progress = now.saturating_sub(member.progressed_at);
+        let lost_after =
+            |time: Duration| ReceiverState::Lost(format!("no progress for {} s", time.as_secs()));
         let next = match member.status.state {
-            _ if silence >= LOST_SILENCE.max(allowed) => {
-                ReceiverState::Lost(format!("silent for {} s", now.saturating_sub(heard_at).as_secs()))
+            _ if silence.lasts >= LOST_SILENCE.max(allowed) => {
+                let lasts = now.saturating_sub(member.status.heard_at);
+                ReceiverState::Lost(format!("silent for {} s", lasts.as_secs()))
             }
-            _ if is_killed => ReceiverState::Lost("the connection ended, and it is silent".into()),
-            ReceiverState::Stalled if stall >= LOST_STALL.max(allowed) => {
-                ReceiverState::Lost(format!("no progress for {} s", stall.as_secs()))
+            _ if silence.is_killed => ReceiverState::Lost("the connection ended, and it is silent".into()),
+            ReceiverState::Stalled if stall >= LOST_STALL.max(allowed) => lost_after(stall),
+            ReceiverState::Active if is_awaited && without_progress >= LOST_STALL.max(allowed) => {
+                lost_after(without_progress)
             }
-            ReceiverState::Active if is_idle && !member.holds_all() => {
-                ReceiverState::Lost(format!("no progress for {} s", LOST_STALL.as_secs()))
-            }
-            ReceiverState::Active if is_silent => ReceiverState::Silent,
+            ReceiverState::Active if silence.is_silent => ReceiverState::Silent,
             ReceiverState::Active if stall >= VOTE_STALL => ReceiverState::Stalled,
             _ => return,
         };
         self.change(index, |member| {
-            member.is_replaced |= is_killed && member.may_be_replaced;
+            member.is_replaced |= silence.is_killed && member.may_be_replaced;
             member.status.state = next;
         });
         self.changed = true;
     }
+}
+
+/// How silent a receiver is.
+struct Silence {
+    /// For how long it has not been heard, although it had to report.
+    lasts: Duration,
+    /// It has no vote.
+    is_silent: bool,
+    /// Its connection has ended, and it was not heard since: its process was probably killed.
+    is_killed: bool,
 }
