@@ -186,6 +186,22 @@ fn a_cast_whose_numbers_are_used_by_another_goes_on() {
     );
 }
 
+/// One datagram with a number that the sender reaches much later.
+#[test]
+fn a_forged_number_is_forgotten() {
+    let time = |left| {
+        let mut room = Room::new(7, lengths(40), sender_options(1, RATE), &[lossy(0.01); 3]);
+        let (every, occupies, insider) = (1000, true, true);
+        room.forger =
+            Some(Forger { every, left, anywhere: false, lies: false, outdates: true, occupies, insider });
+        room.run(Duration::from_secs(60));
+        room.assert_identical();
+        room.now
+    };
+    let (without, with) = (time(0), time(1));
+    assert!(with < without * 11 / 10, "{with:?}, {without:?} without it");
+}
+
 /// Somebody has the same symbols sent again and again, as often as the chunks themselves.
 #[test]
 fn a_receiver_that_requests_without_end_does_not_stop_a_cast() {

@@ -177,12 +177,7 @@ impl Receiver {
         };
         self.heard_at = now;
         self.reporting.happened();
-        session.received += 1;
-        if header.packet > session.seen_packet {
-            session.seen_packet = header.packet;
-            session.seen_sent_us = header.sent_us;
-            session.seen_at = now;
-        }
+        session.saw(now, header);
         match header.message {
             MessageType::Data => {
                 if let Some(data) = Data::parse(reader) {
@@ -403,6 +398,7 @@ impl Receiver {
             seen_packet: packet,
             seen_sent_us: 0,
             seen_at: now,
+            behind: 0,
             received: 0,
             table,
             wants,

@@ -9,6 +9,11 @@ use super::guard::Guard;
 use super::wants::{ChunkState, Wants};
 use crate::session::ChunkTable;
 use crate::wire::announce::Announce;
+use crate::wire::format::Header;
+
+/// A number above all others is forged if so many datagrams in a row are further behind it than this: no network reorders as much.
+const BEHIND_MAX: u64 = 2048;
+const BEHIND_ROW: u32 = 64;
 
 /// The current session, or the last one.
 pub(super) struct Session {
@@ -19,6 +24,8 @@ pub(super) struct Session {
     pub(super) seen_packet: u64,
     pub(super) seen_sent_us: u32,
     pub(super) seen_at: Duration,
+    /// Number of datagrams in a row that were far behind that one.
+    pub(super) behind: u32,
     pub(super) received: u64,
     pub(super) table: ChunkTable,
     pub(super) wants: Wants,
@@ -26,6 +33,18 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Records a datagram. It is the newest one if its number is the highest; or if the highest one must be forged, because what arrives
+    /// is far behind it: reports would otherwise speak of a datagram that was not sent yet, until the sender gets there.
+    pub(super) fn saw(&mut self, now: Duration, header: &Header) {
+        self.received += 1;
+        let is_far_behind = header.packet.saturating_add(BEHIND_MAX) < self.seen_packet;
+        self.behind = if is_far_behind { self.behind + 1 } else { 0 };
+        if header.packet > self.seen_packet || self.behind >= BEHIND_ROW {
+            (self.seen_packet, self.seen_sent_us, self.seen_at) = (header.packet, header.sent_us, now);
+            self.behind = 0;
+        }
+    }
+
     /// Returns whether a chunk is data that nobody can use yet, because the recipe is incomplete.
     pub(super) fn must_wait(&self, chunk: u32) -> bool {
         chunk >= self.recipe().end && self.wants_recipe()
