@@ -295,14 +295,17 @@ impl Roster {
         // The sender has nothing to do but to wait for it.
         let is_awaited = self.idle >= IDLE_MAX && !member.holds_all();
         let without_progress = now.saturating_sub(member.progressed_at);
+        // It may well have finished, and not be able to say so.
+        let has_all = if member.has_all() { ", but it had received everything" } else { "" };
+        let lost = |reason: String| ReceiverState::Lost(reason + has_all);
         let lost_after =
             |time: Duration| ReceiverState::Lost(format!("no progress for {} s", time.as_secs()));
         let next = match member.status.state {
             _ if silence.lasts >= LOST_SILENCE.max(allowed) => {
                 let lasts = now.saturating_sub(member.status.heard_at);
-                ReceiverState::Lost(format!("silent for {} s", lasts.as_secs()))
+                lost(format!("silent for {} s", lasts.as_secs()))
             }
-            _ if silence.is_killed => ReceiverState::Lost("the connection ended, and it is silent".into()),
+            _ if silence.is_killed => lost("the connection ended, and it is silent".to_owned()),
             ReceiverState::Stalled if stall >= LOST_STALL.max(allowed) => lost_after(stall),
             ReceiverState::Active if is_awaited && without_progress >= LOST_STALL.max(allowed) => {
                 lost_after(without_progress)

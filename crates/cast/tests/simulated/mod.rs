@@ -555,7 +555,8 @@ impl Room {
         if occupies {
             forged[1] = 3;
             // Sent a second ago.
-            let sent_us = u32::from_le_bytes([seen[14], seen[15], seen[16], seen[17]]).wrapping_sub(1_000_000);
+            let sent_us =
+                u32::from_le_bytes([seen[14], seen[15], seen[16], seen[17]]).wrapping_sub(1_000_000);
             forged[14..18].copy_from_slice(&sent_us.to_le_bytes());
         } else if kind > 1 {
             // A plan: nothing is pending, and one chunk ended long ago with all of its repair symbols.
