@@ -2,10 +2,11 @@
 # bench/cast.sh CATALOG-DIR
 #
 # Casts an image in rooms of 1, 4 and 16 receivers, and 64 MiB of files of this machine in rooms of 40 and 80, with verification, to
-# targets in memory. The limit is the largest of:
+# loop devices in memory. The limit is the largest of:
 # wire bytes divided by the link rate, raw bytes divided by the target rate, and processor seconds divided by the cores.
 # The time is the sender's, from the start of the first receiver to the result of the last one. Symbols sent are printed
-# as a ratio to the minimum: without loss, and with 1 % and 5 % independent loss. Then the cast from a store of the whole
+# as a ratio to the minimum: without loss, and with 1 % and 5 % independent loss; and the time with loss, for as many receivers as two
+# processors can decode for. Then the cast from a store of the whole
 # catalog is compared with one from a store of this image only, which is one precompressed pack. BENCH_CAST names the
 # image (default: the last one of the catalog).
 . "$(dirname "$0")/lib.sh"
@@ -14,6 +15,7 @@ ROOM=$ROOT/lab/room
 export PLATTER_ROOM=$WORK/room
 bench_cleanup() {
 	"$ROOM" down
+	for device in "$WORK"/loops/*; do [ ! -e "$device" ] || { losetup -d "/dev/${device##*/}" && rm "$device"; }; done
 	umount "$WORK/memory" 2>/dev/null
 }
 
@@ -29,6 +31,7 @@ platter capture "$disk" bench/cast >/dev/null
 select_image() {
 	IMAGE=$1
 	raw_bytes=$(platter_json show "$IMAGE" | jq -r '[.. | .allocated_bytes? // empty] | first')
+	disk_bytes=$(platter_json show "$IMAGE" | jq -r '[.. | .disk_length? // empty] | first')
 }
 select_image bench/cast
 cores=$(nproc)
@@ -46,11 +49,16 @@ wire_bytes() { "$ROOM" in sender ip -s -j link show dev eth0 | jq '.[0].stats64.
 BUFFER=128
 # one_cast RECEIVERS MBIT: sets WALL, WIRE, CPU, SYMBOLS
 one_cast() {
-	local receivers=$1 mbit=$2 receiver before pids=()
-	rm -f "$WORK"/cpu-* "$WORK/memory"/target-*
+	local receivers=$1 mbit=$2 receiver before pids=() devices=(none)
+	rm -f "$WORK"/cpu-*
 	for receiver in $(seq "$receivers"); do
-		"$ROOM" in "$receiver" /usr/bin/time -f '%U %S' -o "$WORK/cpu-$receiver" "$PLATTER" --quiet receive "$IMAGE" \
-			"$WORK/memory/target-$receiver" --interface eth0 --hello "receiver-$receiver" --buffer "$BUFFER" --trust-any >"$WORK/receive-$receiver.log" 2>&1 &
+		truncate -s "$disk_bytes" "$WORK/memory/target-$receiver"
+		attach "$WORK/memory/target-$receiver"
+		devices+=("$DEVICE")
+	done
+	for receiver in $(seq "$receivers"); do
+		"$ROOM" in "$receiver" /usr/bin/time -f '%U %S' -o "$WORK/cpu-$receiver" "$PLATTER" --quiet receive "$IMAGE" "${devices[receiver]}" --yes \
+			--interface eth0 --hello "receiver-$receiver" --buffer "$BUFFER" --trust-any >"$WORK/receive-$receiver.log" 2>&1 &
 		pids+=($!)
 	done
 	before=$(wire_bytes)
@@ -64,6 +72,7 @@ one_cast() {
 	[ $(($(wire_bytes) - before)) -gt $((WIRE * 9 / 10)) ] || { echo "cast: the kernel sent far less than $WIRE bytes" >&2; exit 1; }
 	SYMBOLS=$(jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .symbols_sent / .symbols' "$WORK/cast.json")
 	CPU=$(tail -q -n 1 "$WORK"/cpu-* | awk '{ sum += $1 + $2 } END { print sum }')
+	for receiver in "${devices[@]:1}"; do detach "$receiver"; done
 	rm -f "$WORK/memory"/target-*
 }
 
@@ -100,6 +109,24 @@ lossy() {
 	done
 	"$ROOM" down
 	result "4 receivers, $1 % loss: symbols sent, as a ratio" "$(median symbols)" "at most $2"
+}
+
+# lossy_times RECEIVERS MBIT: time with independent loss, as a ratio to that without
+lossy_times() {
+	local percent most
+	rm -f "$WORK/times"/*
+	for _ in $(seq "$RUNS"); do
+		for percent in 0 1 5 10; do
+			"$ROOM" up "$1" "${2}mbit" "$percent"
+			one_cast "$1" "$2"
+			"$ROOM" down
+			echo "$WALL" >>"$WORK/times/lost-$percent"
+		done
+	done
+	for percent in "1 1.04" "5 1.10" "10 1.18"; do
+		read -r percent most <<<"$percent"
+		result "$1 receivers, $percent % loss: time, as a ratio to that without" "$(calculate "$(median "lost-$percent") / $(median lost-0)")" "at most $most"
+	done
 }
 
 # reassembly RECEIVERS MBIT MIB: random chunks that receivers reassemble and drop, at the limit of wire and processors
@@ -165,6 +192,7 @@ room 80 25
 select_image bench/cast
 BUFFER=128
 heading "Loss"
+lossy_times 4 100
 lossy 1 1.05
 lossy 5 1.12
 heading "Deduplicated store against one precompressed pack"
