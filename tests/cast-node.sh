@@ -212,14 +212,7 @@ end_node TERM
 node "$lab" --no-hoard
 check_exit "$EXIT_MISSING" "$room: an image that it does not cover is missing" cast hidden/mixed --readable
 before=$(sent)
-# Machine 3 receives every datagram of the cast.
-"$ROOM" in 3 timeout -s KILL 120 python3 -c 'import socket, sys
-link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
-link.bind(("eth0", 0))
-with open(sys.argv[1], "wb") as file:
-    while True: file.write(link.recv(65536)) and file.flush()' "$WORK/wire" &
-pids[3]=$!
+record_wire 3 "$WORK/wire"
 until_true 10 test -e "$WORK/wire"
 receive lab/mixed
 check "$room: a cast that everybody may read" cast lab/mixed --readable

@@ -276,14 +276,7 @@ PLATTER_UNLOCK_FILE=$WORK/key serve --cast eth0 --cast-wait 4
 all=$(origin_secret read '*')
 for n in 1 2 3 4; do start "$n" "$all"; done
 check "$room: the origin knows the nodes, which have no key" until_true 30 nodes 4
-# Machine 5 receives every datagram of the cast.
-"$ROOM" in 5 timeout -s KILL 120 python3 -c 'import socket, sys
-link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
-link.bind(("eth0", 0))
-with open(sys.argv[1], "wb") as file:
-    while True: file.write(link.recv(65536)) and file.flush()' "$WORK/wire" &
-pids[5]=$!
+record_wire 5 "$WORK/wire"
 recorded lab/marked "$WORK/marked"
 revision() { afar --json hoard status | jq .revision; }
 check "$room: they hold the revision" until_true 60 hold "$(revision)" 1 2 3 4

@@ -23,3 +23,14 @@ ended() {
 	cp "$WORK/receive-$2.log" "$LOG"
 	if [ "$code" = "$1" ]; then ok "$room: $3"; else not_ok "$room: $3 (exit code $code)"; fi
 }
+
+# record_wire MACHINE FILE: what arrives at the machine, for 120 seconds at most; its process is pids[MACHINE]
+record_wire() {
+	"$ROOM" in "$1" timeout -s KILL 120 python3 -c 'import socket, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
+link.bind(("eth0", 0))
+with open(sys.argv[1], "wb") as file:
+    while True: file.write(link.recv(65536)) and file.flush()' "$2" &
+	pids[$1]=$!
+}

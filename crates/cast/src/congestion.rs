@@ -15,8 +15,8 @@ use crate::session::SYMBOL_BYTES;
 pub(crate) const READING_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two readings varies by this much, so that two casts do not always see the queue in the same order.
 const READING_SPREAD: Duration = Duration::from_millis(40);
-/// Bits of a full datagram on the wire.
-const PACKET_BITS: f64 = (SYMBOL_BYTES as f64 + 106.0) * 8.0;
+/// Bits of a full datagram on the wire: of the symbol, 40 bytes of its own, 28 of UDP and IPv4, and 38 of Ethernet with preamble and gap.
+pub(crate) const PACKET_BITS: f64 = (SYMBOL_BYTES as f64 + 106.0) * 8.0;
 /// A rate at which the numbers below hold.
 const REFERENCE_RATE: f64 = 100e6;
 /// Growth in bits per second and second at the reference rate. It is proportional to the square root of the rate: the same

@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use crate::congestion::{READING_INTERVAL, Reading};
-use crate::session::SYMBOL_BYTES;
+use crate::congestion::{PACKET_BITS, READING_INTERVAL, Reading};
 use crate::wire::format::low_microseconds;
 use crate::wire::report::Report;
 
@@ -26,8 +25,6 @@ const UNSEEN_TIME: Duration = Duration::from_millis(500);
 /// The usual loss that is assumed from the first reading of this many datagrams, at most.
 const USUAL_MAX: f64 = 0.12;
 const USUAL_PACKETS_MIN: f64 = 500.0;
-/// Bits of a datagram on the wire.
-const PACKET_BITS: f64 = (SYMBOL_BYTES as f64 + 106.0) * 8.0;
 /// Time over which a rate is computed, at least, in seconds.
 const SPAN_MIN: f64 = 0.02;
 

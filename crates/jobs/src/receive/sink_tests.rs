@@ -94,14 +94,19 @@ fn forged(kind: Kind, domain: Domain) -> Vec<u8> {
     (100..110).flat_map(&mut frame_of).collect()
 }
 
-#[test]
-fn chunks_forged_from_valid_frames_are_detected() {
+/// A store with the version `a` of a disk of noise, and that disk. The directory exists as long as the first value.
+fn store_of_noise() -> (tempfile::TempDir, Store, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let place = StorePlace::on_system(folder.path().join("store"));
     Store::init(&place).unwrap();
     let disk = noise(7, 3 << 20);
     capture_bytes(&place, "a", &disk);
-    let store = Store::open_reader(&place).unwrap();
+    (folder, Store::open_reader(&place).unwrap(), disk)
+}
+
+#[test]
+fn chunks_forged_from_valid_frames_are_detected() {
+    let (_folder, store, disk) = store_of_noise();
     let (description, source) =
         describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
     let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
@@ -161,12 +166,7 @@ fn chunks_forged_from_valid_frames_are_detected() {
 /// A sender that claims to be the right one, and sends valid frames of others, is left; the right one then sends the disk.
 #[test]
 fn a_sender_with_other_frames_is_left_and_the_next_one_is_used() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = StorePlace::on_system(folder.path().join("store"));
-    Store::init(&place).unwrap();
-    let disk = noise(7, 3 << 20);
-    capture_bytes(&place, "a", &disk);
-    let store = Store::open_reader(&place).unwrap();
+    let (_folder, store, disk) = store_of_noise();
     let (description, source) =
         describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX, Others::Along).unwrap();
     let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];

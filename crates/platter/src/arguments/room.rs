@@ -24,7 +24,7 @@ pub(crate) struct Cast {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
     /// Cast what the running node with this cache directory holds. It first fetches what it lacks, from other nodes and the origin; while
-    /// it lacks nothing, the origin may be down. Needs no --server
+    /// it lacks nothing, the origin may be down. The node has an origin of its own: --server is ignored
     #[arg(long, value_name = "DIR", conflicts_with_all = ["hoard", "spool"])]
     pub(crate) node: Option<PathBuf>,
     /// Encrypt the cast, and let only receivers join that have the same key file. It is created if it is missing: copy it to the
