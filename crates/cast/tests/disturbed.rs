@@ -37,7 +37,8 @@ fn forged(seed: u64, forger: Forger) -> u64 {
     room.assert_identical();
     let fetched = room.receivers.iter().map(|it| it.machine.statistics().fetched).sum();
     println!("seed {seed}: {:?}, {fetched} fetched, {:?}", room.now, room.sender.progress());
-    assert!(room.now < Duration::from_secs(40), "{:?}", room.now);
+    // Undisturbed, it takes 0.3 s.
+    assert!(room.now < Duration::from_millis(1500), "{:?}", room.now);
     fetched
 }
 

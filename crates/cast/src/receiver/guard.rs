@@ -21,6 +21,8 @@ pub(super) struct Guard {
     announce_key: DatagramKey,
     own_key: DatagramKey,
     window: ReplayWindow,
+    /// The last packet that was sent before the session was joined. Whoever has recorded earlier ones may repeat them.
+    joined_packet: u64,
     /// The last mark of the sender that is known.
     mark: Mark,
 }
@@ -35,6 +37,7 @@ impl Guard {
             announce_key: DatagramKey::of_announcements(of_announcements, join_key.is_some()),
             own_key: DatagramKey::of_receiver(&keys.receiver, join_key.is_some()),
             window: ReplayWindow::starting_at(WINDOW_WORDS, packet),
+            joined_packet: packet,
             mark,
         };
         guard.reached(packet);
@@ -88,14 +91,15 @@ impl Guard {
         if is_announcement && let Some(opened) = self.announce_key.open(datagram, scratch) {
             self.learn_mark(opened.get(HEADER_BYTES..).unwrap_or_default());
         }
-        let freshness = self.window.freshness(header.packet);
+        let is_earlier = header.packet <= self.joined_packet;
+        let freshness = if is_earlier { Freshness::Old } else { self.window.freshness(header.packet) };
         match freshness {
             Freshness::New => {}
             // A symbol is right whenever it arrives, and whoever used its number before.
             Freshness::Old | Freshness::Repeated if header.message == MessageType::Data => {}
             Freshness::Old | Freshness::Repeated => {
                 // An announcement is sent to two groups.
-                statistics.repeated += u64::from(!is_announcement);
+                statistics.repeated += u64::from(!is_announcement && !is_earlier);
                 return None;
             }
             Freshness::Impossible => {
@@ -149,6 +153,7 @@ mod tests {
         let forged = Mark { value: [5; 32], ..at(8) };
         assert!(!opens(&mut guard, 8 * MARK_PACKETS, forged), "whoever has the key");
         assert!(!opens(&mut guard, 8 * MARK_PACKETS, at(0)));
+        assert!(!opens(&mut guard, 9, at(0)), "it was sent before the join");
         assert!(opens(&mut guard, 10, at(0)), "the sender is not outdated");
         // Seven announcements with marks were lost.
         assert!(opens(&mut guard, 8 * MARK_PACKETS, at(8)));

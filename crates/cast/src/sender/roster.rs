@@ -451,6 +451,67 @@ mod tests {
         assert_eq!(report(&mut roster, 311, 1, 3, 20).1, ReceiverState::Active);
     }
 
+    #[test]
+    fn a_receiver_that_everybody_waits_for_is_lost_until_it_makes_progress() {
+        let mut roster = Roster::new([1; 32], false);
+        roster.start(Duration::ZERO);
+        let mut pacer = Pacer::new(1_000_000);
+        let (id, _) = join(&mut roster, 1, 4);
+        let mut report = |roster: &mut Roster, at: u64, done_chunks| {
+            let numbers = Report { free_chunks: 4, done_chunks, wanted_chunks: 9, ..Report::default() };
+            roster.report(seconds(at), &Report { receiver: id, ..numbers }, &mut pacer);
+            let _ = roster.advance(seconds(at), seconds(1), Work::Nothing);
+            roster.statuses()[0].state.clone()
+        };
+        for at in 0..300 {
+            assert_eq!(report(&mut roster, at, 0), ReceiverState::Active, "second {at}");
+        }
+        let lost = report(&mut roster, 300, 0);
+        assert_eq!(lost, ReceiverState::Lost("no progress for 300 s".into()));
+        for at in 301..700 {
+            assert_eq!(report(&mut roster, at, 0), lost, "second {at}");
+        }
+        assert_eq!(report(&mut roster, 700, 1), ReceiverState::Active);
+    }
+
+    #[test]
+    fn no_number_that_a_receiver_says_is_too_high() {
+        let mut roster = Roster::new([1; 32], false);
+        let mut pacer = Pacer::new(1_000_000);
+        let ids: Vec<u32> = (1..=8).map(|at| join(&mut roster, at, u32::MAX).0).collect();
+        roster.start(Duration::ZERO);
+        advance(&mut roster, 1);
+        let samples = roster.named();
+        let others: Vec<u32> = ids.into_iter().filter(|id| !samples.contains(id)).collect();
+        for id in &others {
+            let most = Report {
+                wanted_chunks: u32::MAX,
+                repaired: u32::MAX,
+                received: u64::MAX,
+                ..load(*id, u32::MAX, 0, 255)
+            };
+            roster.report(seconds(1), &most, &mut pacer);
+            assert!(roster.may_be_slow(seconds(1), *id));
+        }
+        advance(&mut roster, 2);
+        assert_eq!(roster.least_free(), u32::MAX);
+    }
+
+    #[test]
+    fn samples_are_of_several_machines() {
+        for seed in 1..20 {
+            let mut roster = Roster::new([seed; 32], false);
+            for at in 1..=100_u8 {
+                let machine = if at > 90 { at } else { 1 };
+                let who = ("a".to_owned(), IpAddr::from([10, 0, 0, machine]));
+                roster.join(Duration::ZERO, at.into(), who, 4, 0).unwrap();
+            }
+            roster.start(Duration::ZERO);
+            let of_one = roster.named().iter().filter(|id| **id <= 90).count();
+            assert!(roster.named().len() == 3 && of_one <= 1, "seed {seed}: {of_one}");
+        }
+    }
+
     /// Reports of receiver `id`, whose buffers are free or hold chunks for its sink.
     fn load(id: u32, free_chunks: u32, waiting_chunks: u32, busy_percent: u8) -> Report {
         let seen_packet = 1000;

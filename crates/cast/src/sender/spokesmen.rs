@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::member::Member;
+use super::member::{Member, VOTE_SILENCE};
 use crate::random::Random;
 
 /// Number of receivers whose paths are read.
@@ -18,6 +18,11 @@ const LIMITING_MAX: usize = 3;
 const WORSE_SHARE: u32 = 16;
 /// How many receivers are looked at in a step to find a sample.
 const TRIES: usize = 16;
+/// How many are looked at before, at addresses without a sample; and when the samples are drawn.
+const TRIES_ELSEWHERE: usize = 16;
+const TRIES_AT_START: usize = 2048;
+/// In a room of more members than this, some of them are drawn at random.
+const SMALL_ROOM: usize = 16;
 /// A receiver far slower than the rest is watched for this long, then the next one.
 const WATCH: Duration = Duration::from_millis(1500);
 /// It is watched for so many times as long if its loss is not known before.
@@ -161,6 +166,11 @@ impl Spokesmen {
         }
     }
 
+    /// Returns whether a sample has the address of this receiver: many receivers of one machine must not decide for all.
+    fn has_sample_of(&self, index: usize, members: &[Member]) -> bool {
+        self.samples.iter().any(|sample| members[*sample].address == members[index].address)
+    }
+
     /// Names a voting receiver because it limits, or may be far slower than the rest, if it does so more than another one. `room` returns
     /// how many chunks one can take.
     pub(super) fn limits(
@@ -176,7 +186,7 @@ impl Spokesmen {
         if self.limiting.len() >= LIMITING_MAX {
             let least = (0..self.limiting.len()).max_by_key(|at| room(&members[self.limiting[*at]]));
             // Not for a small difference, so that they do not change all the time.
-            let most = room(&members[index]) + members[index].buffers / WORSE_SHARE;
+            let most = room(&members[index]).saturating_add(members[index].buffers / WORSE_SHARE);
             let Some(at) = least.filter(|at| room(&members[self.limiting[*at]]) > most) else {
                 return;
             };
@@ -195,24 +205,27 @@ impl Spokesmen {
             // Nobody had more to say than the join has told.
             member.naming.reported_at = now;
         }
-        self.add_samples(now, members, voting);
+        self.add_samples(now, members, voting, TRIES_AT_START);
     }
 
-    fn add_samples(&mut self, now: Duration, members: &mut [Member], voting: usize) {
-        let tries = if members.is_empty() { 0 } else { TRIES };
+    fn add_samples(&mut self, now: Duration, members: &mut [Member], voting: usize, elsewhere: usize) {
+        let tries = if members.is_empty() { 0 } else { elsewhere + TRIES };
         for number in 0..tries {
             if self.samples.len() >= SAMPLES.min(voting) {
                 break;
             }
             // In a large room at random; if few are left, or the room is small, in turn.
             let index = match number % 2 {
-                0 if members.len() > TRIES => self.random.below(members.len() as u64) as usize,
+                0 if members.len() > SMALL_ROOM => self.random.below(members.len() as u64) as usize,
                 _ => {
                     self.cursor = (self.cursor + 1) % members.len();
                     self.cursor
                 }
             };
-            self.add_sample(now, index, members);
+            // If no other machine is found soon, those of one have to do.
+            if number >= elsewhere || !self.has_sample_of(index, members) {
+                self.add_sample(now, index, members);
+            }
         }
     }
 
@@ -230,7 +243,7 @@ impl Spokesmen {
         self.samples.retain(|index| members[*index].votes());
         self.limiting.retain(|index| members[*index].votes() && is_limiting(&members[*index]));
         self.changed |= before != self.samples.len() + self.limiting.len();
-        self.add_samples(now, members, voting);
+        self.add_samples(now, members, voting, TRIES_ELSEWHERE);
         self.watch(now, members, slow);
     }
 
@@ -238,8 +251,9 @@ impl Spokesmen {
         let ends = |(index, since): &(usize, Duration)| {
             let member = &members[*index];
             // It may return soon, or at a low rate its loss is not known yet.
-            let is_open = member.slowness.is_calm()
-                || (member.loss.excess().is_none() && now < *since + WATCH * WATCHES_MAX);
+            let is_calm =
+                member.slowness.is_calm() && now.saturating_sub(member.naming.reported_at) < VOTE_SILENCE;
+            let is_open = is_calm || (member.loss.excess().is_none() && now < *since + WATCH * WATCHES_MAX);
             !slow.contains(index) || (slow.len() > 1 && now >= *since + WATCH && !is_open)
         };
         let before = self.watched.take_if(|watched| ends(watched)).map(|(index, _)| index);

@@ -295,6 +295,9 @@ impl Roster {
         // The sender has nothing to do but to wait for it.
         let is_awaited = self.idle >= IDLE_MAX && !member.holds_all();
         let without_progress = now.saturating_sub(member.progressed_at);
+        let is_stuck = is_awaited
+            && member.status.state == ReceiverState::Active
+            && without_progress >= LOST_STALL.max(allowed);
         // It may well have finished, and not be able to say so.
         let has_all = if member.has_all() { ", but it had received everything" } else { "" };
         let lost = |reason: String| ReceiverState::Lost(reason + has_all);
@@ -307,15 +310,17 @@ impl Roster {
             }
             _ if silence.is_killed => lost("the connection ended, and it is silent".to_owned()),
             ReceiverState::Stalled if stall >= LOST_STALL.max(allowed) => lost_after(stall),
-            ReceiverState::Active if is_awaited && without_progress >= LOST_STALL.max(allowed) => {
-                lost_after(without_progress)
-            }
+            ReceiverState::Active if is_stuck => lost_after(without_progress),
             ReceiverState::Active if silence.is_silent => ReceiverState::Silent,
             ReceiverState::Active if stall >= VOTE_STALL => ReceiverState::Stalled,
             _ => return,
         };
         self.change(index, |member| {
             member.is_replaced |= silence.is_killed && member.may_be_replaced;
+            if is_stuck {
+                // It needs progress to return.
+                member.full_since.get_or_insert(member.progressed_at);
+            }
             member.status.state = next;
         });
         self.changed = true;

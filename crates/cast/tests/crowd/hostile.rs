@@ -8,7 +8,7 @@ use super::{REPORT, REQUEST};
 /// What it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// It has no free buffer, or has all, in turn; and sees nothing.
+    /// It has no free buffer, all, or more than there can be, in turn; and sees nothing.
     Reports,
     /// It lacks most of some chunks.
     Requests,
@@ -93,7 +93,7 @@ impl Hostile {
             bytes.extend((self.random.next() as u32).to_le_bytes());
             bytes.extend([0; 4]);
             bytes.extend(&self.random.next().to_le_bytes()[..6]);
-            let free = if self.left.is_multiple_of(50) { 9u32 } else { 0 };
+            let free = [9, u32::MAX, 0, 0][(self.left / 25 % 4) as usize];
             for value in [free, self.left % 7, chunks, 0, 0] {
                 bytes.extend(value.to_le_bytes());
             }

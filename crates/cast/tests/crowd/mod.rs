@@ -295,7 +295,7 @@ impl Crowd {
         let member = &mut self.members[number];
         let Some(machine) = &mut member.machine else { return };
         match event {
-            ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => machine.handle_connected(now),
+            ReceiverEvent::Connect { .. } | ReceiverEvent::Reconnect => machine.handle_connected(now),
             ReceiverEvent::Session(session) => assert!(machine.want(now, &[session.all_chunks()])),
             ReceiverEvent::Chunk { generation, index, bytes } => {
                 let time = if member.role == Role::SlowDisk { CHUNK_TIME * 4 } else { CHUNK_TIME / 4 };
