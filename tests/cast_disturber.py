@@ -13,6 +13,7 @@ address, and answers joins there. Prints how many datagrams it sent. It sees wha
 probe: an announcement names this score, and closed ports of the sender. The kind `nothing` takes as long.
 """
 
+import itertools
 import os
 import random
 import socket
@@ -263,7 +264,7 @@ def recorded(file):
 def attack(own, former):
     link = Link(own)
     forger = Forger(link, former, (own, impersonate(own)))
-    threading.Thread(target=pester, args=(forger.join,), daemon=True).start()
+    threading.Thread(target=pester, args=(forger.join, forger.announcement[4:8]), daemon=True).start()
     print("attacking", flush=True)
     start, sent = time.monotonic(), 0
     while True:
@@ -308,11 +309,18 @@ def impersonate(own):
     return listener.getsockname()[1]
 
 
-def pester(join):
-    """Connects to the sender, again and again, and says rubbish."""
+def opening(session):
+    """The first message of a connection to this session."""
+    return struct.pack("<IBB", 6, 1, 16) + session
+
+
+def pester(join, session):
+    """Connects to the sender, again and again, and says rubbish: to the cast, to none, to another one."""
+    first = itertools.cycle((opening(session), b"", opening(os.urandom(4)), opening(session)[:5]))
     while True:
         try:
             with socket.create_connection(join, timeout=1) as connection:
+                connection.sendall(next(first))
                 for message in (b"\1\x09" + os.urandom(32), b"\1\1" + os.urandom(60), b"\1\4" + os.urandom(90)):
                     connection.sendall(struct.pack("<I", len(message)) + message)
                 connection.settimeout(0.2)
@@ -328,7 +336,7 @@ def no_room(own):
     feedback = address(announcement[FEEDBACK])
     hello = b"no-room"
     join = b"\1\1" + struct.pack("<HH", 3, len(hello)) + hello + struct.pack("<HHI", 4, 4, 1)
-    channel.sendall(struct.pack("<I", len(join)) + join)
+    channel.sendall(opening(announcement[SESSION_ID][:4]) + struct.pack("<I", len(join)) + join)
     welcome = channel.recv(4096)
     assert welcome[4:6] == b"\1\2", "not welcome"
     receiver, key, packet = welcome[6:10], welcome[10:42], welcome[74:80]

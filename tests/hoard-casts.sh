@@ -239,8 +239,7 @@ check "$room: a cast begins" until_true 60 casting 3
 		chain output {
 			type filter hook output priority 0;
 			ip daddr 239.0.0.0/8 drop
-			tcp sport 7580-7679 drop
-			udp sport 7580-7679 drop
+			tcp sport 7580 drop
 		}
 	}
 EOF

@@ -87,8 +87,8 @@ room="two versions at once"
 	table inet none {
 		chain input {
 			type filter hook input priority 0;
-			ip daddr 10.78.0.200 tcp dport != { 7440, 7580-7679 } drop
-			ip daddr 10.78.0.200 udp dport != 7580-7679 drop
+			ip daddr 10.78.0.200 tcp dport != { 7440, 7580 } drop
+			ip daddr 10.78.0.200 udp dport != 7580 drop
 		}
 	}
 EOF

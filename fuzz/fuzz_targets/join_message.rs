@@ -1,13 +1,19 @@
-//! The reliable channel: a byte stream cut into messages, and the messages given to both machines.
+//! The reliable channel: a byte stream cut into messages, and the messages given to both machines; and what a port reads of a stream or datagram.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
+use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer, Opening, session_of};
 use platter_fuzz::{ADDRESS, CastPair};
 
 fuzz_target!(|input: &[u8]| {
     let Some((choices, stream)) = input.split_first() else { return };
+    if let Some(first) = stream.first_chunk()
+        && let Some(opening) = Opening::parse(first)
+    {
+        assert_eq!(opening.to_bytes(), *first);
+    }
+    let _ = session_of(stream);
     let messages = cut(stream, stream.len());
     assert_eq!(
         cut(stream, usize::from(choices >> 3) + 1),

@@ -218,7 +218,9 @@ impl CastPair {
             ReceiverEvent::SenderLost | ReceiverEvent::Forgotten => {
                 self.receiver.handle_disconnected(self.now);
             }
-            ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => self.receiver.handle_connected(self.now),
+            ReceiverEvent::Connect { .. } | ReceiverEvent::Reconnect => {
+                self.receiver.handle_connected(self.now)
+            }
             ReceiverEvent::Refused(_) => self.receiver.handle_disconnected(self.now),
             ReceiverEvent::Joined(_)
             | ReceiverEvent::Ignored { .. }

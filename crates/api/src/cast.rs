@@ -160,6 +160,9 @@ pub struct CastOffer {
     pub join_key: String,
     /// TCP address for joins, once receivers can join.
     pub join: Option<String>,
+    /// Which of the casts at that address it is, once receivers can join.
+    #[serde(default)]
+    pub session: Option<u32>,
     /// Multicast group of the data, once receivers can join.
     pub group: Option<String>,
 }

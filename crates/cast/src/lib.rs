@@ -49,4 +49,6 @@ pub use session::{
 pub use shares::{demand, shares};
 pub use stage::{Bottleneck, SinkStage};
 pub use wire::announce::{Announce, FeedbackTimers};
+pub use wire::format::session_of;
 pub use wire::join::{MESSAGE_BYTES_MAX, MessageBuffer, ReceiverResult, Wanted};
+pub use wire::opening::Opening;

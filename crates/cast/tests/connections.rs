@@ -218,7 +218,7 @@ fn a_receiver_that_is_unknown_joins_anew() {
     let mut transmit = Transmit::new();
     assert!(sender.poll_transmit(NOW, &mut transmit));
     receiver.handle_datagram(NOW, &transmit.bytes);
-    assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Connect(_))));
+    assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Connect { .. })));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
+use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer, Opening};
 use platter_image::{IoContext, Result};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -74,24 +74,24 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Uses a connected stream.
+    /// Uses a connected stream. Says this first.
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn new(stream: TcpStream) -> Result<Self> {
+    pub(crate) fn new(stream: TcpStream, first: &[u8]) -> Result<Self> {
         stream.set_nonblocking(true).context(|| "setting a connection to non-blocking".into())?;
         stream.set_nodelay(true).context(|| "disabling send delay on a connection".into())?;
-        Ok(Self { stream, inbox: MessageBuffer::default(), outbox: Vec::new(), stuck_since: None })
+        Ok(Self { stream, inbox: MessageBuffer::default(), outbox: first.to_vec(), stuck_since: None })
     }
 
-    /// Uses a receiver's stream to its sender. It ends soon after it is dead and something is said.
+    /// Uses a receiver's stream to its sender, and says which session it is for. It ends soon after it is dead and something is said.
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn to_sender(stream: TcpStream) -> Result<Self> {
+    pub(crate) fn to_sender(stream: TcpStream, opening: Opening) -> Result<Self> {
         let set = SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
         set.context(|| "setting the timeout of a connection".into())?;
-        Self::new(stream)
+        Self::new(stream, &opening.to_bytes())
     }
 
     /// Uses a sender's stream to a receiver. It ends some time after it is dead, also if nothing is said.
@@ -105,7 +105,7 @@ impl Connection {
         let set = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_BY_RECEIVER_MAX));
         set.and_then(|()| socket.set_tcp_keepalive(&keepalive))
             .context(|| "setting the timeouts of a connection".into())?;
-        Self::new(stream)
+        Self::new(stream, &[])
     }
 
     /// Passes all complete messages to `handle`. Returns `false` if the connection has ended or must be
@@ -204,8 +204,11 @@ mod tests {
     #[test]
     fn the_kernel_is_told_to_notice_a_dead_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let receiver =
-            Connection::to_sender(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
+        let receiver = Connection::to_sender(
+            TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
+            Opening::default(),
+        )
+        .unwrap();
         let sender = Connection::to_receiver(listener.accept().unwrap().0).unwrap();
         let [receiver, sender] = [&receiver, &sender].map(|it| SockRef::from(&it.stream));
         assert_eq!(receiver.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));

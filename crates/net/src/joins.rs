@@ -1,18 +1,17 @@
-//! The connections of receivers at a sender: accepts them, keeps as many as is allowed, and carries their messages.
+//! The connections of receivers at a sender: takes them from its port, keeps as many as is allowed, and carries their messages.
 //!
 //! A receiver that has joined can do without its connection and make another one, so the number of receivers does not depend on that of
 //! connections. Must never let connections over which nobody joins take the places of receivers.
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver as Queue;
 use platter_admission::{Admission, Limits, Refusal, Source, Ticket};
-use platter_image::{IoContext, Result};
-use socket2::SockRef;
 
 use crate::connection::Connection;
+use crate::ports::Arrived;
 use crate::wake::Interest;
 
 /// The most connections of joined receivers that a cast keeps. When another one joins, one that is not needed is closed.
@@ -29,16 +28,12 @@ const PLACES: Limits = Limits {
 /// The most messages of a connection that are handled before others have their turn. Receivers send one at a time, so a connection
 /// with more is closed.
 const MESSAGES_AT_ONCE: usize = 64;
-/// The most connections that are accepted before they are read: fewer than strangers have places, because those that have sent something
+/// The most connections that are taken before they are read: fewer than strangers have places, because those that have sent something
 /// need theirs no longer.
 const ACCEPTS_AT_ONCE: usize = 64;
-/// Connections that the kernel holds until they are accepted: those of a large room that ends at once.
-const BACKLOG: i32 = 4096;
 /// After a search for a connection that could give up its place, without a result, strangers are refused without another search for this
 /// long: anybody can connect, and a search looks at every connection.
 const CROWDED_TIME: Duration = Duration::from_millis(10);
-/// Pause after a failed accept (such as too many open files).
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The machine that the messages are for.
 pub(crate) trait Host {
@@ -168,52 +163,32 @@ impl Contest<'_> {
 
 /// The connections.
 pub(crate) struct Joins {
-    listener: TcpListener,
+    arrived: Queue<Arrived>,
     peers: Vec<Peer>,
     next_peer: u64,
     /// Decides which connections are kept.
     admission: Admission,
     /// As in [`Contest`].
     crowded_until: Duration,
-    /// No connection is accepted before this time.
-    accept_at: Duration,
     start: Instant,
 }
 
 impl Joins {
-    /// Accepts joins, and keeps so many connections of joined receivers. Times count from `start`.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub(crate) fn over(listener: TcpListener, start: Instant, connections_max: usize) -> Result<Self> {
-        Self::limited(listener, start, Limits { known_max: connections_max, ..PLACES })
-    }
-
-    fn limited(listener: TcpListener, start: Instant, places: Limits) -> Result<Self> {
-        listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
-        SockRef::from(&listener).listen(BACKLOG).context(|| "setting the backlog of a listener".into())?;
-        Ok(Self {
-            listener,
+    /// Takes the connections that arrive there, and keeps so many of joined receivers. Times count from `start`.
+    pub(crate) fn over(arrived: Queue<Arrived>, start: Instant, connections_max: usize) -> Self {
+        Self {
+            arrived,
             peers: Vec::new(),
             next_peer: 0,
-            admission: Admission::new(places),
+            admission: Admission::new(Limits { known_max: connections_max, ..PLACES }),
             crowded_until: Duration::ZERO,
-            accept_at: Duration::ZERO,
             start,
-        })
+        }
     }
 
-    /// The address of the listener.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub(crate) fn address(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().context(|| "reading the address of a listener".into())
-    }
-
-    /// Accepts connections, and passes on what arrived.
+    /// Takes connections, and passes on what they said.
     pub(crate) fn receive(&mut self, now: Duration, host: &mut dyn Host) {
-        self.accept(now, host);
+        self.take(now, host);
         let instant = self.start + now;
         for index in 0..self.peers.len() {
             let keep = !self.peers[index].is_over && self.receive_from(index, now, host);
@@ -265,27 +240,17 @@ impl Joins {
         keep && has_place
     }
 
-    fn accept(&mut self, now: Duration, host: &mut dyn Host) {
+    fn take(&mut self, now: Duration, host: &mut dyn Host) {
         for _ in 0..ACCEPTS_AT_ONCE {
-            if now < self.accept_at {
-                return;
-            }
-            let (stream, address) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    self.accept_at = now + ACCEPT_AGAIN;
-                    return;
-                }
-            };
+            // An error of its port is found where datagrams are taken.
+            let Ok((stream, address)) = self.arrived.try_recv() else { return };
             let Ok(connection) = Connection::to_receiver(stream) else { continue };
-            let entered = self.admission.enter(Source::of_host(address.ip()), self.start + now);
+            let entered = self.admission.enter(Source::of_host(address), self.start + now);
             if let Some(displaced) = entered.displaced {
                 self.end(host, |peer| peer.ticket == displaced);
             }
             self.next_peer += 1;
             let (number, ticket) = (self.next_peer, entered.ticket);
-            let address = address.ip();
             self.peers.push(Peer {
                 number,
                 address,
@@ -326,14 +291,11 @@ impl Joins {
 
     /// What to wait for.
     pub(crate) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
-        let may_accept = self.start.elapsed() >= self.accept_at;
-        let listener = Interest { descriptor: self.listener.as_fd(), to_read: may_accept, to_write: false };
-        let peers = self.peers.iter().map(|peer| Interest {
+        self.peers.iter().map(|peer| Interest {
             descriptor: peer.connection.stream.as_fd(),
             to_read: !peer.is_refused,
             to_write: peer.connection.wants_to_write(),
-        });
-        std::iter::once(listener).chain(peers)
+        })
     }
 }
 
@@ -341,8 +303,9 @@ impl Joins {
 mod tests {
     use std::cell::Cell;
     use std::collections::{HashMap, HashSet};
-    use std::io::{Read, Write};
-    use std::net::TcpStream;
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::ops::{Deref, DerefMut};
 
     use super::*;
 
@@ -387,14 +350,50 @@ mod tests {
         }
     }
 
-    fn joins(known_max: usize) -> Joins {
+    /// Joins over a port of their own.
+    struct Desk {
+        joins: Joins,
+        listener: TcpListener,
+        arrive: crossbeam_channel::Sender<Arrived>,
+    }
+
+    impl Desk {
+        fn address(&self) -> SocketAddr {
+            self.listener.local_addr().unwrap()
+        }
+
+        fn receive(&mut self, now: Duration, host: &mut dyn Host) {
+            while let Ok((stream, address)) = self.listener.accept() {
+                self.arrive.send((stream, address.ip())).unwrap();
+            }
+            self.joins.receive(now, host);
+        }
+    }
+
+    impl Deref for Desk {
+        type Target = Joins;
+
+        fn deref(&self) -> &Joins {
+            &self.joins
+        }
+    }
+
+    impl DerefMut for Desk {
+        fn deref_mut(&mut self) -> &mut Joins {
+            &mut self.joins
+        }
+    }
+
+    fn joins(known_max: usize) -> Desk {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Joins::limited(listener, Instant::now(), Limits { known_max, ..PLACES }).unwrap()
+        listener.set_nonblocking(true).unwrap();
+        let (arrive, arrived) = crossbeam_channel::unbounded();
+        Desk { joins: Joins::over(arrived, Instant::now(), known_max), listener, arrive }
     }
 
     /// Connects, sends this message so many times, and runs until the connection is answered and closed, or for a while. Returns what it read.
-    fn connect(joins: &mut Joins, room: &mut Room, message: &[u8], times: usize) -> (TcpStream, String) {
-        let mut stream = TcpStream::connect(joins.address().unwrap()).unwrap();
+    fn connect(joins: &mut Desk, room: &mut Room, message: &[u8], times: usize) -> (TcpStream, String) {
+        let mut stream = TcpStream::connect(joins.address()).unwrap();
         let framed = [&(message.len() as u32).to_le_bytes(), message].concat();
         stream.write_all(&framed.repeat(times)).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
@@ -482,10 +481,10 @@ mod tests {
     }
 
     /// Joins from 127.0.0.`host`.
-    fn join_from(joins: &mut Joins, room: &mut Room, host: u8) -> TcpStream {
+    fn join_from(joins: &mut Desk, room: &mut Room, host: u8) -> TcpStream {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
-        socket.connect(&joins.address().unwrap().into()).unwrap();
+        socket.connect(&joins.address().into()).unwrap();
         let mut stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
         stream.write_all(b"\x01\0\0\0j").unwrap();
@@ -533,7 +532,7 @@ mod tests {
         assert_eq!(room.asked.take(), 20);
         // One has got its answer.
         room.needs.remove(&7);
-        let mut stream = TcpStream::connect(joins.address().unwrap()).unwrap();
+        let mut stream = TcpStream::connect(joins.address()).unwrap();
         stream.write_all(b"\x01\0\0\0j").unwrap();
         while !room.has_joined(32) && room.asked.get() < 100 {
             joins.receive(CROWDED_TIME, &mut room);
@@ -544,8 +543,7 @@ mod tests {
     #[test]
     fn an_address_at_its_limit_closes_its_own_connections() {
         let (mut room, of_one) = (Room::default(), PLACES.known_of_one_max);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut joins = Joins::over(listener, Instant::now(), of_one + 10).unwrap();
+        let mut joins = joins(of_one + 10);
         let mut other = join_from(&mut joins, &mut room, 2);
         let mut streams: Vec<_> = (0..of_one + 5).map(|_| join_from(&mut joins, &mut room, 1)).collect();
         assert_eq!(room.joined.len(), of_one + 1);

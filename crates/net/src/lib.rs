@@ -15,6 +15,7 @@ mod joins;
 mod listening;
 mod multicast_socket;
 mod options;
+mod ports;
 mod probe;
 mod scope;
 mod sink;
@@ -26,14 +27,15 @@ pub use group::Group;
 pub use joins::CONNECTIONS_MAX as CAST_CONNECTIONS_MAX;
 pub use listening::interface_of;
 pub use options::{
-    BUFFER_CHUNKS, ChunkSource, DISCOVERY, DISCOVERY_IPV6, JOIN_PORT, ReceiveEvent, ReceiveOptions,
-    ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, ToldSender,
+    BUFFER_CHUNKS, ChunkSource, DISCOVERY, DISCOVERY_IPV6, JOIN_PORT, JoinPlace, ReceiveEvent,
+    ReceiveOptions, ReceiveSummary, SendControl, SendEvent, SendOptions, SendSummary, ToldSender,
 };
 pub use platter_cast::{
     Announce, Bottleneck, CHUNK_BYTES_MAX, CastFilter, Family, JoinKey, ProbeCounts, ProbeFinding, ProbeSent,
     ProbeSeries, ProbedReceiver, ReceiverResult, ReceiverState, ReceiverStatus, Segment, SenderProgress,
     SessionDescription, SinkStage, Wanted,
 };
+pub use ports::CastPorts;
 pub use probe::{ProbeEvent, ProbePlace, ProbeReceived, probe_receiver, probe_sender};
 pub use scope::{SenderAddress, unscoped};
 pub use sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};

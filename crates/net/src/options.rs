@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_cast::{CastFilter, Family, Hold, JoinKey, ReceiverStatus, SenderProgress, Wanted};
+use platter_cast::{
+    CastFilter, Family, Hold, JoinKey, Opening, ReceiverStatus, SenderProgress, SessionId, Wanted,
+};
 use platter_image::{Result, Score};
 
 use crate::group::Group;
 use crate::joins::CONNECTIONS_MAX;
+use crate::ports::CastPorts;
 use crate::sink::SinkOutcome;
 use crate::wake::Bell;
 
@@ -37,9 +40,11 @@ pub struct SendOptions {
     pub group: Option<Group>,
     /// The UDP port of group and announcements.
     pub port: u16,
-    /// TCP port for joins, and UDP port for feedback. If another cast of this machine uses it, the first free one of the next 99, else
+    /// TCP port for joins, and UDP port for feedback. If another process of this machine uses it, the first free one of the next 99, else
     /// any, as for 0: receivers learn it from the announcement.
     pub join_port: u16,
+    /// The open ports of the process: all its casts at an address share one.
+    pub ports: Arc<CastPorts>,
     /// The maximum rate in bits per second on the wire, headers included. The actual rate adapts to the
     /// receivers below it.
     pub rate_bits_per_second: u64,
@@ -72,6 +77,7 @@ impl Default for SendOptions {
             group: None,
             port: DISCOVERY.port(),
             join_port: JOIN_PORT,
+            ports: Arc::default(),
             rate_bits_per_second: 900_000_000,
             join_key: None,
             wait_receivers: 1,
@@ -174,16 +180,41 @@ impl Default for ReceiveOptions {
 }
 
 impl ReceiveOptions {
-    /// The sender's join address, as far as it is known without an announcement.
+    /// Where to join, as far as it is known without an announcement.
+    pub(crate) fn known_place(&self) -> Option<JoinPlace> {
+        let named = self.sender.map(|address| JoinPlace { address, session: None });
+        named.or_else(|| self.told.as_ref()?.place())
+    }
+
+    /// The address of that place.
     pub(crate) fn known_sender(&self) -> Option<SocketAddr> {
-        self.sender.or_else(|| self.told.as_ref()?.address())
+        self.known_place().map(|place| place.address)
     }
 }
 
-/// The join address of a sender, which another thread learns while the receiver runs.
+/// Where a session is joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinPlace {
+    /// The join address.
+    pub address: SocketAddr,
+    /// The first 4 bytes of the session's id: other sessions may be joined at the same address. `None`: not known.
+    pub session: Option<u32>,
+}
+
+impl JoinPlace {
+    pub(crate) fn of_session(address: SocketAddr, session: &SessionId) -> Self {
+        Self { address, session: Some(session.short()) }
+    }
+
+    pub(crate) fn opening(&self) -> Opening {
+        Opening { session: self.session }
+    }
+}
+
+/// Where to join, which another thread learns while the receiver runs.
 #[derive(Debug, Default)]
 pub struct ToldSender {
-    address: Mutex<Option<SocketAddr>>,
+    place: Mutex<Option<JoinPlace>>,
     /// Wakes the receiver.
     bell: Mutex<Option<Bell>>,
     /// How often it was set.
@@ -192,14 +223,14 @@ pub struct ToldSender {
 }
 
 impl ToldSender {
-    /// Sets the address. The sender listens there now.
-    pub fn set(&self, address: SocketAddr) {
-        *self.address.lock() = Some(address);
+    /// Sets the place. The session can be joined there now.
+    pub fn set(&self, place: JoinPlace) {
+        *self.place.lock() = Some(place);
         self.namings.fetch_add(1, Ordering::Relaxed);
         self.bell.lock().iter().for_each(Bell::ring);
     }
 
-    /// Has this bell rung whenever the address is set.
+    /// Has this bell rung whenever the place is set.
     pub(crate) fn wake(&self, bell: Bell) {
         *self.bell.lock() = Some(bell);
     }
@@ -209,8 +240,8 @@ impl ToldSender {
         self.is_joined.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        *self.address.lock()
+    pub(crate) fn place(&self) -> Option<JoinPlace> {
+        *self.place.lock()
     }
 
     pub(crate) fn namings(&self) -> u32 {
@@ -230,6 +261,15 @@ pub trait ChunkSource: Sync {
     /// # Errors
     /// Any error ends the cast.
     fn read(&self, index: u32) -> Result<Arc<[u8]>>;
+
+    /// Whether chunks can still be read, as far as that is known without reading one. Called several times a second while nothing is read, so
+    /// that a cast that waits for receivers ends in time.
+    ///
+    /// # Errors
+    /// Any error ends the cast.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Reports of a sender.
@@ -237,8 +277,8 @@ pub trait ChunkSource: Sync {
 pub enum SendEvent {
     /// The sockets are open.
     Ready {
-        /// TCP address for joins.
-        join: SocketAddr,
+        /// Where receivers join.
+        place: JoinPlace,
         /// The group for data.
         group: SocketAddr,
     },

@@ -8,6 +8,7 @@
     reason = "a test: it fails by panicking, and tells tables"
 )]
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, Family, ReceiveEvent, ReceiveOptions, ReceiveSummary,
+    CastPorts, ChunkSink, ChunkSource, ChunkVerdict, Family, ReceiveEvent, ReceiveOptions, ReceiveSummary,
     ReceiverState, Segment, SendEvent, SendOptions, SendSummary, SessionDescription, SinkOutcome, ToldSender,
     Wanted, receive, send, unscoped,
 };
@@ -277,8 +278,8 @@ fn connections_without_a_receiver_do_not_keep_receivers_out() {
         let (contents, options) = (&contents, send_options(discovery, 1));
         let sender = scope.spawn(move || {
             send(&options, &contents.description(), contents, |event| {
-                if let SendEvent::Ready { join, .. } = event {
-                    tell.send(join).unwrap();
+                if let SendEvent::Ready { place, .. } = event {
+                    tell.send(place.address).unwrap();
                 }
             })
         });
@@ -322,9 +323,9 @@ fn a_receiver_of_another_image_is_told_which_casts_there_are() {
     });
 }
 
-/// Two casts of one machine: the second one takes another port for joins, and each receiver gets its own.
+/// Two processes of one machine: the second one takes another port, and each receiver gets its own disk.
 #[test]
-fn two_casts_at_once_on_one_machine() {
+fn casts_of_two_processes_on_one_machine() {
     let contents = [Contents::new(6), Contents::new(9)];
     let discovery = discovery();
     let (tell, told) = mpsc::channel();
@@ -336,8 +337,8 @@ fn two_casts_at_once_on_one_machine() {
             let description = SessionDescription { name: name.into(), ..contents.description() };
             scope.spawn(move || {
                 let summary = send(&options, &description, contents, |event| {
-                    if let SendEvent::Ready { join, .. } = event {
-                        tell.send(join.port()).unwrap();
+                    if let SendEvent::Ready { place, .. } = event {
+                        tell.send(place.address.port()).unwrap();
                     }
                 });
                 assert_eq!(summary.unwrap().receivers.len(), 1, "{name}");
@@ -360,6 +361,65 @@ fn two_casts_at_once_on_one_machine() {
     });
 }
 
+/// Casts of one process share a port: each receiver gets its own disk, whether it has heard the cast or was told of it.
+#[test]
+fn casts_of_one_process_share_a_port() {
+    let contents = [Contents::new(6), Contents::new(9), Contents::new(3)];
+    let names = ["lab/test", "lab/second", "lab/third"];
+    let (discovery, ports) = (discovery(), Arc::<CastPorts>::default());
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut senders = Vec::new();
+        for (contents, name) in contents.iter().zip(names) {
+            let (ports, stop, tell) = (Arc::clone(&ports), Arc::clone(&stop), tell.clone());
+            let options =
+                SendOptions { ports, stop, linger: Duration::from_secs(5), ..send_options(discovery, 2) };
+            let description = SessionDescription { name: name.into(), ..contents.description() };
+            senders.push(scope.spawn(move || {
+                send(&options, &description, contents, |event| {
+                    if let SendEvent::Ready { place, .. } = event {
+                        tell.send((name, place)).unwrap();
+                    }
+                })
+                .unwrap()
+            }));
+        }
+        let places: HashMap<_, _> =
+            names.iter().map(|_| told.recv_timeout(Duration::from_secs(20)).unwrap()).collect();
+        assert_eq!(places.len(), 3);
+        let join = places[names[0]].address;
+        assert!(places.values().all(|place| place.address == join), "{places:?}");
+        let named = ReceiveOptions { sender: Some(join), ..receive_options(discovery, 0) };
+        let error = receive(&named, &mut Sink::new(&contents[0]), |_| {}).unwrap_err().to_string();
+        assert!(error.contains("3 casts use this port"), "{error}");
+        let receivers: Vec<_> = contents
+            .iter()
+            .zip(names)
+            .flat_map(|(contents, name)| {
+                let heard =
+                    ReceiveOptions { wanted: Wanted::Name(name.into()), ..receive_options(discovery, 0) };
+                let known = Arc::new(ToldSender::default());
+                known.set(places[name]);
+                // Its port of announcements is silent.
+                let port = self::discovery();
+                let of_origin = ReceiveOptions { port, told: Some(known), ..heard.clone() };
+                [heard, of_origin].map(|options| {
+                    scope.spawn(move || receive(&options, &mut Sink::new(contents), |_| {}).unwrap())
+                })
+            })
+            .collect();
+        for receiver in receivers {
+            let summary = receiver.join().unwrap();
+            assert!(summary.acknowledged, "{summary:?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        for sender in senders {
+            assert_eq!(sender.join().unwrap().receivers.len(), 2);
+        }
+    });
+}
+
 /// A cast on demand: who was told of it gets it, nobody else learns what it is, and it waits for whom it was told to wait for.
 #[test]
 fn an_unlisted_cast_admits_only_who_was_told() {
@@ -376,12 +436,13 @@ fn an_unlisted_cast_admits_only_who_was_told() {
         let contents = &contents;
         let sender = scope.spawn(move || {
             send(&options, &contents.description(), contents, |event| {
-                if let SendEvent::Ready { join, .. } = event {
-                    tell.send(join).unwrap();
+                if let SendEvent::Ready { place, .. } = event {
+                    tell.send(place).unwrap();
                 }
             })
         });
-        let join = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let place = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let join = place.address;
         let strangers = [(Wanted::Any, Some(join)), (Wanted::Name("lab/test".into()), Some(join))];
         for (wanted, sender) in strangers.into_iter().chain([(Wanted::Score(SCORE), None)]) {
             let give_up = Some(Duration::from_secs(2));
@@ -397,7 +458,7 @@ fn an_unlisted_cast_admits_only_who_was_told() {
         };
         let receiver = scope.spawn(move || receive(&options, &mut Sink::new(contents), |_| {}));
         assert!(!known.is_joined());
-        known.set(join);
+        known.set(place);
         receiver.join().unwrap().unwrap();
         assert!(control.keep(Instant::now()), "it waits for others");
         stop.store(true, Ordering::Relaxed);
@@ -478,8 +539,8 @@ fn over_ipv6() {
         let (contents, options) = (&contents, send_options(port, 1));
         let sender = scope.spawn(move || {
             send(&options, &contents.description(), contents, |event| {
-                if let SendEvent::Ready { join, group } = event {
-                    tell.send((unscoped(join), group)).unwrap();
+                if let SendEvent::Ready { place, group } = event {
+                    tell.send((unscoped(place.address), group)).unwrap();
                 }
             })
         });

@@ -173,7 +173,7 @@ impl ProbeFinding {
             ),
             Self::NoFeedback => {
                 "the sender gets no UDP datagrams of this machine: a cast would count it as silent. Allow TCP and UDP from the receivers on the \
-                 sender, to ports 7580 to 7679 (100 from --port) of its address".into()
+                 sender, to the port of its address that it names: 7580 or --port, or if another process casts at that, one of the next 99".into()
             }
             Self::ShortPackets(bytes) => format!(
                 "packets of more than {bytes} bytes do not arrive, and a cast has {}. Set an MTU of 1500 on the sender's \

@@ -151,6 +151,11 @@ pub struct ProbeSender {
 }
 
 impl ProbeSender {
+    /// Returns the session in its datagrams.
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
     /// Starts to gather receivers, at time zero.
     pub fn new(options: ProbeSenderOptions) -> Self {
         let key = blake3::derive_key("platter 2026-11-27 probe datagrams", &options.seed);

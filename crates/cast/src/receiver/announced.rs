@@ -34,7 +34,7 @@ impl Receiver {
         } else {
             self.phase = Phase::Connecting;
             self.senders.begin(now, announce.join);
-            self.events.push_back(ReceiverEvent::Connect(announce.join));
+            self.events.push_back(ReceiverEvent::Connect { join: announce.join, session: announce.session });
         }
     }
 

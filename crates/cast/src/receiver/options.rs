@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::machine::Receiver;
 use super::senders::CastFilter;
 use crate::join_key::JoinKey;
-use crate::session::SessionDescription;
+use crate::session::{SessionDescription, SessionId};
 use crate::wire::announce::Announce;
 use crate::wire::join::Wanted;
 
@@ -37,8 +37,13 @@ pub struct ReceiverOptions {
 /// An event for the driver.
 #[derive(Debug)]
 pub enum ReceiverEvent {
-    /// A session was found: connect the reliable channel to this address.
-    Connect(SocketAddr),
+    /// A session was found: connect the reliable channel to it.
+    Connect {
+        /// Its join address.
+        join: SocketAddr,
+        /// Its id.
+        session: SessionId,
+    },
     /// A joined session needs its reliable channel again: connect to where it was connected.
     Reconnect,
     /// The session was joined: receive from its multicast group.

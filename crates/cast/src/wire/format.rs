@@ -83,6 +83,14 @@ impl Header {
     }
 }
 
+/// Returns the session, short, that a datagram names: any datagram of this version. Nothing proves it.
+pub fn session_of(datagram: &[u8]) -> Option<u32> {
+    let mut reader = Reader::new(datagram);
+    let version = reader.u8()?;
+    reader.bytes(3)?;
+    reader.u32().filter(|_| version == VERSION)
+}
+
 /// Returns the low 32 bits of a clock in microseconds. They wrap every 71 minutes; only values seconds apart are compared.
 pub(crate) fn low_microseconds(now: Duration) -> u32 {
     now.as_micros() as u32
@@ -209,7 +217,8 @@ mod tests {
         begin(&mut bytes, &header);
         bytes.extend_from_slice(b"rest");
         let (parsed, rest) = Header::parse(&bytes).unwrap();
-        assert_eq!(parsed, header);
+        assert_eq!((parsed, session_of(&bytes)), (header, Some(0xdead_beef)));
+        assert_eq!((session_of(&bytes[..7]), session_of(&[2; 40])), (None, None));
         assert_eq!(rest.rest(), b"rest");
     }
 

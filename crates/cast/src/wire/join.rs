@@ -1,7 +1,7 @@
 //! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE, and RESUME or
 //! GONE over a later connection. Each message follows its
 //! length (`u32`), and starts with version and type. With a join key, GREETINGs come first, and all other messages are
-//! encrypted ([`channel`](super::channel)).
+//! encrypted ([`channel`](super::channel)). Before all of them comes OPEN ([`opening`](super::opening)).
 //!
 //! Owns the layout, and splits a byte stream into messages ([`MessageBuffer`]). Must never hold more than
 //! [`MESSAGE_BYTES_MAX`] bytes from a peer.
@@ -32,7 +32,7 @@ const FETCH: u8 = 7;
 const PIECE: u8 = 8;
 const GREETING: u8 = 9;
 const RESUME: u8 = 10;
-/// Numbers 11 to 14 are taken by probes.
+/// Numbers 11 to 14 are taken by probes, 16 by [`Opening`](super::opening::Opening).
 const GONE: u8 = 15;
 
 const WANTED_SCORE: u16 = 1;

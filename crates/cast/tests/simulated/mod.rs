@@ -676,7 +676,7 @@ impl Room {
     fn handle_event(&mut self, number: usize, event: ReceiverEvent) {
         let link = self.receivers[number].link;
         match event {
-            ReceiverEvent::Connect(_) | ReceiverEvent::Reconnect => {
+            ReceiverEvent::Connect { .. } | ReceiverEvent::Reconnect => {
                 self.push(link.delay, Delivery::Connect(number));
             }
             ReceiverEvent::Session(description) => {

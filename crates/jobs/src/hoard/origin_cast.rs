@@ -4,7 +4,6 @@
 //! The origin names the cast's address, key and score over its authenticated connection, so the manifest is that of the origin. A
 //! revision counts only once it is complete and durable. Whatever a cast does not bring, the node fetches ([`super::sync`]).
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +20,7 @@ use platter_store::{Hoard, HoardWriter};
 use super::casting::{Completeness, receive_into};
 use super::sync::{HoardSyncReport, hoard_place};
 use crate::Progress;
-use crate::receive::{families, key_of};
+use crate::receive::{families, key_of, place_of};
 
 /// Pause between two questions.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -129,9 +128,8 @@ fn receive(
 ) -> Result<HoardCastOutcome> {
     let invalid = || Error::corrupt("the origin names an invalid place for its cast");
     let score = Score::from_hex(&offer.score).ok_or_else(invalid)?;
-    let join: Option<SocketAddr> = offer.join.as_ref().and_then(|join| join.parse().ok());
     let told = Arc::new(ToldSender::default());
-    told.set(join.ok_or_else(invalid)?);
+    told.set(place_of(offer).ok_or_else(invalid)??);
     let stop: Arc<AtomicBool> = Arc::default();
     let network = ReceiveOptions {
         wanted: Wanted::Score(score),

@@ -28,7 +28,7 @@ use crate::grow::GrownPlace;
 use crate::target::TargetRequest;
 use crate::{Compared, DeltaReport, Progress, ReceiveReport, Silent, Way};
 pub use origin_cast::OriginCastRequest;
-pub(crate) use origin_cast::{families, key_of};
+pub(crate) use origin_cast::{families, key_of, place_of};
 use pipeline::Pipeline;
 pub(crate) use sink::Frames;
 use sink::{DiskSink, Opened, ReceivedDisk, SegmentRecipe};

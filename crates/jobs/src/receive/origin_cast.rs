@@ -15,7 +15,7 @@ use platter_disk::install::Phase;
 use platter_disk::refusal::CheckedTarget;
 use platter_fetch::StoreLocation;
 use platter_image::{Error, ErrorKind, IoContext, Result, Score};
-use platter_net::{Family, JoinKey, ReceiveOptions, ToldSender, Wanted};
+use platter_net::{Family, JoinKey, JoinPlace, ReceiveOptions, ToldSender, Wanted};
 use platter_records::{Resolved, VersionQuery};
 
 use super::ReceiveRequest;
@@ -307,8 +307,8 @@ fn join_key(
         }
     };
     let key = key_of(&offer)?;
-    if let Some(Ok(join)) = offer.join.map(|join| join.parse()) {
-        told.set(join);
+    if let Some(Ok(place)) = place_of(&offer) {
+        told.set(place);
     }
     Ok(Ok(key))
 }
@@ -321,6 +321,16 @@ pub(crate) fn key_of(offer: &CastOffer) -> Result<JoinKey> {
     let key = Score::from_hex(&offer.join_key);
     let key = key.ok_or_else(|| Error::corrupt("the origin names an invalid key for its cast"))?;
     Ok(JoinKey::new(key.0.0))
+}
+
+/// Where a cast is joined. `None`: nobody can join it yet.
+///
+/// # Errors
+/// `Corrupt` when it is no address.
+pub(crate) fn place_of(offer: &CastOffer) -> Option<Result<JoinPlace>> {
+    let address = offer.join.as_ref()?.parse();
+    let invalid = |_| Error::corrupt("the origin names an invalid address for its cast");
+    Some(address.map(|address| JoinPlace { address, session: offer.session }).map_err(invalid))
 }
 
 /// What the thread that asks and the receiver share.
@@ -379,16 +389,14 @@ impl Asking {
                             &format!("{address} casts as many other versions as it may; waiting"),
                         );
                     }
-                    match offer.join.map(|join| join.parse()) {
-                        Some(Ok(join)) => {
-                            self.told.set(join);
+                    match place_of(&offer) {
+                        Some(Ok(place)) => {
+                            self.told.set(place);
                             // The receiver connects now, and several times a second until then.
                             pause = BUSY_PAUSE;
                         }
-                        Some(Err(_)) => {
-                            return self.fail(Error::corrupt(format!(
-                                "{address} names an invalid address for its cast"
-                            )));
+                        Some(Err(error)) => {
+                            return self.fail(error.within(address.to_owned()));
                         }
                         None => {}
                     }

@@ -19,7 +19,7 @@ use crate::connection::{Connecting, Connection};
 use crate::devices::discovery;
 use crate::listening::Listening;
 use crate::multicast_socket::group_socket;
-use crate::options::{ReceiveEvent, ReceiveOptions, ReceiveSummary};
+use crate::options::{JoinPlace, ReceiveEvent, ReceiveOptions, ReceiveSummary};
 use crate::scope::SenderAddress;
 use crate::sink::{ChunkSink, ChunkVerdict, ReceivedChunk, SinkOutcome, SinkTimes};
 use crate::wake::{Bell, Interest, wait};
@@ -124,7 +124,7 @@ struct Driver<'a> {
     unreached: u32,
     connection: Option<Connection>,
     /// A connection that is being made, and to where.
-    connecting: Option<(Connecting, SocketAddr)>,
+    connecting: Option<(Connecting, JoinPlace)>,
     /// Where the last connection led.
     connected_to: Option<SocketAddr>,
     connect_at: Duration,
@@ -366,10 +366,12 @@ impl<'a> Driver<'a> {
     fn take_events(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
         while let Some(event) = self.machine.poll_event() {
             match event {
-                ReceiverEvent::Connect(address) => self.connect(now, address)?,
+                ReceiverEvent::Connect { join, session } => {
+                    self.connect(now, JoinPlace::of_session(join, &session))?;
+                }
                 ReceiverEvent::Reconnect => {
-                    if let Some(address) = self.connected_to {
-                        self.connect(now, address)?;
+                    if let Some((address, session)) = self.connected_to.zip(self.session) {
+                        self.connect(now, JoinPlace::of_session(address, &session))?;
                     }
                 }
                 ReceiverEvent::Joined(announce) => {
@@ -452,7 +454,8 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// `Transient` when the sender evidently cannot be joined there.
     fn count_unreached(&mut self, address: SocketAddr) -> Result<()> {
-        let told = self.options.told.as_ref().filter(|told| told.address() == Some(address));
+        let told =
+            self.options.told.as_ref().filter(|told| told.place().is_some_and(|it| it.address == address));
         let naming = told.map_or(0, |told| told.namings());
         if naming > self.failed_naming && self.joined_at.is_none() {
             (self.failed_naming, self.unreached) = (naming, self.unreached + 1);
@@ -613,31 +616,32 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// As [`Driver::not_connected`].
     fn connect_if_due(&mut self, now: Duration) -> Result<()> {
-        let Some(address) = self.options.known_sender() else { return Ok(()) };
+        let Some(place) = self.options.known_place() else { return Ok(()) };
         if self.machine.is_joined() || self.connection.is_some() || now < self.connect_at {
             return Ok(());
         }
         // It may have become known a moment ago, and be reached over another interface.
         self.listening.look(now)?;
         // Without an address of that family, one is looked for.
-        if self.listening.of(address).is_none() {
+        if self.listening.of(place.address).is_none() {
             return Ok(());
         }
-        self.connect(now, address)
+        self.connect(now, place)
     }
 
     /// Begins to connect to a sender, if there is no connection.
     ///
     /// # Errors
     /// As [`Driver::not_connected`].
-    fn connect(&mut self, now: Duration, address: SocketAddr) -> Result<()> {
+    fn connect(&mut self, now: Duration, place: JoinPlace) -> Result<()> {
         if self.connection.is_some() || self.connecting.is_some() {
             return Ok(());
         }
+        let address = place.address;
         let scoped = self.listening.scoped(address).ok_or_else(|| self.listening.lacks(address));
         match scoped.and_then(|scoped| Connecting::begin(scoped, CONNECT_TIME)) {
             Ok(connecting) => {
-                self.connecting = Some((connecting, address));
+                self.connecting = Some((connecting, place));
                 Ok(())
             }
             Err(error) => self.not_connected(now, address, &error),
@@ -651,8 +655,9 @@ impl<'a> Driver<'a> {
     fn finish_connecting(&mut self, now: Duration) -> Result<()> {
         let polled = self.connecting.as_ref().and_then(|(connecting, _)| connecting.poll());
         let Some(polled) = polled else { return Ok(()) };
-        let Some((connecting, address)) = self.connecting.take() else { return Ok(()) };
-        match polled.and_then(|()| Connection::to_sender(connecting.stream)) {
+        let Some((connecting, place)) = self.connecting.take() else { return Ok(()) };
+        let address = place.address;
+        match polled.and_then(|()| Connection::to_sender(connecting.stream, place.opening())) {
             Ok(connection) => {
                 (self.connection, self.connected_to) = (Some(connection), Some(address));
                 self.machine.handle_connected(now);

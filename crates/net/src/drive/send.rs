@@ -15,8 +15,9 @@ use crate::batch::BatchSocket;
 use crate::devices::{CastPlace, discovery, place_of, places};
 use crate::group::{self, Group};
 use crate::joins::{Host, Joins, Need};
-use crate::multicast_socket::sender_ports;
-use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
+use crate::multicast_socket::sender_socket;
+use crate::options::{ChunkSource, JoinPlace, SendEvent, SendOptions, SendSummary};
+use crate::ports::Inbox;
 use crate::wake::{Bell, Interest, wait};
 
 /// Threads that read chunks; two hide the latency of one disk.
@@ -25,8 +26,8 @@ const READERS: usize = 2;
 const READ_QUEUE: usize = 16;
 /// The most batches sent before incoming data is checked.
 const BATCHES_AT_ONCE: usize = 4;
-/// The most batches of datagrams received before connections are read, each of which costs a system call.
-const RECEIVES_AT_ONCE: usize = 8;
+/// The most datagrams handled before connections are read, each of which costs a system call.
+const DATAGRAMS_AT_ONCE: usize = 256;
 /// How often the status is reported to the caller.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 /// The same when a receiver has joined or ended: a report of many receivers takes longer than a batch.
@@ -54,7 +55,8 @@ pub fn send(
 ) -> Result<SendSummary> {
     let mut driver = Driver::open(options, description)?;
     let announce = driver.machine.announce();
-    on_event(SendEvent::Ready { join: announce.join, group: announce.group });
+    let (join, group, session) = (announce.join, announce.group, announce.session);
+    on_event(SendEvent::Ready { place: JoinPlace::of_session(join, &session), group });
     let (ask, asked) = bounded::<u32>(READ_QUEUE);
     let (supply, supplied) = bounded::<Supplied>(READ_QUEUE);
     let bell = driver.bell.clone();
@@ -66,7 +68,7 @@ pub fn send(
         }
         // Dropping `ask` at the end of this closure ends the readers.
         let ask = ask;
-        driver.run(options, &ask, &supplied, &mut on_event)
+        driver.run((options, chunks), &ask, &supplied, &mut on_event)
     })?;
     driver.summary()
 }
@@ -104,7 +106,9 @@ impl Host for Sender {
 
 struct Driver {
     machine: Sender,
+    /// Sends. What arrives is in the inbox.
     socket: BatchSocket,
+    inbox: Inbox,
     joins: Joins,
     bell: Bell,
     start: Instant,
@@ -119,28 +123,30 @@ impl Driver {
     fn open(options: &SendOptions, description: &SessionDescription) -> Result<Self> {
         let seed = random_seed()?;
         let Addresses { place, group, discovery } = addresses(options, &seed)?;
-        let (listener, socket) = sender_ports(&place, options.join_port)?;
-        let socket = BatchSocket::new(socket)?;
-        let start = Instant::now();
-        let joins = Joins::over(listener, start, options.connections_max)?;
+        let port = options.ports.at(&place, options.join_port)?;
+        let socket = BatchSocket::new(sender_socket(&place)?)?;
         let machine_options = SenderOptions {
             seed,
             join_key: options.join_key.clone(),
             rate_bits_per_second: options.rate_bits_per_second,
             group,
-            join: joins.address()?,
-            feedback: socket.local_address()?,
+            join: port.join,
+            feedback: port.feedback,
             wait_receivers: options.wait_receivers,
             wait: options.wait,
             linger: options.linger,
             give_up: options.give_up,
             is_unlisted: options.is_unlisted,
         };
+        let machine = Sender::new(machine_options, description)?;
+        let (start, bell) = (Instant::now(), Bell::new()?);
+        let inbox = port.register(machine.announce().session.short(), &bell)?;
         Ok(Self {
-            machine: Sender::new(machine_options, description)?,
+            machine,
             socket,
-            joins,
-            bell: Bell::new()?,
+            joins: Joins::over(inbox.connections.clone(), start, options.connections_max),
+            inbox,
+            bell,
             start,
             transmit: Transmit::new(),
             unsent: None,
@@ -151,7 +157,7 @@ impl Driver {
 
     fn run(
         &mut self,
-        options: &SendOptions,
+        (options, chunks): (&SendOptions, &dyn ChunkSource),
         ask: &QueueEnd<u32>,
         supplied: &Queue<Supplied>,
         on_event: &mut dyn FnMut(SendEvent),
@@ -172,6 +178,7 @@ impl Driver {
             if now >= told_at + interval {
                 (told_at, has_changed) = (now, false);
                 on_event(self.status());
+                chunks.check()?;
             }
             let is_over = self.machine.is_finished(now) && options.control.end();
             if is_over || options.stop.load(Ordering::Relaxed) {
@@ -197,11 +204,7 @@ impl Driver {
 
     fn take_feedback(&mut self, now: Duration) -> Result<()> {
         let machine = &mut self.machine;
-        for _ in 0..RECEIVES_AT_ONCE {
-            if self.socket.receive(|datagram| machine.handle_datagram(now, datagram))? == 0 {
-                break;
-            }
-        }
+        self.inbox.receive(DATAGRAMS_AT_ONCE, |datagram| machine.handle_datagram(now, datagram))?;
         self.joins.receive(now, machine);
         Ok(())
     }
@@ -258,7 +261,7 @@ impl Driver {
     fn wait(&self, time: Duration) -> Result<()> {
         let socket = Interest {
             descriptor: self.socket.socket.as_fd(),
-            to_read: true,
+            to_read: false,
             to_write: self.unsent.is_some(),
         };
         let interests: Vec<_> = std::iter::once(socket).chain(self.joins.interests()).collect();

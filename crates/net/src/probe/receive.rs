@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket}
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use platter_cast::{ProbeReceiver, ProbeReceiverOptions, ProbeStep};
+use platter_cast::{Opening, ProbeReceiver, ProbeReceiverOptions, ProbeStep};
 use platter_image::{Error, IoContext, Result};
 
 use super::querier::Querier;
@@ -117,7 +117,7 @@ fn find(
 fn join(sender: SocketAddr, start: Instant, until: Duration) -> Result<Connection> {
     loop {
         match TcpStream::connect_timeout(&sender, CONNECT_TIME) {
-            Ok(stream) => return Connection::new(stream),
+            Ok(stream) => return Connection::new(stream, &Opening::default().to_bytes()),
             Err(_) if start.elapsed() + CONNECT_AGAIN < until => std::thread::sleep(CONNECT_AGAIN),
             Err(error) => {
                 let advice = "check its address, that `platter cast --probe` runs, and firewalls on the way";

@@ -13,8 +13,9 @@ use crate::batch::BatchSocket;
 use crate::devices::CastPlace;
 use crate::drive::{Addresses, addresses, random_seed};
 use crate::joins::{Host, Joins, Need};
-use crate::multicast_socket::{sender_ports, sender_socket, stay_on_link};
+use crate::multicast_socket::{sender_socket, stay_on_link};
 use crate::options::SendOptions;
+use crate::ports::Inbox;
 use crate::wake::{Bell, Interest, wait};
 
 impl Host for ProbeSender {
@@ -42,6 +43,8 @@ impl Host for ProbeSender {
 
 /// The most receivers of a probe: each keeps its connection.
 const RECEIVERS_MAX: usize = 4096;
+/// The most datagrams handled before connections are read.
+const DATAGRAMS_AT_ONCE: usize = 256;
 
 /// Probes the network to every receiver that joins. Uses interface, addresses, rate, join key and waiting times of the options.
 ///
@@ -59,7 +62,7 @@ pub fn probe_sender(
             "no receiver joined within {} s: start `platter receive --probe` on each machine, with `--sender {}` if it does not hear \
              this one; allow TCP to that port on this machine",
             options.wait.as_secs(),
-            driver.joins.address()?
+            driver.join
         )));
     }
     Ok(receivers)
@@ -70,6 +73,8 @@ struct Driver {
     socket: BatchSocket,
     /// Sends with a time to live of 1.
     near: BatchSocket,
+    inbox: Inbox,
+    join: SocketAddr,
     joins: Joins,
     bell: Bell,
     start: Instant,
@@ -85,30 +90,32 @@ impl Driver {
     fn open(options: &SendOptions, on_event: &mut dyn FnMut(ProbeEvent)) -> Result<Self> {
         let seed = random_seed()?;
         let Addresses { place, group, discovery } = addresses(options, &seed)?;
-        let (listener, socket) = sender_ports(&place, options.join_port)?;
-        let socket = BatchSocket::new(socket)?;
+        let port = options.ports.at(&place, options.join_port)?;
+        let socket = BatchSocket::new(sender_socket(&place)?)?;
         let near = sender_socket(&place)?;
         stay_on_link(&near, place.family())?;
-        let start = Instant::now();
-        let joins = Joins::over(listener, start, RECEIVERS_MAX)?;
         on_event(ProbeEvent::Ready(ProbePlace::new(&place, options.port)));
-        on_event(ProbeEvent::Listening { join: joins.address()?, group });
+        on_event(ProbeEvent::Listening { join: port.join, group });
         let machine = ProbeSender::new(ProbeSenderOptions {
             seed,
             join_key: options.join_key.clone(),
             bits_per_second: options.rate_bits_per_second,
             group,
-            join: joins.address()?,
-            feedback: socket.local_address()?,
+            join: port.join,
+            feedback: port.feedback,
             receivers: options.wait_receivers,
             wait: options.wait,
         });
+        let (start, bell) = (Instant::now(), Bell::new()?);
+        let inbox = port.register(machine.session(), &bell)?;
         Ok(Self {
             machine,
             socket,
             near: BatchSocket::new(near)?,
-            joins,
-            bell: Bell::new()?,
+            joins: Joins::over(inbox.connections.clone(), start, RECEIVERS_MAX),
+            inbox,
+            join: port.join,
+            bell,
             start,
             place,
             discovery,
@@ -123,7 +130,7 @@ impl Driver {
         while !self.machine.is_over() && !options.stop.load(Ordering::Relaxed) {
             let now = self.start.elapsed();
             let machine = &mut self.machine;
-            self.socket.receive(|datagram| machine.handle_datagram(datagram))?;
+            self.inbox.receive(DATAGRAMS_AT_ONCE, |datagram| machine.handle_datagram(datagram))?;
             self.joins.receive(now, machine);
             self.send_due(now, on_event);
             while let Some((connection, message)) = self.machine.poll_message() {
@@ -139,7 +146,7 @@ impl Driver {
             }
             let socket = Interest {
                 descriptor: self.socket.socket.as_fd(),
-                to_read: true,
+                to_read: false,
                 to_write: self.unsent.is_some(),
             };
             let interests: Vec<_> = std::iter::once(socket).chain(self.joins.interests()).collect();

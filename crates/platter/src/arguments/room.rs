@@ -63,8 +63,8 @@ pub(crate) struct Cast {
     /// With --server: directory for a copy of the version, which is removed at the end [default: $TMPDIR, else /var/tmp]
     #[arg(long, value_name = "DIR", conflicts_with = "hoard")]
     pub(crate) spool: Option<PathBuf>,
-    /// UDP port for data and announcements, and port of this machine for joins (TCP) and feedback (UDP). If another cast of this
-    /// machine uses that one, the first free one of the next 99 is used
+    /// UDP port for data and announcements, and port of this machine for joins (TCP) and feedback (UDP). If another process of
+    /// this machine casts at that one, the first free one of the next 99 is used
     #[arg(long, default_value_t = 7580)]
     pub(crate) port: u16,
 }

@@ -47,8 +47,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
     let mut told = HashSet::new();
     let mut sent = 0;
     let mut on_event = |event: &SendEvent| match event {
-        SendEvent::Ready { join, group } => {
-            let join = SenderAddress::from(*join);
+        SendEvent::Ready { place, group } => {
+            let join = SenderAddress::from(place.address);
             terminal.note(&format!("casting to {group}; receivers join at {join}"));
             terminal.begin("casting", 0);
         }

@@ -15,8 +15,8 @@ use platter_api::{
 use platter_cast::{demand, shares};
 use platter_image::{Domain, Error, ErrorKind, IoContext, Result, Score};
 use platter_net::{
-    Family, JoinKey, ReceiverState, ReceiverStatus, SendControl, SendEvent, SendOptions, SenderProgress,
-    unscoped,
+    CastPorts, Family, JoinKey, JoinPlace, ReceiverState, ReceiverStatus, SendControl, SendEvent,
+    SendOptions, SenderProgress, unscoped,
 };
 use platter_records::{HoardSnapshot, Resolved};
 use platter_store::Store;
@@ -67,6 +67,8 @@ pub struct CastDeskOptions {
 pub struct CastDesk {
     options: CastDeskOptions,
     secret: Secret,
+    /// All casts share the port.
+    ports: Arc<CastPorts>,
     state: Mutex<State>,
 }
 
@@ -113,7 +115,7 @@ impl Running {
 #[derive(Clone, Copy, Debug)]
 struct CastPlace {
     score: Score,
-    join: SocketAddr,
+    join: JoinPlace,
     group: SocketAddr,
 }
 
@@ -150,7 +152,7 @@ impl CastDesk {
         }
         platter_net::check_interface(&options.interface)?;
         let secret = Secret::of(dir, domain)?;
-        Ok(Arc::new(Self { options, secret, state: Mutex::default() }))
+        Ok(Arc::new(Self { options, secret, ports: Arc::default(), state: Mutex::default() }))
     }
 
     /// Returns where the version is cast, in the first of the families that the interface has. Starts its cast if none runs; `tell` gets
@@ -238,7 +240,8 @@ impl CastDesk {
             score: score.to_string(),
             state,
             join_key: to_hex(&self.secret.key_of(&id)),
-            join: place.map(|place| unscoped(place.join).to_string()),
+            join: place.map(|place| unscoped(place.join.address).to_string()),
+            session: place.and_then(|place| place.join.session),
             group: place.map(|place| place.group.to_string()),
         }
     }
@@ -295,18 +298,19 @@ impl CastDesk {
     /// Casts from start to end.
     fn run(&self, cast: &Cast, store: &Store, tell: impl Fn(&str, &CastStatus) + 'static) {
         let id = cast.id.clone();
+        let place = TakenPlace { desk: self, cast };
         let tell = Tell::Own(Box::new(move |status| tell(&id, status)));
         let failure = self.cast(cast, store, tell).err();
         let now = Instant::now();
         let mut state = self.state.lock();
         let is_unused = state.running.iter().any(|running| running.id == cast.id && running.is_unused(now));
-        state.running.retain(|running| running.id != cast.id);
         // Casts that wait begin before this one is started again.
         let unused = || Error::transient(format!("its cast had no receiver for {} s", UNUSED_MAX.as_secs()));
         if let Some(error) = failure.or_else(|| is_unused.then(unused)) {
             state.remember_failure(cast, &error, now);
         }
-        self.share_rate(&mut state);
+        drop(state);
+        drop(place);
     }
 
     fn cast(&self, cast: &Cast, store: &Store, tell: Tell) -> Result<()> {
@@ -326,6 +330,7 @@ impl CastDesk {
             linger: self.options.linger,
             give_up: Some(Duration::ZERO),
             is_unlisted: true,
+            ports: Arc::clone(&self.ports),
             join_key: Some(JoinKey::new(self.secret.key_of(&cast.subject_id))),
             control: Arc::clone(&cast.control),
             ..SendOptions::default()
@@ -333,8 +338,8 @@ impl CastDesk {
         let mut has_receivers = false;
         let sent = platter_net::send(&network, &description, &*source, |event| {
             match &event {
-                SendEvent::Ready { join, group } => {
-                    self.note_place(&cast.id, CastPlace { score, join: *join, group: *group });
+                SendEvent::Ready { place, group } => {
+                    self.note_place(&cast.id, CastPlace { score, join: *place, group: *group });
                 }
                 SendEvent::Status { receivers, progress } => {
                     has_receivers |= !receivers.is_empty();
@@ -405,6 +410,20 @@ impl State {
 
     fn forget_failures(&mut self, now: Instant) {
         self.failures.retain(|failure| now.saturating_duration_since(failure.at) < FAILURE_KEPT);
+    }
+}
+
+/// The place of a cast among those that run, until this is dropped, also by a panic.
+struct TakenPlace<'a> {
+    desk: &'a CastDesk,
+    cast: &'a Cast,
+}
+
+impl Drop for TakenPlace<'_> {
+    fn drop(&mut self) {
+        let mut state = self.desk.state.lock();
+        state.running.retain(|running| running.id != self.cast.id);
+        self.desk.share_rate(&mut state);
     }
 }
 
@@ -517,7 +536,8 @@ mod tests {
             share: 0,
         };
         assert_eq!(cast.kept_until(at(500)), at(510), "it is still being prepared");
-        cast.place = Some(CastPlace { score: Score(BlockId([1; 32])), join: address, group: address });
+        let join = JoinPlace { address, session: None };
+        cast.place = Some(CastPlace { score: Score(BlockId([1; 32])), join, group: address });
         assert_eq!([0, 49, 51, 99].map(|now| cast.kept_until(at(now))), [10, 59, 60, 60].map(at));
         assert!(!cast.is_unused(at(59)) && cast.is_unused(at(60)));
         // It has had a receiver until then.

@@ -23,17 +23,17 @@ fn only_failures_at_the_address_that_the_origin_names_count() {
     let [named, announced] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let refusal = Error::refused("no");
     for _ in 0..2 * UNREACHED_MAX {
-        told.set(named);
+        told.set(JoinPlace { address: named, session: None });
         driver.connected_to = Some(announced);
         driver.refuse(Duration::ZERO, &refusal).unwrap();
     }
     driver.connected_to = Some(named);
     for _ in 1..UNREACHED_MAX {
-        told.set(named);
+        told.set(JoinPlace { address: named, session: None });
         // The second one is no news: the origin has not been asked since.
         (0..2).for_each(|_| driver.refuse(Duration::ZERO, &refusal).unwrap());
     }
-    told.set(named);
+    told.set(JoinPlace { address: named, session: None });
     assert_eq!(driver.refuse(Duration::ZERO, &refusal).unwrap_err().kind(), ErrorKind::Transient);
 }
 
