@@ -12,7 +12,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use platter_api::FillStatus;
-use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_image::recipe::PageSource;
+use platter_image::{
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Lease, Result,
+};
 use platter_records::Resolved;
 
 use super::control::{Answer, CastNews, NodeCastRequest, Planned, table_of, write_line};
@@ -78,7 +81,9 @@ fn fill(served: &Served, disk: &HeldDisk<'_>, version: &str, stream: &UnixStream
     });
     filled.map_err(|error| {
         let FillStatus { blocks, held, .. } = disk.status();
+        let is_lack = matches!(error.kind(), ErrorKind::Missing | ErrorKind::Transient);
         match blocks {
+            _ if served.stop().load(Ordering::Relaxed) || !is_lack => error,
             0 => error.within(format!("the node lacks pages of the recipe of {version}")),
             _ if held < blocks => {
                 error.within(format!("the node lacks {} of the {blocks} blocks of {version}", blocks - held))
@@ -86,6 +91,43 @@ fn fill(served: &Served, disk: &HeldDisk<'_>, version: &str, stream: &UnixStream
             _ => error,
         }
     })
+}
+
+/// The frames of a disk that was filled, as long as the node is not to end.
+struct Filled<'a> {
+    served: &'a Served,
+    frames: &'a HeldFrames,
+}
+
+impl FrameSource for Filled<'_> {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        self.frames.lease(id)
+    }
+}
+
+impl FrameIndex for Filled<'_> {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        check_goes_on(self.served)?;
+        self.frames.locate(id)?.ok_or_else(|| dropped(id)).map(Some)
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.frames.read_frame(address, stored)
+    }
+}
+
+impl PageSource for Filled<'_> {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        check_goes_on(self.served)?;
+        self.frames
+            .page(id)
+            .map_err(|error| if error.kind() == ErrorKind::Missing { dropped(id) } else { error })
+    }
+}
+
+/// The error of a frame that another reader has found damaged since the disk was filled: it is fetched again.
+fn dropped(id: &BlockId) -> Error {
+    Error::transient(format!("the cache has dropped block {id}, which was damaged"))
 }
 
 /// Why a version was not sent.
@@ -102,7 +144,8 @@ fn send(
     (resolved, segment_data_max): (&Resolved, u64),
     stream: &UnixStream,
 ) -> std::result::Result<(), Failed> {
-    let planned = describe_cast(frames, resolved, segment_data_max, Others::Never);
+    let frames = Filled { served, frames };
+    let planned = describe_cast(&frames, resolved, segment_data_max, Others::Never);
     let (description, chunks) = planned.map_err(Failed::Planning)?;
     let send = || {
         say(stream, CastNews::Planned(Planned::of(&description)))?;
@@ -139,6 +182,7 @@ fn send_chunk(
     chunks: &dyn ChunkSource,
     mut stream: &UnixStream,
 ) -> Result<bool> {
+    check_goes_on(served)?;
     let Some(index) = next_index(served, stream)? else { return Ok(false) };
     if index as usize >= description.chunk_lengths.len() {
         return Err(Error::refused(format!("the cast has no chunk {index}")));

@@ -1,6 +1,6 @@
 //! The sender's side of a cast from a node: what is cast, and its chunks, which the node reads when they are sent.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use platter_api::FillStatus;
 use platter_image::{Error, ErrorKind, IoContext, Result};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use super::control::{Answer, CastNews, NodeCastRequest, read_line_from, unexpected};
 use super::list::processes_at;
@@ -21,9 +23,10 @@ const CHUNK_TIME: Duration = Duration::from_secs(120);
 pub struct NodeCast {
     description: SessionDescription,
     /// After an error, what follows on the connection is unknown: every later reader gets the same error.
-    stream: Mutex<std::result::Result<BufReader<UnixStream>, Failure>>,
+    stream: Mutex<Stream>,
 }
 
+type Stream = std::result::Result<BufReader<UnixStream>, Failure>;
 /// Kind and messages of an error.
 type Failure = (ErrorKind, Vec<String>);
 
@@ -75,36 +78,77 @@ impl NodeCast {
     fn read_from(&self, stream: &mut BufReader<UnixStream>, index: u32) -> Result<Arc<[u8]>> {
         let length = self.description.chunk_lengths.get(index as usize).copied();
         let length = length.ok_or_else(|| Error::bug(format!("there is no chunk {index}")))?;
-        let gone = |error| Error::transient("the node has ended, and with it the cast").with_source(error);
         // What a node that has ended said before can still be read.
         let asked = stream.get_mut().write_all(&index.to_le_bytes());
-        let mut said = [0; 4];
-        stream.read_exact(&mut said).map_err(gone)?;
-        match u32::from_le_bytes(said) {
-            0 => Err(match read_line_from::<Answer>(stream)?.or_error() {
-                Ok(other) => unexpected(&other),
-                Err(error) => error,
-            }),
-            said if said == length => {
-                asked.map_err(gone)?;
-                let mut bytes = vec![0; length as usize];
-                stream.read_exact(&mut bytes).map_err(gone)?;
-                Ok(bytes.into())
-            }
-            said => Err(Error::corrupt(format!("chunk {index} has {said} bytes instead of {length}"))),
+        let said = hear_length(stream)?;
+        if said != length {
+            return Err(Error::corrupt(format!("chunk {index} has {said} bytes instead of {length}")));
         }
+        asked.map_err(gone)?;
+        let mut bytes = vec![0; length as usize];
+        stream.read_exact(&mut bytes).map_err(gone)?;
+        Ok(bytes.into())
     }
+}
+
+/// Uses the connection. The first error is that of all later uses.
+fn with_open<T>(
+    stream: &mut Stream,
+    use_it: impl FnOnce(&mut BufReader<UnixStream>) -> Result<T>,
+) -> Result<T> {
+    let open = stream.as_mut().map_err(|(kind, messages)| Error::from_messages(*kind, messages.clone()))?;
+    let used = use_it(open);
+    if let Err(error) = &used {
+        *stream = Err((error.kind(), error.messages()));
+    }
+    used
+}
+
+fn gone(error: io::Error) -> Error {
+    let what = match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "the node does not send what it was asked for",
+        _ => "the node has ended, and with it the cast",
+    };
+    Error::transient(what).with_source(error)
+}
+
+/// Reads the length of a chunk.
+///
+/// # Errors
+/// Why the node sends none.
+fn hear_length(stream: &mut BufReader<UnixStream>) -> Result<u32> {
+    let mut said = [0; 4];
+    stream.read_exact(&mut said).map_err(gone)?;
+    match u32::from_le_bytes(said) {
+        0 => Err(match read_line_from::<Answer>(stream)?.or_error() {
+            Ok(other) => unexpected(&other),
+            Err(error) => error,
+        }),
+        length => Ok(length),
+    }
+}
+
+/// Checks that a node that is asked for nothing says nothing.
+///
+/// # Errors
+/// Why it has ended.
+fn check_silent(stream: &mut BufReader<UnixStream>) -> Result<()> {
+    let peeked = recv(stream.get_ref(), &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    if stream.buffer().is_empty() && matches!(peeked, Err(Errno::AGAIN | Errno::INTR)) {
+        return Ok(());
+    }
+    hear_length(stream)?;
+    Err(Error::corrupt("the node sends a chunk that it was not asked for"))
 }
 
 impl ChunkSource for NodeCast {
     fn read(&self, index: u32) -> Result<Arc<[u8]>> {
-        let mut stream = self.stream.lock();
-        let open =
-            stream.as_mut().map_err(|(kind, messages)| Error::from_messages(*kind, messages.clone()))?;
-        let read = self.read_from(open, index);
-        if let Err(error) = &read {
-            *stream = Err((error.kind(), error.messages()));
-        }
-        read
+        with_open(&mut self.stream.lock(), |stream| self.read_from(stream, index))
+    }
+
+    fn check(&self) -> Result<()> {
+        // While a chunk is read, whoever reads it notices.
+        let Some(mut stream) = self.stream.try_lock() else { return Ok(()) };
+        with_open(&mut stream, check_silent)
     }
 }
