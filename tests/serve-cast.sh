@@ -292,8 +292,13 @@ check "$room: the copy is removed" rmdir "$WORK/spool"
 check_exit "$EXIT_MISSING" "$room: an image that the token does not cover is not found" as_lab cast other/two --readable --interface eth0 --spool "$WORK"
 stop_origin TERM
 
-# Two plain casts on one machine, as two commands.
+# Two plain casts on one machine, as two commands: the second one uses the next port.
 room="two commands"
+"$ROOM" in sender nft -f - <<-'EOF'
+	flush chain inet none input
+	add rule inet none input ip daddr 10.78.0.200 tcp dport != { 7440, 7580-7581 } drop
+	add rule inet none input ip daddr 10.78.0.200 udp dport != 7580-7581 drop
+EOF
 plain 1 lab/one
 plain 2 other/two
 for image in lab/one other/two; do
