@@ -23,7 +23,7 @@ const SENDER_PORTS: u16 = 100;
 /// How often any free TCP port is taken until the UDP port of its number is free as well.
 const ANY_PORT_TRIES: usize = 8;
 
-/// The ports of a sender at its place: a TCP listener for joins, and [`sender_socket`] at the UDP port of the same number: the first of
+/// The ports of a sender at its place: a TCP listener for joins, and a UDP socket for feedback at the port of the same number: the first of
 /// [`SENDER_PORTS`] numbers from `port` up that no other cast of this machine uses, else any. 0: any.
 ///
 /// # Errors
@@ -43,7 +43,8 @@ pub(crate) fn sender_ports(place: &CastPlace, port: u16) -> Result<(TcpListener,
                 let (listener, socket) = opened.context(|| {
                     format!("opening a TCP port and the UDP port of its number on {}", place.address)
                 })?;
-                return Ok((listener, set_up_sender(socket, place)?));
+                enlarge_receive_buffer(&socket);
+                return Ok((listener, socket.into()));
             }
         }
     }
@@ -76,7 +77,9 @@ fn set_up_sender(socket: Socket, place: &CastPlace) -> Result<UdpSocket> {
             .and_then(|()| socket.set_multicast_loop_v6(true)),
     }
     .context(|| format!("setting interface, hop limit and loopback of multicast from {}", place.address))?;
-    enlarge_buffers(&socket);
+    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+    // Nobody reads what arrives here.
+    let _ = socket.set_recv_buffer_size(0);
     Ok(socket.into())
 }
 
@@ -126,7 +129,7 @@ pub(crate) fn group_socket(place: &CastPlace, group: SocketAddr) -> Result<UdpSo
         }
     }
     .context(|| format!("joining group {} at {}", group.ip(), place.address))?;
-    enlarge_buffers(&socket);
+    enlarge_receive_buffer(&socket);
     Ok(socket.into())
 }
 
@@ -153,11 +156,10 @@ fn udp_socket(family: Family) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// Enlarges the buffers as far as allowed: beyond the system's limits with the privilege for it, else up to
+/// Enlarges the buffer as far as allowed: beyond the system's limits with the privilege for it, else up to
 /// them. Never fails, because small buffers only cost repairs.
-fn enlarge_buffers(socket: &Socket) {
+fn enlarge_receive_buffer(socket: &Socket) {
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES).is_err() {
         let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     }
-    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
 }

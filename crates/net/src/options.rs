@@ -43,7 +43,8 @@ pub struct SendOptions {
     /// TCP port for joins, and UDP port for feedback. If another process of this machine uses it, the first free one of the next 99, else
     /// any, as for 0: receivers learn it from the announcement.
     pub join_port: u16,
-    /// The open ports of the process: all its casts at an address share one.
+    /// The open ports of the process: all its casts at an address share one. Receivers avoid the address of a cast that they could not use, so
+    /// casts that are announced should not share a port with one of another owner.
     pub ports: Arc<CastPorts>,
     /// The maximum rate in bits per second on the wire, headers included. The actual rate adapts to the
     /// receivers below it.
@@ -262,7 +263,7 @@ pub trait ChunkSource: Sync {
     /// Any error ends the cast.
     fn read(&self, index: u32) -> Result<Arc<[u8]>>;
 
-    /// Whether chunks can still be read, as far as that is known without reading one. Called several times a second while nothing is read, so
+    /// Whether chunks can still be read, as far as that is known without reading one. Called several times a second before the data starts, so
     /// that a cast that waits for receivers ends in time.
     ///
     /// # Errors

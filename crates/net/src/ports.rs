@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, bounded};
+use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, TrySendError, bounded};
 use parking_lot::Mutex;
 use platter_admission::{Admission, Limits, Source, Ticket};
 use platter_cast::{Opening, session_of};
@@ -42,19 +42,29 @@ const BACKLOG: i32 = 4096;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// The most batches of datagrams received before connections are read.
 const RECEIVES_AT_ONCE: usize = 8;
-/// The most connections and datagrams that wait for a cast. A receiver whose connection is dropped makes another one.
-const CONNECTION_QUEUE: usize = 1024;
+/// The most connections and datagrams that wait for a cast. Further connections wait at the port, further datagrams are dropped.
+const CONNECTION_QUEUE: usize = 256;
 const DATAGRAM_QUEUE: usize = 4096;
+/// Pause until a connection that no cast has taken is handed over again.
+const PLACE_AGAIN: Duration = Duration::from_millis(20);
 /// The longest sleep, so that connections end in time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A connection, and where it comes from.
 pub(crate) type Arrived = (TcpStream, IpAddr);
 
-/// The ports of a process's casts, by their addresses. They stay open for the next cast.
+/// The ports of a process's casts, by their addresses. Each is open while it has a cast.
 #[derive(Debug, Default)]
 pub struct CastPorts {
-    open: Mutex<Vec<Arc<Port>>>,
+    /// Locked while a port is opened or closed, so that the number of one that is being closed is free for the next one.
+    open: Arc<Mutex<Vec<Open>>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    wanted: SocketAddr,
+    port: Weak<Port>,
+    routes: Arc<Routes>,
 }
 
 impl CastPorts {
@@ -65,12 +75,13 @@ impl CastPorts {
     pub(crate) fn at(&self, place: &CastPlace, number: u16) -> Result<Arc<Port>> {
         let wanted = place.at(number);
         let mut open = self.open.lock();
-        open.retain(|port| port.routes.failure.lock().is_none());
-        if let Some(port) = open.iter().find(|port| port.wanted == wanted) {
-            return Ok(Arc::clone(port));
+        open.retain(|open| open.port.strong_count() > 0 && open.routes.failure.lock().is_none());
+        let known = open.iter().find(|open| open.wanted == wanted).and_then(|open| open.port.upgrade());
+        if let Some(port) = known {
+            return Ok(port);
         }
-        let port = Arc::new(Port::open(place, number)?);
-        open.push(Arc::clone(&port));
+        let port = Arc::new(Port::open(place, number, Arc::clone(&self.open))?);
+        open.push(Open { wanted, port: Arc::downgrade(&port), routes: Arc::clone(&port.routes) });
         Ok(port)
     }
 }
@@ -78,7 +89,6 @@ impl CastPorts {
 /// An open port.
 #[derive(Debug)]
 pub(crate) struct Port {
-    wanted: SocketAddr,
     /// Address of the listener.
     pub(crate) join: SocketAddr,
     /// Address of the UDP socket.
@@ -86,10 +96,11 @@ pub(crate) struct Port {
     routes: Arc<Routes>,
     bell: Bell,
     thread: Option<JoinHandle<()>>,
+    others: Arc<Mutex<Vec<Open>>>,
 }
 
 impl Port {
-    fn open(place: &CastPlace, number: u16) -> Result<Self> {
+    fn open(place: &CastPlace, number: u16, others: Arc<Mutex<Vec<Open>>>) -> Result<Self> {
         let (listener, feedback) = sender_ports(place, number)?;
         listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
         SockRef::from(&listener).listen(BACKLOG).context(|| "setting the backlog of a listener".into())?;
@@ -107,13 +118,13 @@ impl Port {
         };
         let thread = thread::Builder::new().name("cast-port".into()).spawn(move || desk.run());
         let thread = Some(thread.context(|| "starting a thread".into())?);
-        Ok(Self { wanted: place.at(number), join, feedback: address, routes, bell, thread })
+        Ok(Self { join, feedback: address, routes, bell, thread, others })
     }
 
     /// Has the connections and datagrams of a session arrive in the inbox, which rings the bell.
     ///
     /// # Errors
-    /// `Transient` when another cast of this port has the same short id, which is as good as impossible.
+    /// `Transient` when the port has failed, or another cast of it has the same short id, which is as good as impossible.
     pub(crate) fn register(self: &Arc<Self>, session: u32, bell: &Bell) -> Result<Inbox> {
         let (to_connections, connections) = bounded(CONNECTION_QUEUE);
         let (to_datagrams, datagrams) = bounded(DATAGRAM_QUEUE);
@@ -128,6 +139,8 @@ impl Port {
         let route = Route { connections: to_connections, datagrams: to_datagrams, bell: bell.clone() };
         casts.insert(session, route);
         drop(casts);
+        // Some may wait for it.
+        self.bell.ring();
         Ok(Inbox { port: Arc::clone(self), session, connections, datagrams })
     }
 
@@ -138,6 +151,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        let _others = self.others.lock();
         self.routes.is_over.store(true, Ordering::Relaxed);
         self.bell.ring();
         // Afterwards, the number is free.
@@ -155,10 +169,15 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    /// Whether something waits that has not been taken.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.connections.is_empty() || !self.datagrams.is_empty()
+    }
+
     /// Passes waiting datagrams to `handle`, at most so many.
     ///
     /// # Errors
-    /// `Io` when the port has failed.
+    /// `Transient` when the port has failed.
     pub(crate) fn receive(&self, datagrams_max: usize, mut handle: impl FnMut(&[u8])) -> Result<()> {
         for _ in 0..datagrams_max {
             match self.datagrams.try_recv() {
@@ -195,28 +214,38 @@ struct Route {
     bell: Bell,
 }
 
+/// What becomes of a connection that says which session it is for.
+enum Placed {
+    Taken,
+    /// No cast is registered yet, or this one has no room now.
+    Waits(TcpStream),
+    Refused(TcpStream, String),
+}
+
 impl Routes {
     /// Hands a connection to its cast. The only cast gets all: it knows best what to tell a receiver of an earlier one.
-    ///
-    /// # Errors
-    /// The connection, and why no cast takes it.
-    fn hand_over(&self, opening: Opening, arrived: Arrived) -> std::result::Result<(), (Arrived, String)> {
+    fn hand_over(&self, opening: Opening, stream: TcpStream, address: IpAddr) -> Placed {
         let casts = self.casts.lock();
         let only = casts.values().next().filter(|_| casts.len() == 1);
         let named = opening.session.and_then(|session| casts.get(&session));
         let Some(cast) = named.or(only) else {
-            let reason = match (casts.len(), opening.session) {
-                (0, _) => "nothing is cast here now".into(),
-                (count, None) => format!(
-                    "{count} casts use this port, and this receiver has not heard which one to join: receive from the origin (--server)"
+            return match (casts.len(), opening.session) {
+                (0, _) => Placed::Waits(stream),
+                (count, None) => Placed::Refused(
+                    stream,
+                    format!(
+                        "{count} casts use this port, and this receiver has not heard which one to join: receive from the origin (--server)"
+                    ),
                 ),
-                (_, Some(_)) => "this cast has ended".into(),
+                (_, Some(_)) => Placed::Refused(stream, "this cast has ended".into()),
             };
-            return Err((arrived, reason));
         };
-        let _ = cast.connections.try_send(arrived);
+        let sent = cast.connections.try_send((stream, address));
         cast.bell.ring();
-        Ok(())
+        match sent {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Placed::Taken,
+            Err(TrySendError::Full((stream, _))) => Placed::Waits(stream),
+        }
     }
 
     /// Hands a datagram to its cast.
@@ -227,6 +256,25 @@ impl Routes {
             cast.bell.ring();
         }
     }
+
+    /// Has the casts notice that nobody hands them anything any more.
+    fn close(&self) {
+        self.failure.lock().get_or_insert_with(|| "its thread has ended".into());
+        let casts = std::mem::take(&mut *self.casts.lock());
+        casts.into_values().for_each(|Route { connections, datagrams, bell }| {
+            drop((connections, datagrams));
+            bell.ring();
+        });
+    }
+}
+
+/// Closes a port at the end of its thread, also by a panic.
+struct Closing(Arc<Routes>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// A connection that no cast has yet.
@@ -234,43 +282,60 @@ struct Stranger {
     stream: TcpStream,
     address: IpAddr,
     ticket: Ticket,
-    /// What it has sent of its opening.
-    opening: [u8; Opening::BYTES],
-    read: usize,
-    /// No cast takes it: it is closed when it has read that and ended.
-    is_refused: bool,
+    state: Saying,
 }
 
-enum Next {
-    Wait,
-    Close,
-    HandOver(Opening),
+/// What a stranger has said.
+enum Saying {
+    /// So much of its opening.
+    Opening([u8; Opening::BYTES], usize),
+    /// All of it.
+    Opened(Opening),
+    /// No cast takes it: it is closed when it has read that and ended.
+    Refused,
 }
 
 impl Stranger {
-    fn advance(&mut self) -> Next {
+    /// Reads what it says. Returns whether to keep it.
+    fn read(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
-            let to = if self.is_refused { &mut rest[..] } else { &mut self.opening[self.read..] };
-            match self.stream.read(to) {
-                Ok(0) => return Next::Close,
-                Ok(_) if self.is_refused => return Next::Wait,
-                Ok(count) => self.read += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Next::Wait,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Next::Close,
-            }
-            if self.read == self.opening.len() {
-                return Opening::parse(&self.opening).map_or(Next::Close, Next::HandOver);
+            let to = match &mut self.state {
+                Saying::Opening(bytes, read) => &mut bytes[*read..],
+                Saying::Opened(_) => return true,
+                Saying::Refused => &mut rest[..],
+            };
+            match (self.stream.read(to), &mut self.state) {
+                (Ok(0), _) => return false,
+                (Ok(count), Saying::Opening(bytes, read)) => {
+                    *read += count;
+                    if *read == bytes.len() {
+                        let Some(opening) = Opening::parse(bytes) else { return false };
+                        self.state = Saying::Opened(opening);
+                    }
+                }
+                (Ok(_), _) => return true,
+                (Err(error), _) if error.kind() == ErrorKind::WouldBlock => return true,
+                (Err(error), _) if error.kind() == ErrorKind::Interrupted => {}
+                (Err(_), _) => return false,
             }
         }
     }
 
-    /// Says why no cast takes it. What it sends is read until it ends, so that the kernel does not reset the connection before it has read that.
-    fn refuse(&mut self, reason: &str) {
-        self.is_refused = true;
-        let _ = self.stream.write(&Opening::refusal(reason));
-        let _ = self.stream.shutdown(Shutdown::Write);
+    /// Gives it to its cast, if it has said which one that is. Returns it if it stays.
+    ///
+    /// One that is refused is read until it ends: otherwise the kernel resets the connection before it has read why.
+    fn place(self, routes: &Routes) -> Option<Self> {
+        let Saying::Opened(opening) = self.state else { return Some(self) };
+        match routes.hand_over(opening, self.stream, self.address) {
+            Placed::Taken => None,
+            Placed::Waits(stream) => Some(Self { stream, ..self }),
+            Placed::Refused(mut stream, reason) => {
+                let _ = stream.write(&Opening::refusal(&reason));
+                let _ = stream.shutdown(Shutdown::Write);
+                Some(Self { stream, state: Saying::Refused, ..self })
+            }
+        }
     }
 }
 
@@ -288,16 +353,10 @@ struct Desk {
 
 impl Desk {
     fn run(mut self) {
-        let ended = self.serve();
-        if let Err(error) = ended {
-            *self.routes.failure.lock() = Some(error.with_causes());
+        let closing = Closing(Arc::clone(&self.routes));
+        if let Err(error) = self.serve() {
+            *closing.0.failure.lock() = Some(error.with_causes());
         }
-        // Casts notice that nobody hands them anything any more.
-        let casts = std::mem::take(&mut *self.routes.casts.lock());
-        casts.into_values().for_each(|Route { connections, datagrams, bell }| {
-            drop((connections, datagrams));
-            bell.ring();
-        });
     }
 
     fn serve(&mut self) -> Result<()> {
@@ -334,25 +393,15 @@ impl Desk {
             }
             let entered = self.admission.enter(Source::of_host(address), now);
             self.strangers.retain(|stranger| Some(stranger.ticket) != entered.displaced);
-            self.strangers.push(Stranger {
-                stream,
-                address,
-                ticket: entered.ticket,
-                opening: [0; Opening::BYTES],
-                read: 0,
-                is_refused: false,
-            });
+            let state = Saying::Opening([0; Opening::BYTES], 0);
+            self.strangers.push(Stranger { stream, address, ticket: entered.ticket, state });
         }
     }
 
     fn read(&mut self, now: Instant) {
         for mut stranger in std::mem::take(&mut self.strangers) {
             let ticket = stranger.ticket;
-            let kept = match stranger.advance() {
-                Next::HandOver(opening) => self.hand_over(stranger, opening),
-                Next::Wait => Some(stranger),
-                Next::Close => None,
-            };
+            let kept = if stranger.read() { stranger.place(&self.routes) } else { None };
             match kept.filter(|_| !self.admission.is_over(ticket, now)) {
                 Some(stranger) => self.strangers.push(stranger),
                 None => self.admission.leave(ticket),
@@ -360,26 +409,22 @@ impl Desk {
         }
     }
 
-    /// Hands a connection to its cast. Returns one that is refused.
-    fn hand_over(&self, stranger: Stranger, opening: Opening) -> Option<Stranger> {
-        let Stranger { stream, address, .. } = stranger;
-        let ((stream, _), reason) = self.routes.hand_over(opening, (stream, address)).err()?;
-        let mut stranger = Stranger { stream, ..stranger };
-        stranger.refuse(&reason);
-        Some(stranger)
-    }
-
     fn wait(&self) -> Result<()> {
-        let now = Instant::now();
-        let may_accept = self.accept_at.is_none_or(|at| now >= at);
-        let time = if may_accept { SLEEP_MAX } else { ACCEPT_AGAIN };
+        let may_accept = self.accept_at.is_none_or(|at| Instant::now() >= at);
+        // A cast that has no room for a connection does not say when it has.
+        let waits = self.strangers.iter().any(|stranger| matches!(stranger.state, Saying::Opened(_)));
+        let time = match () {
+            () if waits => PLACE_AGAIN,
+            () if may_accept => SLEEP_MAX,
+            () => ACCEPT_AGAIN,
+        };
         let mut interests = vec![
             Interest { descriptor: self.listener.as_fd(), to_read: may_accept, to_write: false },
             Interest { descriptor: self.feedback.socket.as_fd(), to_read: true, to_write: false },
         ];
         interests.extend(self.strangers.iter().map(|stranger| Interest {
             descriptor: stranger.stream.as_fd(),
-            to_read: true,
+            to_read: !matches!(stranger.state, Saying::Opened(_)),
             to_write: false,
         }));
         wait(&self.bell, &interests, time)
@@ -477,8 +522,10 @@ mod tests {
         let (_ports, port) = port();
         let bell = Bell::new().unwrap();
         let opening = |session| Opening { session }.to_bytes();
-        assert!(answer(connect(&port, &opening(Some(1)))).contains("nothing is cast here now"));
+        // The first cast may be about to begin.
+        let _waiting = connect(&port, &opening(Some(1)));
         let only = port.register(1, &bell).unwrap();
+        only.connections.recv_timeout(WAIT).unwrap();
         // It may be for an earlier cast: the only one answers.
         for session in [None, Some(9)] {
             let _kept = connect(&port, &opening(session));
@@ -502,10 +549,42 @@ mod tests {
         let (ports, port) = port();
         let address = port.join;
         let inbox = port.register(1, &Bell::new().unwrap()).unwrap();
-        drop((ports, port));
+        drop(port);
         TcpStream::connect(address).unwrap();
         drop(inbox);
         assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        // The next one gets the same number, also while the last one is being closed.
+        let place = place_of(Family::Ipv4, Some("127.0.0.1")).unwrap();
+        for _ in 0..50 {
+            let port = ports.at(&place, address.port()).unwrap();
+            assert_eq!(port.join, address);
+            let closing = thread::spawn(move || drop(port));
+            let next = ports.at(&place, address.port()).unwrap();
+            assert_eq!(next.join, address);
+            closing.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn connections_wait_for_a_cast_that_is_busy() {
+        let (_ports, port) = port();
+        let inbox = port.register(1, &Bell::new().unwrap()).unwrap();
+        // Of several machines, because those of one are limited.
+        let streams: Vec<_> = (0..CONNECTION_QUEUE + 40)
+            .map(|number| {
+                let socket =
+                    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                socket.bind(&SocketAddr::from(([127, 0, 1, (number % 200) as u8 + 1], 0)).into()).unwrap();
+                socket.connect(&port.join.into()).unwrap();
+                let mut stream = TcpStream::from(socket);
+                stream.write_all(&Opening { session: Some(1) }.to_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        for _ in &streams {
+            inbox.connections.recv_timeout(WAIT).unwrap();
+        }
+        assert!(!inbox.has_more());
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Guard {
         mark: Mark,
     ) {
         self.own_key = DatagramKey::of_receiver(&keys.receiver, join_key.is_some());
-        self.mark = mark;
+        (self.mark, self.joined_packet) = (mark, packet);
         self.reached(packet);
     }
 

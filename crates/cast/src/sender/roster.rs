@@ -510,6 +510,16 @@ mod tests {
             let of_one = roster.named().iter().filter(|id| **id <= 90).count();
             assert!(roster.named().len() == 3 && of_one <= 1, "seed {seed}: {of_one}");
         }
+        // Others join later.
+        let mut roster = Roster::new([1; 32], false);
+        roster.start(Duration::ZERO);
+        for at in 1..=9_u8 {
+            let who = ("a".to_owned(), IpAddr::from([10, 0, 0, if at > 3 { at } else { 1 }]));
+            roster.join(Duration::ZERO, at.into(), who, 4, 0).unwrap();
+        }
+        advance(&mut roster, 1);
+        advance(&mut roster, 1);
+        assert!(roster.named().iter().filter(|id| **id <= 3).count() <= 1, "{:?}", roster.named());
     }
 
     /// Reports of receiver `id`, whose buffers are free or hold chunks for its sink.

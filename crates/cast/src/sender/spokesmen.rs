@@ -208,20 +208,39 @@ impl Spokesmen {
         self.add_samples(now, members, voting, TRIES_AT_START);
     }
 
+    /// Returns the next receiver that may become a sample: in a large room at random; if few are left, or the room is small, in turn.
+    fn candidate(&mut self, number: usize, members: usize) -> usize {
+        match number % 2 {
+            0 if members > SMALL_ROOM => self.random.below(members as u64) as usize,
+            _ => {
+                self.cursor = (self.cursor + 1) % members;
+                self.cursor
+            }
+        }
+    }
+
+    /// Replaces a sample that has the address of another one, if a receiver elsewhere is found.
+    fn spread_samples(&mut self, now: Duration, members: &mut [Member]) {
+        let address = |index: &usize| members[*index].address;
+        let is_double =
+            |at: &usize| self.samples[..*at].iter().any(|it| address(it) == address(&self.samples[*at]));
+        let Some(at) = (1..self.samples.len()).find(is_double) else { return };
+        for number in 0..TRIES_ELSEWHERE {
+            let index = self.candidate(number, members.len());
+            if members[index].votes() && !self.has_sample_of(index, members) {
+                self.samples.remove(at);
+                return self.add_sample(now, index, members);
+            }
+        }
+    }
+
     fn add_samples(&mut self, now: Duration, members: &mut [Member], voting: usize, elsewhere: usize) {
         let tries = if members.is_empty() { 0 } else { elsewhere + TRIES };
         for number in 0..tries {
             if self.samples.len() >= SAMPLES.min(voting) {
                 break;
             }
-            // In a large room at random; if few are left, or the room is small, in turn.
-            let index = match number % 2 {
-                0 if members.len() > SMALL_ROOM => self.random.below(members.len() as u64) as usize,
-                _ => {
-                    self.cursor = (self.cursor + 1) % members.len();
-                    self.cursor
-                }
-            };
+            let index = self.candidate(number, members.len());
             // If no other machine is found soon, those of one have to do.
             if number >= elsewhere || !self.has_sample_of(index, members) {
                 self.add_sample(now, index, members);
@@ -244,6 +263,7 @@ impl Spokesmen {
         self.limiting.retain(|index| members[*index].votes() && is_limiting(&members[*index]));
         self.changed |= before != self.samples.len() + self.limiting.len();
         self.add_samples(now, members, voting, TRIES_ELSEWHERE);
+        self.spread_samples(now, members);
         self.watch(now, members, slow);
     }
 

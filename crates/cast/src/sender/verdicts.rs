@@ -319,7 +319,8 @@ impl Roster {
             member.is_replaced |= silence.is_killed && member.may_be_replaced;
             if is_stuck {
                 // It needs progress to return.
-                member.full_since.get_or_insert(member.progressed_at);
+                let since = member.full_since.map_or(member.progressed_at, |it| it.min(member.progressed_at));
+                member.full_since = Some(since);
             }
             member.status.state = next;
         });

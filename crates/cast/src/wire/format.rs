@@ -85,6 +85,9 @@ impl Header {
 
 /// Returns the session, short, that a datagram names: any datagram of this version. Nothing proves it.
 pub fn session_of(datagram: &[u8]) -> Option<u32> {
+    if datagram.len() > DATAGRAM_BYTES_MAX {
+        return None;
+    }
     let mut reader = Reader::new(datagram);
     let version = reader.u8()?;
     reader.bytes(3)?;

@@ -251,7 +251,7 @@ fn a_rogue_sender_does_not_end_a_reception() {
     let mut sink = Pipeline::start(DiskSink::new(opener, None, FreeSpace::Skip, false).unwrap()).unwrap();
     let (joined, has_joined) = channel();
     thread::scope(|scope| {
-        let options = SendOptions { stop: stop.clone(), ..sending.clone() };
+        let options = SendOptions { stop: stop.clone(), ports: Arc::default(), ..sending.clone() };
         let attack = scope.spawn(|| {
             let options = options;
             send(&options, &rogue, &Rogue(&source), |_| {})

@@ -46,7 +46,7 @@ type Supplied = (u32, Result<Arc<[u8]>>);
 ///
 /// # Errors
 /// `Refused` when the options or the description are invalid; `Missing` when no receiver joined in time;
-/// `Io`; errors of the chunk source. Failed receivers are not an error; the summary lists them.
+/// `Transient` when its port fails; `Io`; errors of the chunk source. Failed receivers are not an error; the summary lists them.
 pub fn send(
     options: &SendOptions,
     description: &SessionDescription,
@@ -178,7 +178,9 @@ impl Driver {
             if now >= told_at + interval {
                 (told_at, has_changed) = (now, false);
                 on_event(self.status());
-                chunks.check()?;
+                if !self.machine.progress().started {
+                    chunks.check()?;
+                }
             }
             let is_over = self.machine.is_finished(now) && options.control.end();
             if is_over || options.stop.load(Ordering::Relaxed) {
@@ -187,7 +189,7 @@ impl Driver {
                 }
                 return self.farewell();
             }
-            let sleep = if more {
+            let sleep = if more || self.inbox.has_more() {
                 Duration::ZERO
             } else {
                 self.machine.next_deadline(now).saturating_sub(self.start.elapsed())
@@ -277,7 +279,9 @@ impl Driver {
             let now = self.start.elapsed();
             self.take_feedback(now)?;
             self.send_messages();
-            self.wait(Duration::from_millis(10))?;
+            if !self.inbox.has_more() {
+                self.wait(Duration::from_millis(10))?;
+            }
         }
         Ok(())
     }

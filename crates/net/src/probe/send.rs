@@ -94,8 +94,6 @@ impl Driver {
         let socket = BatchSocket::new(sender_socket(&place)?)?;
         let near = sender_socket(&place)?;
         stay_on_link(&near, place.family())?;
-        on_event(ProbeEvent::Ready(ProbePlace::new(&place, options.port)));
-        on_event(ProbeEvent::Listening { join: port.join, group });
         let machine = ProbeSender::new(ProbeSenderOptions {
             seed,
             join_key: options.join_key.clone(),
@@ -108,6 +106,8 @@ impl Driver {
         });
         let (start, bell) = (Instant::now(), Bell::new()?);
         let inbox = port.register(machine.session(), &bell)?;
+        on_event(ProbeEvent::Ready(ProbePlace::new(&place, options.port)));
+        on_event(ProbeEvent::Listening { join: port.join, group });
         Ok(Self {
             machine,
             socket,
@@ -151,7 +151,9 @@ impl Driver {
             };
             let interests: Vec<_> = std::iter::once(socket).chain(self.joins.interests()).collect();
             let time = self.machine.next_deadline().saturating_sub(self.start.elapsed());
-            wait(&self.bell, &interests, time.max(Duration::from_millis(1)))?;
+            if !self.inbox.has_more() {
+                wait(&self.bell, &interests, time.max(Duration::from_millis(1)))?;
+            }
         }
         Ok(())
     }

@@ -21,8 +21,9 @@ use crate::probe;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
-/// Open files of a cast: the connections of receivers, 256 over which nobody has joined yet, and the store's.
-const FILES: u64 = platter_jobs::CAST_CONNECTIONS_MAX as u64 + 2 * 256;
+/// Open files of a cast: the connections of receivers, 256 over which nobody has joined yet, as many at its port and on their way from there,
+/// and the store's.
+const FILES: u64 = platter_jobs::CAST_CONNECTIONS_MAX as u64 + 4 * 256;
 
 /// JSON output: one line per receiver when it ends, and one for the whole cast at the end.
 #[derive(Serialize)]
