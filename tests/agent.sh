@@ -2,13 +2,17 @@
 # tests/agent.sh: one node serves a whole host. Many disks, read-only and writable, over NBD, FUSE and 9P, with peers
 # (one of which lies) and a hoard, are read and written while the origin is killed and restarted and the node is killed
 # and restarted; then all are published. No byte may be wrong, every acknowledged publish must be at the origin, and the
-# number of threads stays bounded. Then combinations of options: each works, or is refused with the reason. PLATTER_SEED
-# selects places and bytes.
+# number of threads stays bounded. At full size, two more disks are booted, and one of these boots is replayed. Then
+# combinations of options: each works, or is refused with the reason. PLATTER_SEED selects places and bytes.
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting the tree" || { finish; exit 0; }
-# At full size, two of the writable disks are booted by QEMU, one over NBD and one over FUSE.
-case ${PLATTER_SIZE:-quick} in full) disks=100 machines=(nbd fuse) ;; *) disks=50 machines=() ;; esac
+# At full size, two of the writable disks are booted by QEMU, one over NBD and one over FUSE. One of these boots is recorded, and
+# replayed on further clones of the disk: over NBD on those with even numbers, over FUSE on the others.
+case ${PLATTER_SIZE:-quick} in
+full) disks=100 machines=(nbd fuse) replays=(0 1 2 3) meanwhile=', while boots are replayed on others' ;;
+*) disks=50 machines=() replays=() meanwhile= ;;
+esac
 DISK_BYTES=$((2 << 20))
 NODE=
 PEER=
@@ -128,6 +132,8 @@ power_off() {
 	wait "${RUNNING[@]}" || true
 	RUNNING=()
 }
+# write_machine WAY: writes the disk of a machine that is off: it may have written nothing since its disk was published
+write_machine() { qemu-io -f raw -c 'write -P 5 512k 64k' -c flush "$(boot_disk "$1")"; }
 publish_machine() { "$PLATTER" --json publish "lab/boot-$1" --node "$CACHE" >"$WORK/published-$1"; }
 machine_score() { platter_json show "lab/boot-$1" | jq -r '[.. | .score? // empty] | first'; }
 # machine_is_at_origin WAY: every byte of the live disk is in the version that was published
@@ -135,6 +141,28 @@ machine_is_at_origin() {
 	[ "$(machine_score "$1")" = "$(jq -r .score "$WORK/published-$1")" ] || return 1
 	platter export "lab/boot-$1" "$WORK/machine" && nbdcopy "$(uri "lab/boot-$1")" "$WORK/machine-live" &&
 		cmp "$WORK/machine" "$WORK/machine-live" && rm "$WORK/machine" "$WORK/machine-live"
+}
+# replay N: replays the recorded boot on a clone
+replay() {
+	local disk=$TREE/lab/replay-$1/live.raw
+	[ $(($1 % 2)) = 1 ] || disk=$(uri "lab/replay-$1")
+	# The system's Python has the library for NBD.
+	/usr/bin/python3 "$TESTS/replay_reads.py" "$WORK/boot.trace" "$disk" >"$WORK/replayed-$1"
+}
+# all_beside_replays COMMAND: as `all`, while the boot is replayed on all of its clones. Each must read what the raw disk has
+all_beside_replays() {
+	local n booting=() bad=0
+	for n in "${replays[@]}"; do
+		replay "$n" &
+		booting+=($!)
+	done
+	all "$1" || bad=1
+	for n in "${replays[@]}"; do
+		if wait "${booting[$n]}" && cmp "$WORK/replayed-$n" "$WORK/replayed-raw"; then continue; fi
+		echo "the boot on lab/replay-$n is wrong"
+		bad=1
+	done
+	return $bad
 }
 # knows_peers: the node is connected with both peers, as it told the origin
 knows_peers() {
@@ -154,6 +182,7 @@ if [ ${#machines[@]} -gt 0 ]; then
 	[ -f "$boots/base.raw" ] || check "a bootable disk is built" "$ROOT/catalog/make-catalog" "$boots" small base
 	platter capture "$boots/base.raw" base/boot >/dev/null
 	for way in "${machines[@]}"; do platter clone base/boot "lab/boot-$way" >/dev/null; done
+	for n in "${replays[@]}"; do platter clone base/boot "lab/replay-$n" >/dev/null; done
 fi
 start_origin
 # One disk is in the hoard.
@@ -182,7 +211,9 @@ check_exit "$EXIT_REFUSED" "a served disk is not attached twice" at_node attach 
 check "all disks have the right contents" all is_right
 note_size "$disks disks, each read once"
 for way in "${machines[@]}"; do
-	check "a disk is attached for a machine over $way" at_node attach "lab/boot-$way" --write
+	recording=()
+	[ "$way" != nbd ] || recording=(--record "$WORK/recording")
+	check "a disk is attached for a machine over $way" at_node attach "lab/boot-$way" --write "${recording[@]}"
 	power_on "$way"
 done
 ROUND=1
@@ -205,6 +236,21 @@ exec 9<&-
 wait "${clients[@]}" || true
 for way in "${machines[@]}"; do check "the machine over $way boots" until_true 420 is_up "$way"; done
 [ ${#machines[@]} = 0 ] || note_size "$disks disks and two machines that run"
+if [ ${#replays[@]} -gt 0 ]; then
+	# The machine goes on, and so does the recording.
+	cp "$WORK/recording" "$WORK/boot.trace"
+	# The raw disk as its version has it: without the contents of free space and journals, which a boot reads, too.
+	platter export base/boot "$WORK/boot.raw" >/dev/null
+	/usr/bin/python3 "$TESTS/replay_reads.py" "$WORK/boot.trace" "$WORK/boot.raw" >"$WORK/replayed-raw"
+	rm "$WORK/boot.raw"
+	read -r count bytes _ <"$WORK/replayed-raw"
+	check "the boot over NBD was recorded: $count reads of $bytes bytes" [ "$count" -gt 500 ]
+	for n in "${replays[@]}"; do check "a further clone of its disk is attached" at_node attach "lab/replay-$n"; done
+	ROUND=replays
+	check "disks are written$meanwhile" all_beside_replays change
+	check "and all have the right contents" all is_right
+	note_size "the same, after ${#replays[@]} replayed boots"
+fi
 check "all written disks are published" all publish_one
 for way in "${machines[@]}"; do
 	check "the disk of the machine over $way is published while it runs" publish_machine "$way"
@@ -216,7 +262,7 @@ check "all still have the right contents" all is_right
 # The origin is killed. Reading and writing continue; nothing is published, and nothing is lost.
 end ORIGIN KILL
 ROUND=2
-check "without the origin, disks are written" all change
+check "without the origin, disks are written$meanwhile" all_beside_replays change
 check "and read correctly" all is_right
 check_exit "$EXIT_FAILED" "but not published" at_node publish "$(name 1)"
 check_exit "$EXIT_FAILED" "nor cloned" timeout 20 "$PLATTER" --quiet clone "$(name 4)" lab/new --node "$CACHE"
@@ -229,14 +275,15 @@ for way in "${machines[@]}"; do check "the machine over $way runs" sh -c "! grep
 end NODE KILL
 umount -l "$TREE" 2>/dev/null
 check "the killed node restarts without an origin" whole_node
-check "it serves all of its other disks" until_true 60 of_node "length == $((disks + ${#machines[@]}))"
+check "it serves all of its other disks" until_true 60 of_node "length == $((disks + ${#machines[@]} + ${#replays[@]}))"
 check "a cached version is attached under a name that was never attached" at_node attach "$(name 4)@1"
 check_exit "$EXIT_FAILED" "an edit lock cannot be taken without the origin" at_node attach base/disk2 --write
 check "the writable disks are still writable" of_node "(map(select(.writable and .written_bytes > 0)) | length) > $((disks / 3))"
 check "and have every byte" all is_right
 ROUND=3
-check "and they are written again" all change
+check "and they are written again$meanwhile" all_beside_replays change
 check "and read" all is_right
+for way in "${machines[@]}"; do check "so is the disk of the machine over $way" write_machine "$way"; done
 start_origin
 check "once the origin is back, all disks are published" all publish_one
 check "with every byte" all is_at_origin
