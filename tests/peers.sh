@@ -173,6 +173,22 @@ greets() {
 refuses() { ! greets "$@"; }
 check "tenants: a node greets a node of its tenant" greets 6 7
 check "tenants: a node does not greet a node of another tenant" refuses 6 8
+check "tenants: nor does a node that may read everything" refuses 6 3
+# answers of the origin to a report with this token: of a node with the address and the certificate of the other tenant's node
+told_as() {
+	local print
+	print=$(openssl x509 -in "$WORK/cache-8/peer-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
+	"$ROOM" in 6 curl -sk -H "Authorization: Bearer $(cat "$WORK/$1")" "https://$ORIGIN_ADDRESS/api/v1/nodes" \
+		-d '{"id":"'"$(printf %032d 6)"'","name":"thief","peer_address":"10.78.0.8:7442","fingerprint":"'"$print"'","hoard_revision":0,"counters":{},"disks":[]}'
+}
+check "tenants: a report with another tenant's certificate is told of its own tenant's nodes only" same "node-6 node-7" \
+	"$(told_as lab-6 | jq -r '[.nodes[].name] | sort | join(" ")')"
+check "tenants: with no more about them than others of the tenant need" same "fingerprint,hoard_revision,id,name,peer_address,seen_unix_ms" \
+	"$(told_as lab-6 | jq -r '[.nodes[] | keys[]] | unique | join(",")')"
+# Longer than the nodes need to ask the origin again.
+sleep 6
+check "tenants: the other tenant's nodes still know only each other" knows 8
+check "tenants: and greet nobody else" refuses 6 8
 kill -TERM "${NODES[9]}"
 wait "${NODES[9]}" 2>/dev/null || true
 unset 'NODES[9]'

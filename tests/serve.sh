@@ -344,6 +344,7 @@ LOAD=()
 here /api/v1/events -N -m 300 >"$WORK/events" 2>/dev/null &
 LOAD+=($!)
 for _ in $(seq 600); do ! grep -q listening "$WORK/events" || break; sleep 0.05; done
+far "${TOKEN[read-lab]}" /api/v1/events -N -m 2 >"$WORK/of-lab" 2>/dev/null || true
 here /api/v1/clone -d '{"from":"lab/ours","to":"lab/copy"}' >/dev/null
 # The origin releases the store's lock soon after the last change.
 for _ in $(seq 600); do ! platter clone other/theirs other/copy >/dev/null 2>&1 || break; sleep 0.1; done
@@ -352,8 +353,11 @@ check "events report versions of the origin and of other processes" sh -c 'grep 
 last=$(grep -B2 '"lab/copy"' "$WORK/events" | sed -n 's/^id: //p')
 timeout 2 curl -sN --unix-socket "$SOCKET" http://origin/api/v1/events -H "Last-Event-ID: $last" >"$WORK/resumed" || true
 check "events continue where a client left off" sh -c 'grep -q "\"other/copy\"" "$1" && ! grep -q "\"lab/copy\"" "$1"' - "$WORK/resumed"
+lab_last=$(sed -n 's/^id: //p' "$WORK/of-lab")
+far "${TOKEN[read-lab]}" /api/v1/events -N -m 2 -H "Last-Event-ID: $lab_last" >"$WORK/resumed" 2>/dev/null || true
+check "but not for hidden images" sh -c 'grep -q listening "$1" && grep -q "\"lab/copy\"" "$1" && ! grep -q other/ "$1"' - "$WORK/resumed"
 far "${TOKEN[read-lab]}" /api/v1/events -N -m 2 -H "Last-Event-ID: $last" >"$WORK/resumed" 2>/dev/null || true
-check "but not for hidden images" sh -c 'grep -q listening "$1" && ! grep -q other/ "$1"' - "$WORK/resumed"
+check "a number is no id for a token that does not read everything" sh -c 'grep -q reset "$1" && ! grep -q other/ "$1"' - "$WORK/resumed"
 kill "${LOAD[@]}" 2>/dev/null || true
 LOAD=()
 

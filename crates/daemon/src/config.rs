@@ -182,8 +182,8 @@ pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync
 /// Casts on demand, and reports the state of each cast, by its id, to the function. Every call returns at once. The caller provides them,
 /// because the origin knows neither the protocol nor its sockets.
 pub trait CastOnDemand: Send + Sync {
-    /// Casts a version of the store in one of the families. Without the right to read everything (the second value), whoever asks gets a
-    /// cast without any other block.
+    /// Casts a version of the store in one of the families. Whoever may not read everything has a sharing group (the second value), and
+    /// gets a cast of that group, without any other block.
     ///
     /// # Errors
     /// Why the cast failed.
@@ -191,7 +191,7 @@ pub trait CastOnDemand: Send + Sync {
         &self,
         store: &Store,
         resolved: &Resolved,
-        asked: (&[CastFamily], bool),
+        asked: (&[CastFamily], Option<&str>),
         tell: TellOfCast,
     ) -> Result<CastOffer>;
 

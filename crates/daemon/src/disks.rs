@@ -47,14 +47,15 @@ pub(crate) fn as_seen_by(who: &Principal, disk: &ListedDisk) -> Option<ListedDis
     }
     let Ok(VersionQuery::Named(image, _)) = disk.status.disk.parse() else { return None };
     let mut seen = who.may_read(&image).then(|| disk.clone())?;
-    (seen.status.process, seen.status.cache) = (None, None);
+    // These are of all disks of a process together.
+    (seen.status.process, seen.status.cache, seen.status.node) = (None, None, None);
     seen.status.exports.clear();
     Some(seen)
 }
 
 #[cfg(test)]
 mod tests {
-    use platter_api::DiskStatus;
+    use platter_api::{DiskStatus, NodeCounters};
 
     use super::*;
     use crate::access::Patterns;
@@ -79,15 +80,17 @@ mod tests {
                 process: Some(7),
                 cache: None,
                 fill: None,
-                node: None,
+                node: Some(NodeCounters::default()),
             },
         };
+        assert!(disk("lab/a").status.node.is_some());
         for hidden in ["other/a", "other/a@1", "lab", "", "../lab/a", &"0".repeat(64)] {
             assert!(as_seen_by(&some, &disk(hidden)).is_none(), "{hidden}");
         }
         for own in ["lab/a", "lab/a@3"] {
             let seen = as_seen_by(&some, &disk(own)).unwrap().status;
             assert_eq!((seen.exports.len(), seen.process, seen.holder.as_deref()), (0, None, Some("me")));
+            assert!(seen.node.is_none(), "the counters of all disks of a node");
         }
         assert_eq!(
             as_seen_by(&Principal::of_unix_socket(), &disk("other/a")).unwrap().status.exports.len(),

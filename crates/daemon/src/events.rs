@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::access::Principal;
 use crate::casts::may_see;
-use platter_transport::random_hex;
+use platter_transport::{random_bytes, random_hex, to_hex};
 
 /// An event's contents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,6 +109,8 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) struct Events {
     run: String,
+    /// Makes the ids for principals that do not read everything.
+    secret: [u8; 32],
     kept_max: usize,
     kept: Mutex<EventLog>,
     newest: watch::Sender<u64>,
@@ -127,7 +129,8 @@ impl Events {
     /// # Errors
     /// `Io` when the system has no random bytes.
     pub(crate) fn new(kept_max: usize) -> Result<Self> {
-        Ok(Self { run: random_hex::<8>()?, kept_max, kept: Mutex::default(), newest: watch::Sender::new(0) })
+        let (run, secret) = (random_hex::<8>()?, random_bytes::<32>()?);
+        Ok(Self { run, secret, kept_max, kept: Mutex::default(), newest: watch::Sender::new(0) })
     }
 
     /// Adds an event.
@@ -161,15 +164,40 @@ impl Events {
         Some(kept.events.iter().skip(at).take(count_max).cloned().collect())
     }
 
-    /// Returns the id by which a reconnecting client names an event.
-    pub(crate) fn id(&self, sequence: u64) -> String {
-        format!("{}-{sequence}", self.run)
+    /// Returns the number of the newest event up to `sequence` of which the principal may know; 0 when none of them is kept.
+    pub(crate) fn newest_seen_by(&self, who: &Principal, sequence: u64) -> u64 {
+        if who.reads_everything() {
+            return sequence;
+        }
+        let kept = self.kept();
+        let events = kept.events.iter().rev().filter(|event| event.sequence <= sequence);
+        let mut seen = events.filter(|event| event.what.as_seen_by(who).is_some());
+        seen.next().map_or(0, |event| event.sequence)
     }
 
-    /// Returns the number in such an id; `None` when the id is invalid or of another run.
-    pub(crate) fn sequence(&self, id: &str) -> Option<u64> {
-        let (run, sequence) = id.rsplit_once('-')?;
-        sequence.parse().ok().filter(|_| run == self.run)
+    /// Returns the id by which a reconnecting client names an event. Numbers count the events of everybody, so a principal
+    /// that does not read everything gets a hash.
+    pub(crate) fn id(&self, who: &Principal, sequence: u64) -> String {
+        if who.reads_everything() {
+            return format!("{}-{sequence}", self.run);
+        }
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        hasher.update(&sequence.to_le_bytes()).update(who.id.as_bytes());
+        format!("{}-{}", self.run, to_hex(&hasher.finalize().as_bytes()[..16]))
+    }
+
+    /// Returns the number in such an id; `None` when the id is invalid or of another run, or, for a principal that does not read
+    /// everything, when the event is no longer kept.
+    pub(crate) fn sequence(&self, who: &Principal, id: &str) -> Option<u64> {
+        let (run, text) = id.rsplit_once('-')?;
+        if run != self.run {
+            return None;
+        }
+        if who.reads_everything() {
+            return text.parse().ok();
+        }
+        let kept: Vec<u64> = self.kept().events.iter().map(|event| event.sequence).collect();
+        [0].into_iter().chain(kept).find(|sequence| self.id(who, *sequence) == id)
     }
 
     fn kept(&self) -> MutexGuard<'_, EventLog> {
@@ -286,6 +314,11 @@ mod tests {
         EventKind::Forget { image: name("lab/a"), number }
     }
 
+    fn who(id: &str) -> Principal {
+        let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
+        Principal { id: id.into(), name: String::new(), role: Role::Admin, patterns, quota_bytes: None }
+    }
+
     #[test]
     fn a_reconnecting_client_gets_the_missed_events_or_learns_that_they_are_gone() {
         let events = Events::new(3).unwrap();
@@ -297,11 +330,31 @@ mod tests {
         assert_eq!((after(5), after(4), after(2)), (Some(vec![]), Some(vec![5]), Some(vec![3, 4, 5])));
         assert_eq!((after(1), after(6)), (None, None));
         assert_eq!(events.after(2, 2).unwrap().len(), 2);
-        assert_eq!(events.sequence(&events.id(4)), Some(4));
-        assert_eq!(Events::new(3).unwrap().sequence(&events.id(4)), None);
-        for bad in ["", "-", "4", "x-4", "0123456789abcdef-"] {
-            assert_eq!(events.sequence(bad), None, "{bad}");
+        let (all, lab) = (Principal::of_unix_socket(), who("me"));
+        for who in [&all, &lab] {
+            assert_eq!(events.sequence(who, &events.id(who, 4)), Some(4));
+            assert_eq!(Events::new(3).unwrap().sequence(who, &events.id(who, 4)), None);
+            for bad in ["", "-", "4", "x-4", "0123456789abcdef-"] {
+                assert_eq!(events.sequence(who, bad), None, "{bad}");
+            }
         }
+        assert_eq!(events.sequence(&who("you"), &events.id(&lab, 4)), None);
+    }
+
+    /// The ids of a token for some images are the same whatever happens to others between its own events.
+    #[test]
+    fn ids_do_not_count_the_events_of_others() {
+        let (events, lab) = (Events::new(9).unwrap(), who("me"));
+        let hidden = || EventKind::Forget { image: name("x/a"), number: 1 };
+        let newest = || events.newest_seen_by(&lab, events.newest());
+        events.add(hidden());
+        assert_eq!(newest(), 0);
+        events.add(forget(1));
+        assert_eq!(newest(), 2);
+        (0..3).for_each(|_| events.add(hidden()));
+        assert_eq!((newest(), events.newest_seen_by(&Principal::of_unix_socket(), 5)), (2, 5));
+        assert_eq!(events.sequence(&lab, &events.id(&lab, 0)), Some(0), "an id from before its first event");
+        assert!(!events.id(&lab, 2).ends_with("-2"));
     }
 
     #[test]
@@ -348,14 +401,7 @@ mod tests {
 
     #[test]
     fn hidden_images_are_hidden_in_events() {
-        let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
-        let who = Principal {
-            id: "me".into(),
-            name: String::new(),
-            role: Role::Admin,
-            patterns,
-            quota_bytes: None,
-        };
+        let who = who("me");
         let rename = |from: &str, to: &str| EventKind::Rename { from: name(from), to: name(to), number: 1 };
         assert_eq!(rename("lab/a", "lab/b").as_seen_by(&who), Some(rename("lab/a", "lab/b")));
         assert_eq!(rename("lab/a", "x/b").as_seen_by(&who), Some(forget(1)));

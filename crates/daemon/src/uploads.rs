@@ -148,6 +148,10 @@ impl Uploads {
         let owner = owner_name(&who.id);
         self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
         self.usages.look_for_collection(&writer)?;
+        let session =
+            writer.acting_as(by.clone()).session()?.with_known_check(known).with_limits(who.limits());
+        // Whether somebody borrowed from it would show in what is left of it, and what it could borrow in what it need not send.
+        let session = if who.reads_everything() { session } else { session.alone() };
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
@@ -159,9 +163,7 @@ impl Uploads {
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
             stored_max: who.quota_bytes.map(|quota| with_headers(quota).saturating_mul(2)),
-            session: RwLock::new(Some(
-                writer.acting_as(by.clone()).session()?.with_known_check(known).with_limits(who.limits()),
-            )),
+            session: RwLock::new(Some(session)),
             pins: Mutex::default(),
             known: (!who.reads_everything()).then(Known::default),
             writer,
@@ -449,7 +451,10 @@ impl Upload {
                 };
                 let pin = session.append(&frame)?;
                 lock(&self.pins).insert(pin);
-                self.promises.keep(frame.blocks.iter().map(|block| block.id));
+                // Others cannot rely on what the upload of a restricted token has.
+                if self.known.is_none() {
+                    self.promises.keep(frame.blocks.iter().map(|block| block.id));
+                }
                 stored = frame.stored;
             }
         }

@@ -288,7 +288,8 @@ impl Action {
         }
     }
 
-    /// Returns the action without the names of images that may not be seen; `None` when nothing of it may be seen.
+    /// Returns the action without the names of images that may not be seen, and without numbers that count the changes of all
+    /// images; `None` when nothing of it may be seen.
     pub fn visible(&self, may_see: &dyn Fn(&ImageName) -> bool) -> Option<Self> {
         let mut seen = self.clone();
         match &mut seen {
@@ -298,15 +299,20 @@ impl Action {
             Self::Salvage { versions }
             | Self::Forget { versions }
             | Self::Resurrect { versions }
-            | Self::UnregisterBootSets { versions, .. }
             | Self::HoardDaily { versions, .. }
             | Self::Protect { versions }
             | Self::Unprotect { versions } => versions.retain(|name| may_see(&name.image)),
-            Self::Follow { versions, changes, .. } => {
+            Self::RegisterBootSet { revision, .. } => *revision = 0,
+            Self::UnregisterBootSets { versions, revision } => {
+                versions.retain(|name| may_see(&name.image));
+                *revision = 0;
+            }
+            Self::Follow { versions, changes, up_to } => {
+                *up_to = 0;
                 versions.retain(|name| may_see(&name.image));
                 let seen = changes.drain(..).filter_map(|change| {
                     let action = change.action.visible(may_see)?;
-                    Some(ChangeRecord { action, ..change })
+                    Some(ChangeRecord { action, number: 0, ..change })
                 });
                 *changes = seen.collect();
             }
@@ -443,6 +449,12 @@ mod tests {
         assert_eq!(seen(&Action::Init {}), None);
         let renamed = RenamedVersion { from: name("x@1"), to: name("lab/a@1") };
         assert_eq!(seen(&Action::Rename { versions: vec![renamed] }), None);
+        let numbered = |revision| Action::UnregisterBootSets { versions: vec![name("lab/a@1")], revision };
+        assert_eq!(
+            numbered(7).visible(&may_see),
+            Some(numbered(0)),
+            "revisions count the changes of all images"
+        );
     }
 
     #[test]

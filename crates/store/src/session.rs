@@ -63,6 +63,8 @@ pub struct Session {
     /// Ordinals of packs of other sessions under way on which this session relies.
     borrowed: Mutex<HashSet<u32>>,
     known: KnownFrames,
+    /// It neither lends to other sessions nor borrows from them.
+    is_alone: bool,
     /// It changes no names, so a follower accepts it.
     is_upkeep: bool,
     /// Limits besides the quotas of the store.
@@ -104,7 +106,18 @@ impl Session {
         if let Some(writer) = &shared.writer {
             writer.under_way.add(&state);
         }
-        Self { shared, actor, state, pins, borrowed, known, is_upkeep: false, limits: Vec::new() }
+        let limits = Vec::new();
+        Self { shared, actor, state, pins, borrowed, known, is_alone: false, is_upkeep: false, limits }
+    }
+
+    /// The same session, without any effect on other sessions under way, or of them on it. Call this before anything is added.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.is_alone = true;
+        if let Some(writer) = &self.shared.writer {
+            writer.under_way.remove(&self.state);
+        }
+        self
     }
 
     /// The same session, for a change that a follower accepts.

@@ -21,6 +21,7 @@ use super::problem::{Problem, no_nameless};
 use crate::access::Principal;
 use crate::casts::{check_id, check_report};
 use crate::config::TellOfCast;
+use crate::nodes::sharing_group;
 
 /// The refusal of an origin that does not cast.
 const NO_CASTS: &str = "this origin does not cast: `platter serve --cast INTERFACE` enables it, and `platter install --server URL` \
@@ -50,7 +51,9 @@ pub(super) async fn ask(
         let resolved = shared.resolve_for(&asker.who, what)?;
         let cast = shared.cast.as_ref().ok_or_else(|| Error::refused(NO_CASTS))?;
         let image = resolved.version.as_ref().map(|it| it.name.image.clone());
-        let asked = (&request.families[..], asker.who.reads_everything());
+        let restricted = (!asker.who.reads_everything()).then_some(&asker.who.patterns);
+        let group = restricted.map(|patterns| sharing_group(shared.store.id(), patterns));
+        let asked = (&request.families[..], group.as_deref());
         cast.version(&shared.store, &resolved, asked, tell_for(&shared, image))
     });
     json(&offer.await?)

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use platter_image::Error;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use super::Shared;
 use super::gate::Asker;
@@ -31,7 +31,11 @@ struct Listening {
     ending: watch::Receiver<bool>,
     /// The last event that the client has; `None` when it has missed some.
     known: Option<u64>,
+    /// The last event of which the client may know: the id of any later one would tell it of hidden events.
+    seen: u64,
     said_hello: bool,
+    /// When something was last sent. Hidden events must not delay the next comment.
+    spoke: Instant,
     /// When it was last looked whether the access token still exists.
     admitted: Instant,
 }
@@ -41,15 +45,17 @@ pub(super) async fn events(
     Extension(asker): Extension<Asker>,
     headers: HeaderMap,
 ) -> Response {
+    let (events, who) = (&origin.events, &asker.who);
+    let newest = events.newest();
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let known = resumed.map_or(Some(newest), |id| events.sequence(who, id));
     let listening = Listening {
         newest: origin.events.watch(),
         ending: origin.ending.clone(),
-        known: match resumed {
-            Some(id) => origin.events.sequence(id),
-            None => Some(origin.events.newest()),
-        },
+        known,
+        seen: events.newest_seen_by(who, known.unwrap_or(newest)),
         said_hello: false,
+        spoke: Instant::now(),
         admitted: Instant::now(),
         origin,
         asker,
@@ -79,6 +85,7 @@ impl Listening {
                 }
             }
             if let Some(text) = self.text_now() {
+                self.spoke = Instant::now();
                 return Some(text);
             }
             let news = async {
@@ -87,7 +94,8 @@ impl Listening {
                     _ = self.ending.changed() => {}
                 }
             };
-            if timeout(EVENTS_PAUSE, news).await.is_err() {
+            if timeout_at((self.spoke + EVENTS_PAUSE).into(), news).await.is_err() {
+                self.spoke = Instant::now();
                 // A comment line: writing reveals whether the client has gone.
                 return Some(":\n\n".into());
             }
@@ -99,16 +107,17 @@ impl Listening {
         self.newest.borrow_and_update();
         let mut text = String::new();
         while text.is_empty() {
-            let events = &self.origin.events;
+            let (events, who) = (&self.origin.events, &self.asker.who);
             let Some(news) = self.known.and_then(|known| events.after(known, BATCH)) else {
                 let newest = events.newest();
                 (self.known, self.said_hello) = (Some(newest), true);
-                return Some(format!("id: {}\nevent: reset\ndata: {{}}\n\n", events.id(newest)));
+                self.seen = events.newest_seen_by(who, newest);
+                return Some(format!("id: {}\nevent: reset\ndata: {{}}\n\n", events.id(who, self.seen)));
             };
             if !self.said_hello {
                 self.said_hello = true;
                 // Tells the client that it is listening, and from which event on.
-                let _ = write!(text, "id: {}\nevent: listening\ndata: {{}}\n\n", events.id(self.known?));
+                let _ = write!(text, "id: {}\nevent: listening\ndata: {{}}\n\n", events.id(who, self.seen));
             } else if news.is_empty() {
                 return None;
             }
@@ -127,7 +136,7 @@ impl Listening {
         else {
             return;
         };
-        let id = self.origin.events.id(event.sequence);
+        let id = self.origin.events.id(&self.asker.who, event.sequence);
         // Writing to a `String` cannot fail.
         let _ = write!(text, "id: {id}\nevent: {what}\ndata: {data}\n\n");
     }

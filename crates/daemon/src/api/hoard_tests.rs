@@ -101,12 +101,19 @@ async fn boot_sets_are_registered_listed_and_hidden_with_their_images() {
     assert_eq!((images(&told, "added"), &told["whole"]), (Vec::<String>::new(), &json!(true)), "all is gone");
 }
 
-/// Remembers for which members a cast was asked, and after which revision.
+/// Remembers for which members a cast was asked, and after which revision; and the groups that asked for casts of versions.
 #[derive(Default)]
-struct AskedFor(Mutex<Vec<(String, u64)>>);
+struct AskedFor(Mutex<Vec<(String, u64)>>, Mutex<Vec<Option<String>>>);
 
 impl CastOnDemand for AskedFor {
-    fn version(&self, _: &Store, _: &Resolved, _: (&[CastFamily], bool), _: TellOfCast) -> Result<CastOffer> {
+    fn version(
+        &self,
+        _: &Store,
+        _: &Resolved,
+        (_, group): (&[CastFamily], Option<&str>),
+        _: TellOfCast,
+    ) -> Result<CastOffer> {
+        self.1.lock().push(group.map(str::to_owned));
         Err(Error::refused("only the hoard"))
     }
 
@@ -157,4 +164,22 @@ async fn a_node_is_cast_only_what_its_token_may_read() {
     let all = room.token(Role::Read, "*");
     let (status, answer) = room.json(&all, "POST", "/api/v1/hoard/cast", &question(&json!(""), 0)).await;
     assert_eq!((status, answer), (StatusCode::OK, json!({ "state": "fetch", "cast": null })));
+}
+
+/// Equal disks of two tenants have two casts.
+#[tokio::test]
+async fn tenants_share_no_cast() {
+    let asked_for = Arc::new(AskedFor::default());
+    let room = Room::with(Some(asked_for.clone()));
+    let all = room.token(Role::Admin, "*");
+    let clone = json!({ "from": "lab/a", "to": "other/a" });
+    assert_eq!(room.json(&all, "POST", "/api/v1/clone", &clone).await.0, StatusCode::OK);
+    let [lab, again, other] = ["lab/*", "lab/*", "other/*"].map(|pattern| room.token(Role::Read, pattern));
+    for (token, version) in [(&all, "lab/a"), (&lab, "lab/a"), (&again, "lab/a"), (&other, "other/a")] {
+        let question = json!({ "version": version, "families": ["ipv4"] });
+        assert_eq!(room.json(token, "POST", "/api/v1/casts", &question).await.0, StatusCode::CONFLICT);
+    }
+    let groups = asked_for.1.lock();
+    assert_eq!((groups.len(), &groups[0]), (4, &None));
+    assert!(groups[1].is_some() && groups[1] == groups[2] && groups[2] != groups[3] && groups[3].is_some());
 }

@@ -727,3 +727,33 @@ async fn nodes_report_themselves_and_learn_of_others() {
     let (status, _) = room.json(&lab, "GET", "/api/v1/nodes", &Value::Null).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
 }
+
+/// The log of changes counts everybody's changes, a restricted token sees numbers of its own.
+#[tokio::test]
+async fn numbers_of_changes_do_not_count_those_of_others() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Admin, "lab/*"));
+    let log = async |token: &str, after: u64| {
+        let (status, log) =
+            room.json(token, "GET", &format!("/api/v1/changes?after={after}"), &Value::Null).await;
+        assert_eq!(status, StatusCode::OK, "{log}");
+        let numbers =
+            log["changes"].as_array().unwrap().iter().map(|change| change["number"].as_u64().unwrap());
+        (numbers.collect::<Vec<_>>(), log["up_to"].as_u64().unwrap(), log["last"].as_u64().unwrap())
+    };
+    let clone = async |from: &str, to: &str| {
+        let wish = json!({ "from": from, "to": to });
+        assert_eq!(room.json(&all, "POST", "/api/v1/clone", &wish).await.0, StatusCode::OK);
+    };
+    let (_, _, before) = log(&all, 0).await;
+    assert_eq!(log(&lab, 0).await, (vec![1], 1, 1));
+    for name in ["other/c", "other/d", "other/e"] {
+        clone("other/b", name).await;
+    }
+    assert_eq!(log(&lab, 0).await, (vec![1], 1, 1), "nothing has happened");
+    clone("lab/a", "lab/c").await;
+    assert_eq!(log(&lab, 0).await, (vec![1, 2], 2, 2));
+    assert_eq!(log(&lab, 1).await, (vec![2], 2, 2));
+    assert_eq!(log(&lab, 2).await, (vec![], 2, 2));
+    assert_eq!(log(&all, before).await.2, before + 4);
+}

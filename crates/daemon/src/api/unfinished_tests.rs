@@ -177,3 +177,30 @@ async fn a_broken_promise_is_noticed_before_publishing() {
     let (status, answer) = room.publish(&other, &fourth, &disk.draft("lab/kept"), Some(0)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
 }
+
+/// What is left of a restricted token's upload depends on nobody else, and what others upload does not depend on it.
+#[tokio::test]
+async fn the_upload_of_a_restricted_token_neither_lends_nor_keeps_promises() {
+    let room = Room::new();
+    let (lab, all, more) =
+        (room.token(Role::Write, "lab/*"), room.token(Role::Write, "*"), room.token(Role::Write, "*"));
+    let (disk, late) = (Disk::of(9), Disk::of(8));
+    let upload = room.begin(&lab).await;
+    room.send(&lab, &upload, &[disk.data_frame(), disk.page_frame()]).await;
+    let other = room.begin(&all).await;
+    assert_eq!(room.need(&all, &other, &[disk.block, late.block]).await, [true, true], "it does not lend");
+    let third = room.begin(&more).await;
+    assert_eq!(room.need(&more, &third, &[late.block]).await, [false], "promised");
+    room.send(&lab, &upload, &[late.data_frame()]).await;
+    room.send(&more, &third, &[late.page_frame()]).await;
+    let draft = late.draft("other/late");
+    let mut publishing = pin!(room.publish(&more, &third, &draft, Some(0)));
+    assert!(timeout(2 * PROMISE_PAUSE, &mut publishing).await.is_err(), "the promise stands");
+    room.send(&all, &other, &[disk.data_frame(), disk.page_frame(), late.data_frame()]).await;
+    assert_eq!(publishing.await.0, StatusCode::OK);
+    assert_eq!(room.publish(&all, &other, &disk.draft("other/n"), Some(0)).await.0, StatusCode::OK);
+    room.ask(&lab, "DELETE", &upload, "").await;
+    let upload = room.begin(&lab).await;
+    let ids = [disk.block, late.block];
+    assert_eq!(room.need(&lab, &upload, &ids).await, [false, false], "all of it is left for its sender");
+}

@@ -204,7 +204,8 @@ fn reply(published: Published, upload: &Upload, who: &Principal) -> Result<Publi
         repairs: Repairs {
             repaired: readable(others.whole),
             still_damaged: readable(others.damaged),
-            known_frames_read: published.known_frames_read,
+            // Which blocks share a frame depends on what was stored of hidden images.
+            known_frames_read: if who.reads_everything() { published.known_frames_read } else { 0 },
         },
     })
 }

@@ -79,7 +79,7 @@ impl CastOnDemand for Desk {
         &self,
         store: &Store,
         resolved: &Resolved,
-        asked: (&[CastFamily], bool),
+        asked: (&[CastFamily], Option<&str>),
         tell: TellOfCast,
     ) -> platter_jobs::Result<CastOffer> {
         self.0.ask(store, resolved, asked, move |id, status| tell(id, status))

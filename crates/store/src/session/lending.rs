@@ -28,6 +28,10 @@ impl SessionsUnderWay {
         all.push(Arc::downgrade(state));
     }
 
+    pub(super) fn remove(&self, state: &Arc<Mutex<State>>) {
+        self.0.lock().retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(state)));
+    }
+
     /// Returns all except `own`.
     fn others(&self, own: &Arc<Mutex<State>>) -> Vec<Arc<Mutex<State>>> {
         let all = self.0.lock();
@@ -38,6 +42,9 @@ impl SessionsUnderWay {
 impl Session {
     /// Returns a pin for a block that another session has added, or has published since it was looked up.
     pub(super) fn borrow(&self, id: &BlockId) -> Result<Option<Pin>> {
+        if self.is_alone {
+            return Ok(None);
+        }
         let others = self.shared.writer()?.under_way.others(&self.state);
         for other in &others {
             let mut state = other.lock();

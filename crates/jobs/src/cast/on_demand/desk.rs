@@ -26,7 +26,7 @@ use platter_vfs::{OsVfs, Vfs};
 use super::gathering::{Gathering, Verdict};
 use super::secret::Secret;
 use super::subject::{Subject, SubjectId};
-use crate::cast::{Others, Tell, Told};
+use crate::cast::{Tell, Told};
 
 /// How long a cast waits for a receiver that was told of it. Receivers ask again until they have joined.
 const EXPECTED: Duration = Duration::from_secs(10);
@@ -156,8 +156,8 @@ impl CastDesk {
     }
 
     /// Returns where the version is cast, in the first of the families that the interface has. Starts its cast if none runs; `tell` gets
-    /// the cast's id and states. Receivers that may not read everything have a cast of their own, without any other block. Never waits for
-    /// the network or for long reads.
+    /// the cast's id and states. Receivers that may not read everything name their sharing group, and have a cast of their own, without
+    /// any other block. Never waits for the network or for long reads.
     ///
     /// # Errors
     /// Why the cast failed, if one did a moment ago; `Io` when no thread can be started.
@@ -165,11 +165,11 @@ impl CastDesk {
         self: &Arc<Self>,
         store: &Store,
         resolved: &Resolved,
-        (families, reads_everything): (&[CastFamily], bool),
+        (families, group): (&[CastFamily], Option<&str>),
         tell: impl Fn(&str, &CastStatus) + Send + 'static,
     ) -> Result<CastOffer> {
-        let others = if reads_everything { Others::Along } else { Others::Never };
-        let subject = Subject::Version { resolved: Box::new(resolved.clone()), others };
+        let group = group.map(str::to_owned);
+        let subject = Subject::Version { resolved: Box::new(resolved.clone()), group };
         let id = subject.id()?;
         let offer = |state, place| self.offer(id, resolved.score, state, place);
         let Some(family) = self.family_for(families) else {
@@ -488,7 +488,7 @@ mod tests {
     fn asked(desk: &Arc<CastDesk>, store: &Store, version: &Resolved) -> Result<CastOffer> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            match desk.ask(store, version, (&[], true), |_, _| {}) {
+            match desk.ask(store, version, (&[], None), |_, _| {}) {
                 Ok(offer) if offer.state == CastOfferState::Preparing => {
                     assert!(Instant::now() < deadline, "the cast is not ready");
                     thread::sleep(Duration::from_millis(20));
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(to_hex(&restarted.secret.key_of(&a.score.0.0)), offer.join_key, "it stays over a restart");
         assert_eq!((queued.state, queued.join), (CastOfferState::Queued, None));
         // The interface is named by its IPv4 address.
-        let ask = |families: &[CastFamily]| desk.ask(&store, &a, (families, true), |_, _| {}).unwrap();
+        let ask = |families: &[CastFamily]| desk.ask(&store, &a, (families, None), |_, _| {}).unwrap();
         assert_eq!(ask(&[CastFamily::Ipv6]).state, CastOfferState::OtherFamily);
         assert_eq!(ask(&[CastFamily::Ipv6, CastFamily::Ipv4]), offer);
     }

@@ -17,25 +17,26 @@ pub(super) type SubjectId = [u8; 32];
 pub(super) enum Subject {
     Version {
         resolved: Box<Resolved>,
-        others: Others,
+        /// Of receivers that may not read everything: their sharing group. They are sent no other block.
+        group: Option<String>,
     },
     /// What the members that were added after revision `since` need, and older members do not.
-    Hoard {
-        snapshot: HoardSnapshot,
-        since: u64,
-    },
+    Hoard { snapshot: HoardSnapshot, since: u64 },
 }
 
 impl Subject {
-    /// Equal for equal disks, with or without other blocks, and for nodes that read the same members of the same revision.
+    /// Equal for equal disks and receivers that may read the same images, and for nodes that read the same members of the same
+    /// revision. Receivers of different groups have casts of their own: the state of a cast, and its list of receivers, would tell one
+    /// tenant that another has the same disk.
     ///
     /// # Errors
     /// `Bug` when the snapshot cannot be serialized.
     pub(super) fn id(&self) -> Result<SubjectId> {
         match self {
-            Self::Version { resolved, others: Others::Along } => Ok(resolved.score.0.0),
-            Self::Version { resolved, others: Others::Never } => {
-                Ok(BlockId::of(Kind::Version, &[b"alone", &resolved.score.0.0[..]].concat()).0)
+            Self::Version { resolved, group: None } => Ok(resolved.score.0.0),
+            Self::Version { resolved, group: Some(group) } => {
+                let text = [b"alone", &resolved.score.0.0[..], group.as_bytes()].concat();
+                Ok(BlockId::of(Kind::Version, &text).0)
             }
             Self::Hoard { snapshot, .. } => {
                 let text = serde_json::to_vec(snapshot)
@@ -62,8 +63,9 @@ impl Subject {
         store: &'a Store,
     ) -> Result<(SessionDescription, Box<dyn ChunkSource + 'a>)> {
         Ok(match self {
-            Self::Version { resolved, others } => {
-                let (description, source) = describe(store, resolved, SEGMENT_DATA_MAX, *others)?;
+            Self::Version { resolved, group } => {
+                let others = if group.is_none() { Others::Along } else { Others::Never };
+                let (description, source) = describe(store, resolved, SEGMENT_DATA_MAX, others)?;
                 (description, Box::new(source))
             }
             Self::Hoard { snapshot, since } => {
@@ -97,8 +99,8 @@ mod tests {
         capture_bytes(&place, "lab/a", &disk(&mut (0..64).filter(|n| n % 4 != 3)));
         let store = Store::open_reader(&place).unwrap();
         let resolved = Box::new(store.resolve("lab/a").unwrap());
-        let sent = |others| {
-            let subject = Subject::Version { resolved: resolved.clone(), others };
+        let sent = |group: Option<&str>| {
+            let subject = Subject::Version { resolved: resolved.clone(), group: group.map(str::to_owned) };
             let (description, source) = subject.describe(&store).unwrap();
             let mut decoder = FrameDecoder::new().unwrap();
             let mut ids = BTreeSet::new();
@@ -110,8 +112,9 @@ mod tests {
             }
             (subject.id().unwrap(), ids.len())
         };
-        let (along, alone) = (sent(Others::Along), sent(Others::Never));
-        assert_eq!((along.1, alone.1), (64, 48));
-        assert_ne!(along.0, alone.0, "two casts with keys of their own");
+        let (along, alone, other) = (sent(None), sent(Some("lab")), sent(Some("both")));
+        assert_eq!((along.1, alone.1, other.1), (64, 48, 48));
+        let unique = BTreeSet::from([along.0, alone.0, other.0]);
+        assert_eq!(unique.len(), 3, "three casts with keys of their own");
     }
 }
