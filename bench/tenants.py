@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""bench/tenants.py PORT BOOT-SET-FILE SCORE BOOT-SET REQUESTS: the requests of bench/tenants.sh and their times."""
+"""bench/tenants.py PORT BOOT-SET-FILE SCORE BOOT-SET REQUESTS DIR PUBLISHES: the requests of bench/tenants.sh and their times."""
 import http.client
 import json
 import os
+import pathlib
 import random
+import socket
 import ssl
 import statistics
+import struct
 import sys
 import time
 
-port, boot_set_file, score, boot_set, requests = sys.argv[1:]
-requests = int(requests)
+port, boot_set_file, score, boot_set, requests, directory, publishes = sys.argv[1:]
+requests, publishes = int(requests), int(publishes)
 ROW = 33
 
 
@@ -22,6 +25,40 @@ def block_ids(encoded):
         ids += [encoded[at + 8 + n * ROW :][:32] for n in range(rows)]
         at = encoded.find(b"PLbp", at + 8 + rows * ROW)
     return ids
+
+
+def page_ids(store):
+    """The ids of all pages of recipes in the packs of a store (docs/formats/pack.md)."""
+    ids = []
+    for pack in pathlib.Path(store, "packs").rglob("*.pack"):
+        data = pack.read_bytes()
+        (footer,) = struct.unpack_from("<Q", data, len(data) - 56)
+        (frames,) = struct.unpack_from("<I", data, footer + 8)
+        at = footer + 16 + 24 * frames
+        for frame in range(frames):
+            count, kind = struct.unpack_from("<IB", data, footer + 16 + 24 * frame + 16)
+            ids += [data[at + 32 * n :][:32] for n in range(count) if kind == 2]
+            at += 32 * count
+    return ids
+
+
+class Source(http.client.HTTPConnection):
+    """The origin of a store with one disk, at its socket: the version, and a stream of its pages."""
+
+    def __init__(self, store, disk):
+        super().__init__("origin")
+        self.path = f"{store}/origin.sock"
+        self.version = json.loads(self.get("GET", f"/api/v1/resolve?name={disk}"))["version"]
+        request = bytes.fromhex(self.version["score"]) + bytes([2, 0]) + b"".join(page_ids(store))
+        self.pages = self.get("POST", "/api/v1/frames", request)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+    def get(self, *request):
+        self.request(*request)
+        return self.getresponse().read()
 
 
 class Origin:
@@ -85,3 +122,20 @@ for name, (exists, missing) in kinds.items():
     assert answers[exists] == answers[missing], (name, answers)
     medians = [statistics.median(times[make]) for make in (exists, missing)]
     print(f"{name:<16} {medians[0]:>11.1f} {medians[1]:>12.1f} {longer(times[exists], times[missing]):>7.3f}")
+
+sources = {disk: Source(f"{directory}/of-{disk}", disk) for disk in ("has", "lacks")}
+times = {disk: [] for disk in sources}
+order = list(sources) * publishes
+random.shuffle(order)
+for disk in order:
+    _, reply, _ = origin.ask("POST", "/api/v1/uploads", b"")
+    upload = f"/api/v1/uploads/{json.loads(reply)['id']}"
+    origin.ask("POST", upload + "/frames", sources[disk].pages)
+    record = {**sources[disk].version, "image": "shop/published", "number": 0}
+    status, reply, taken = origin.ask("POST", upload + "/publish", json.dumps({"record": record, "expect": None}))
+    assert status == 200, reply
+    times[disk].append(taken)
+    origin.ask("POST", "/api/v1/forget", json.dumps({"image": "shop/published"}))
+chance = 1.96 * (1 / (6 * publishes)) ** 0.5
+medians = [statistics.median(times[disk]) for disk in sources]
+print(f"{'publishing':<16} {medians[0]:>11.1f} {medians[1]:>12.1f} {longer(*times.values()):>7.3f}   range {0.5 - chance:.3f} to {0.5 + chance:.3f}")

@@ -176,7 +176,8 @@ impl Session {
         draft.longest().encode()?;
         self.take_borrowed()?;
         let store = Store(Arc::clone(&self.shared), Arc::clone(&self.actor));
-        let has_version = store.catalog()?.oldest_of(draft.score)?.is_some();
+        // Holding the recipe takes time, which would tell a session alone whether anybody has a version with this score.
+        let has_version = !self.is_alone && store.catalog()?.oldest_of(draft.score)?.is_some();
         if !has_version {
             self.hold_recipe(draft.score)?;
         }
