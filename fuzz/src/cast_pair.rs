@@ -219,7 +219,7 @@ impl CastPair {
                 self.receiver.handle_disconnected(self.now);
             }
             ReceiverEvent::Connect { .. } | ReceiverEvent::Reconnect => {
-                self.receiver.handle_connected(self.now)
+                self.receiver.handle_connected(self.now);
             }
             ReceiverEvent::Refused(_) => self.receiver.handle_disconnected(self.now),
             ReceiverEvent::Joined(_)

@@ -93,7 +93,11 @@ impl Hostile {
             bytes.extend((self.random.next() as u32).to_le_bytes());
             bytes.extend([0; 4]);
             bytes.extend(&self.random.next().to_le_bytes()[..6]);
-            let free = [9, u32::MAX, 0, 0][(self.left / 25 % 4) as usize];
+            let free = match self.left % 50 {
+                0 => 9,
+                25 => u32::MAX,
+                _ => 0,
+            };
             for value in [free, self.left % 7, chunks, 0, 0] {
                 bytes.extend(value.to_le_bytes());
             }
