@@ -32,7 +32,7 @@ impl Problem {
     }
 }
 
-/// An error of the store. Its causes are left out, because they describe this machine.
+/// An error of the store, with its causes: whoever asks has to find out what to do, and may not see this machine.
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match error.kind() {
