@@ -109,7 +109,10 @@ fn gone(error: io::Error) -> Error {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "the node does not send what it was asked for",
         _ => "the node has ended, and with it the cast",
     };
-    Error::transient(what).with_source(error)
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::transient(what),
+        _ => Error::transient(what).with_source(error),
+    }
 }
 
 /// Reads the length of a chunk.

@@ -93,9 +93,9 @@ impl Hostile {
             bytes.extend((self.random.next() as u32).to_le_bytes());
             bytes.extend([0; 4]);
             bytes.extend(&self.random.next().to_le_bytes()[..6]);
-            let free = match self.left % 50 {
+            let free = match self.left % 100 {
                 0 => 9,
-                25 => u32::MAX,
+                50 => u32::MAX,
                 _ => 0,
             };
             for value in [free, self.left % 7, chunks, 0, 0] {

@@ -143,11 +143,21 @@ fn deliver(
 /// # Errors
 /// Errors of the origin.
 pub fn casts(store: &StoreLocation) -> Result<Vec<ListedCast>> {
-    let origin = match store {
-        StoreLocation::Remote(origin) => origin.server.clone(),
-        StoreLocation::Local(place) => origin_of(place),
-    };
-    OriginStore::open(&origin)?.casts()
+    match store {
+        StoreLocation::Remote(origin) => OriginStore::open(&origin.server)?.casts(),
+        StoreLocation::Local(place) => {
+            let origin = origin_of(place);
+            let listed = OriginStore::open(&origin).and_then(|store| store.casts());
+            listed.map_err(|error| match error.kind() {
+                ErrorKind::Transient => error.within(format!(
+                    "the server of a store lists its casts, at {}: `platter serve` opens that socket if it is given no other address; else \
+                     add it to them (--listen), or ask the server at another one (--server)",
+                    origin.address
+                )),
+                _ => error,
+            })
+        }
+    }
 }
 
 /// Returns the description of a cast, and the source of its chunks, which are made of these frames.
