@@ -69,7 +69,7 @@ cast_ended() { # CODE WHAT
 says() { until_true 20 grep -qE -- "$2" "$WORK/receive-$1.log"; } # I PATTERN
 serve() {
 	: >"$WORK/origin.log"
-	"$ROOM" in sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen 10.78.0.200:7440 --listen "[fd78::200]:7440" "$@" >"$WORK/origin.log" 2>&1 &
+	"$ROOM" in sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "[::]:7440" "$@" >"$WORK/origin.log" 2>&1 &
 	ORIGIN=$!
 	if ! until_true 60 afar images || ! until_true 9 grep -q '^fingerprint ' "$WORK/origin.log"; then
 		cat "$WORK/origin.log"
@@ -155,6 +155,9 @@ right 1 '239.255.'
 # The interface is that over which the origin is reached, also over IPv6.
 on 1 ip address add fd78::1/64 dev eth0 nodad
 ask 1 'https://[fd78::200]:7440'
+right 1 '239.255.'
+# A room without a router may have link-local addresses only.
+ask 1 "https://[$(link_local sender)%eth0]:7440"
 right 1 '239.255.'
 stop_origin TERM
 "$ROOM" down

@@ -84,8 +84,7 @@ impl OriginConnector {
         stream: TcpStream,
         config: Arc<ClientConfig>,
     ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| Error::refused(format!("{host} is neither a host name nor an address")))?;
+        let name = server_name(host)?;
         let connection =
             ClientConnection::new(config, name).map_err(|error| Error::bug(format!("TLS: {error}")))?;
         let mut stream = StreamOwned::new(connection, stream);
@@ -340,3 +339,10 @@ fn handshake_step(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> io::
         io::Error::new(ErrorKind::InvalidData, error)
     })
 }
+/// The name that a server's certificate may have. The scope of a link-local address is of this machine only.
+fn server_name(host: &str) -> Result<ServerName<'static>> {
+    let name = host.split_once('%').map_or(host, |(address, _)| address);
+    ServerName::try_from(name.to_owned())
+        .map_err(|_| Error::refused(format!("{host} is neither a host name nor an address")))
+}
+
