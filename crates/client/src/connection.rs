@@ -345,4 +345,3 @@ fn server_name(host: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| Error::refused(format!("{host} is neither a host name nor an address")))
 }
-

@@ -393,7 +393,9 @@ impl Upload {
             // A version may refer to a damaged block of its base: it is pinned, but still needed.
             let pin = if is_needed { session.pin_stored(id)? } else { sound };
             pin.into_iter().for_each(|pin| pins.insert(pin));
-            if is_needed && self.promises.ask(id, &self.activity, now) == Answer::Promised {
+            // The upload of a restricted token relies on no other one.
+            let may_rely = is_needed && self.known.is_none();
+            if may_rely && self.promises.ask(id, &self.activity, now) == Answer::Promised {
                 lock(&self.awaited).insert(*id);
                 return Ok(false);
             }

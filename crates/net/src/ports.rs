@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, TrySendError, bounded};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use platter_admission::{Admission, Limits, Source, Ticket};
 use platter_cast::{Opening, session_of};
 use platter_image::{Error, IoContext, Result};
@@ -47,6 +47,8 @@ const CONNECTION_QUEUE: usize = 256;
 const DATAGRAM_QUEUE: usize = 4096;
 /// Pause until a connection that no cast has taken is handed over again.
 const PLACE_AGAIN: Duration = Duration::from_millis(20);
+/// Pause while a port is being closed.
+const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// The longest sleep, so that connections end in time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -56,7 +58,7 @@ pub(crate) type Arrived = (TcpStream, IpAddr);
 /// The ports of a process's casts, by their addresses. Each is open while it has a cast.
 #[derive(Debug, Default)]
 pub struct CastPorts {
-    /// Locked while a port is opened or closed, so that the number of one that is being closed is free for the next one.
+    /// Each until its number is free again.
     open: Arc<Mutex<Vec<Open>>>,
 }
 
@@ -75,10 +77,13 @@ impl CastPorts {
     pub(crate) fn at(&self, place: &CastPlace, number: u16) -> Result<Arc<Port>> {
         let wanted = place.at(number);
         let mut open = self.open.lock();
-        open.retain(|open| open.port.strong_count() > 0 && open.routes.failure.lock().is_none());
-        let known = open.iter().find(|open| open.wanted == wanted).and_then(|open| open.port.upgrade());
-        if let Some(port) = known {
-            return Ok(port);
+        open.retain(|open| open.routes.failure.lock().is_none());
+        while let Some(known) = open.iter().find(|open| open.wanted == wanted) {
+            if let Some(port) = known.port.upgrade() {
+                return Ok(port);
+            }
+            // It is being closed.
+            MutexGuard::unlocked(&mut open, || thread::sleep(CLOSING_PAUSE));
         }
         let port = Arc::new(Port::open(place, number, Arc::clone(&self.open))?);
         open.push(Open { wanted, port: Arc::downgrade(&port), routes: Arc::clone(&port.routes) });
@@ -115,6 +120,7 @@ impl Port {
             strangers: Vec::new(),
             admission: Admission::new(PLACES),
             accept_at: None,
+            closing: Closing { routes: Arc::clone(&routes), reason: None },
         };
         let thread = thread::Builder::new().name("cast-port".into()).spawn(move || desk.run());
         let thread = Some(thread.context(|| "starting a thread".into())?);
@@ -151,11 +157,11 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        let _others = self.others.lock();
         self.routes.is_over.store(true, Ordering::Relaxed);
         self.bell.ring();
-        // Afterwards, the number is free.
         let _ = self.thread.take().map(JoinHandle::join);
+        // Now the number is free.
+        self.others.lock().retain(|other| !Arc::ptr_eq(&other.routes, &self.routes));
     }
 }
 
@@ -240,10 +246,11 @@ impl Routes {
                 (_, Some(_)) => Placed::Refused(stream, "this cast has ended".into()),
             };
         };
-        let sent = cast.connections.try_send((stream, address));
-        cast.bell.ring();
-        match sent {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => Placed::Taken,
+        match cast.connections.try_send((stream, address)) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {
+                cast.bell.ring();
+                Placed::Taken
+            }
             Err(TrySendError::Full((stream, _))) => Placed::Waits(stream),
         }
     }
@@ -258,8 +265,8 @@ impl Routes {
     }
 
     /// Has the casts notice that nobody hands them anything any more.
-    fn close(&self) {
-        self.failure.lock().get_or_insert_with(|| "its thread has ended".into());
+    fn close(&self, reason: Option<String>) {
+        *self.failure.lock() = Some(reason.unwrap_or_else(|| "its thread has ended".into()));
         let casts = std::mem::take(&mut *self.casts.lock());
         casts.into_values().for_each(|Route { connections, datagrams, bell }| {
             drop((connections, datagrams));
@@ -268,12 +275,15 @@ impl Routes {
     }
 }
 
-/// Closes a port at the end of its thread, also by a panic.
-struct Closing(Arc<Routes>);
+/// Tells the casts of the end of a port's thread, also by a panic.
+struct Closing {
+    routes: Arc<Routes>,
+    reason: Option<String>,
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.close();
+        self.routes.close(self.reason.take());
     }
 }
 
@@ -349,14 +359,13 @@ struct Desk {
     admission: Admission,
     /// No connection is accepted before this time.
     accept_at: Option<Instant>,
+    /// The last one that is dropped: then the sockets are closed, and the next port may have the number.
+    closing: Closing,
 }
 
 impl Desk {
     fn run(mut self) {
-        let closing = Closing(Arc::clone(&self.routes));
-        if let Err(error) = self.serve() {
-            *closing.0.failure.lock() = Some(error.with_causes());
-        }
+        self.closing.reason = self.serve().err().map(|error| error.with_causes());
     }
 
     fn serve(&mut self) -> Result<()> {
@@ -422,9 +431,11 @@ impl Desk {
             Interest { descriptor: self.listener.as_fd(), to_read: may_accept, to_write: false },
             Interest { descriptor: self.feedback.socket.as_fd(), to_read: true, to_write: false },
         ];
-        interests.extend(self.strangers.iter().map(|stranger| Interest {
+        // One that has said everything has nothing to be read, and its end would wake this thread without a pause.
+        let speaking = self.strangers.iter().filter(|it| !matches!(it.state, Saying::Opened(_)));
+        interests.extend(speaking.map(|stranger| Interest {
             descriptor: stranger.stream.as_fd(),
-            to_read: !matches!(stranger.state, Saying::Opened(_)),
+            to_read: true,
             to_write: false,
         }));
         wait(&self.bell, &interests, time)
@@ -591,12 +602,12 @@ mod tests {
     fn casts_of_a_port_that_fails_end() {
         let (ports, port) = port();
         let inbox = port.register(1, &Bell::new().unwrap()).unwrap();
-        *port.routes.failure.lock() = Some("as a test".into());
         port.routes.is_over.store(true, Ordering::Relaxed);
         port.bell.ring();
         assert!(inbox.datagrams.recv_timeout(WAIT).is_err());
-        assert!(inbox.receive(1, |_| {}).unwrap_err().to_string().contains("was closed: as a test"));
-        assert!(port.register(2, &port.bell).unwrap_err().to_string().contains("was closed: as a test"));
+        let reason = "was closed: its thread has ended";
+        assert!(inbox.receive(1, |_| {}).unwrap_err().to_string().contains(reason));
+        assert!(port.register(2, &port.bell).unwrap_err().to_string().contains(reason));
         // The next cast opens another one.
         let next = ports.at(&place_of(Family::Ipv4, Some("127.0.0.1")).unwrap(), 0).unwrap();
         assert!(!Arc::ptr_eq(&next, &port));

@@ -524,6 +524,12 @@ impl FrameIndex for Session {
 
 impl FrameStore for Session {
     fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        // What a session alone has itself must not be looked for elsewhere: whether others have it would show in the time.
+        if self.is_alone
+            && let Some(pin) = self.pin_own(id)?
+        {
+            return Ok(Some(pin));
+        }
         if let Some(pin) = self.pin_published(id)? {
             return Ok(Some(pin));
         }

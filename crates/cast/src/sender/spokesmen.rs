@@ -229,6 +229,7 @@ impl Spokesmen {
             let index = self.candidate(number, members.len());
             if members[index].votes() && !self.has_sample_of(index, members) {
                 self.samples.remove(at);
+                self.changed = true;
                 return self.add_sample(now, index, members);
             }
         }
