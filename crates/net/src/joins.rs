@@ -351,13 +351,13 @@ mod tests {
     }
 
     /// Joins over a port of their own.
-    struct Desk {
+    struct OwnPort {
         joins: Joins,
         listener: TcpListener,
         arrive: crossbeam_channel::Sender<Arrived>,
     }
 
-    impl Desk {
+    impl OwnPort {
         fn address(&self) -> SocketAddr {
             self.listener.local_addr().unwrap()
         }
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    impl Deref for Desk {
+    impl Deref for OwnPort {
         type Target = Joins;
 
         fn deref(&self) -> &Joins {
@@ -378,21 +378,21 @@ mod tests {
         }
     }
 
-    impl DerefMut for Desk {
+    impl DerefMut for OwnPort {
         fn deref_mut(&mut self) -> &mut Joins {
             &mut self.joins
         }
     }
 
-    fn joins(known_max: usize) -> Desk {
+    fn joins(known_max: usize) -> OwnPort {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let (arrive, arrived) = crossbeam_channel::unbounded();
-        Desk { joins: Joins::over(arrived, Instant::now(), known_max), listener, arrive }
+        OwnPort { joins: Joins::over(arrived, Instant::now(), known_max), listener, arrive }
     }
 
     /// Connects, sends this message so many times, and runs until the connection is answered and closed, or for a while. Returns what it read.
-    fn connect(joins: &mut Desk, room: &mut Room, message: &[u8], times: usize) -> (TcpStream, String) {
+    fn connect(joins: &mut OwnPort, room: &mut Room, message: &[u8], times: usize) -> (TcpStream, String) {
         let mut stream = TcpStream::connect(joins.address()).unwrap();
         let framed = [&(message.len() as u32).to_le_bytes(), message].concat();
         stream.write_all(&framed.repeat(times)).unwrap();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     /// Joins from 127.0.0.`host`.
-    fn join_from(joins: &mut Desk, room: &mut Room, host: u8) -> TcpStream {
+    fn join_from(joins: &mut OwnPort, room: &mut Room, host: u8) -> TcpStream {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
         socket.connect(&joins.address().into()).unwrap();

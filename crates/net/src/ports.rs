@@ -1,8 +1,8 @@
 //! The port of this process's casts at an address: a TCP listener for joins and a UDP socket for feedback, which all of them share.
 //!
 //! A thread reads the first message of each connection, and hands the rest to the cast that it names; each datagram goes to the cast of the
-//! session in its header. Owns the connections until then, and the order in which casts get what arrives. Must never wait for a cast: what one
-//! does not take is dropped, as by a network.
+//! session in its header. Owns the connections until then, and the order in which casts get what arrives. Must never wait for a cast: of what
+//! one does not take, connections stay here for a limited time, and datagrams are dropped, as by a network.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -112,7 +112,7 @@ impl Port {
         let join = listener.local_addr().context(|| "reading the address of a listener".into())?;
         let feedback = BatchSocket::new(feedback)?;
         let (address, bell, routes) = (feedback.local_address()?, Bell::new()?, Arc::<Routes>::default());
-        let desk = Desk {
+        let port_thread = PortThread {
             listener,
             feedback,
             routes: Arc::clone(&routes),
@@ -122,7 +122,7 @@ impl Port {
             accept_at: None,
             closing: Closing { routes: Arc::clone(&routes), reason: None },
         };
-        let thread = thread::Builder::new().name("cast-port".into()).spawn(move || desk.run());
+        let thread = thread::Builder::new().name("cast-port".into()).spawn(move || port_thread.run());
         let thread = Some(thread.context(|| "starting a thread".into())?);
         Ok(Self { join, feedback: address, routes, bell, thread, others })
     }
@@ -350,7 +350,7 @@ impl Stranger {
 }
 
 /// The thread of a port.
-struct Desk {
+struct PortThread {
     listener: TcpListener,
     feedback: BatchSocket,
     routes: Arc<Routes>,
@@ -363,7 +363,7 @@ struct Desk {
     closing: Closing,
 }
 
-impl Desk {
+impl PortThread {
     fn run(mut self) {
         self.closing.reason = self.serve().err().map(|error| error.with_causes());
     }
